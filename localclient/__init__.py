@@ -1,0 +1,1 @@
+"""What runs on a device: the local randomizer, its budget, and offline local search."""

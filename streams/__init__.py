@@ -1,0 +1,1 @@
+"""What travels and where it rests: topics, wire records, settings, tables, releases, metrics."""
