@@ -1,0 +1,152 @@
+"""Cells: what is counted, in the order that both groups and every device agree on.
+
+A head list of M records over some queries has the cells
+
+    ⟨q,u⟩  one for each listed record, in published order        cells 0 … M−1
+    ⟨q,⋆⟩  one for each query, in order of first appearance      only if `query_wildcards`
+    ⟨⋆,⋆⟩  everything else                                       always the last cell
+
+The paper's two-stage report tells ⟨q,⋆⟩ from ⟨⋆,⋆⟩; a randomizer over whole records does not,
+and its ⋆ is all that is not listed. ⋆ is `None`, never a string.
+
+Departure: opt-in users are counted over these same cells, so that both halves of the blend
+estimate the same thing (docs/decisions/0001-one-set-of-cells.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from blender.errors import HeadListMismatch, ParameterError
+from blender.noise import IntArray
+from blender.record import NORMALISATION_VERSION, Record
+
+__all__ = ["Cell", "Cells", "HeadList", "RandomizerSpec"]
+
+
+class Cell(NamedTuple):
+    """⟨q,u⟩, ⟨q,⋆⟩ or ⟨⋆,⋆⟩; `None` is ⋆."""
+
+    query: str | None
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of one head list, numbered.
+
+    >>> cells = Cells((Record("a", "x"), Record("b", "y"), Record("a", "z")), query_wildcards=True)
+    >>> len(cells), cells.queries
+    (6, ('a', 'b'))
+    >>> cells.number(Record("a", "unlisted")), cells.number(Record("new", "x")), cells.number(None)
+    (3, 5, 5)
+    """
+
+    records: tuple[Record, ...]
+    query_wildcards: bool
+    queries: tuple[str, ...] = field(init=False)
+    #: For each cell the number of its query in `queries`; −1 for ⟨⋆,⋆⟩.
+    query_of_cell: IntArray = field(init=False, compare=False, repr=False)
+    _number: dict[Record, int] = field(init=False, compare=False, repr=False)
+    _query_number: dict[str, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Number the records and queries once."""
+        number = {record: i for i, record in enumerate(self.records)}
+        if len(number) != len(self.records):
+            raise ParameterError("a head list must not list a record twice")
+        query_number: dict[str, int] = {}
+        for record in self.records:
+            query_number.setdefault(record.query, len(query_number))
+        of_cell = [query_number[record.query] for record in self.records]
+        if self.query_wildcards:
+            of_cell += range(len(query_number))
+        set_once = object.__setattr__
+        set_once(self, "queries", tuple(query_number))
+        set_once(self, "query_of_cell", np.array([*of_cell, -1], dtype=np.int64))
+        set_once(self, "_number", number)
+        set_once(self, "_query_number", query_number)
+
+    def __len__(self) -> int:
+        """K, the number of cells."""
+        return len(self.query_of_cell)
+
+    def number(self, record: Record | None) -> int:
+        """The cell that `record` falls into; `None` (no record) falls into ⟨⋆,⋆⟩."""
+        if record is None:
+            return len(self) - 1
+        listed = self._number.get(record)
+        if listed is not None:
+            return listed
+        if self.query_wildcards and record.query in self._query_number:
+            return len(self.records) + self._query_number[record.query]
+        return len(self) - 1
+
+    def cell(self, number: int) -> Cell:
+        """What cell `number` counts."""
+        if not 0 <= number < len(self):
+            raise HeadListMismatch(f"cell must lie in 0..{len(self) - 1}, got {number}")
+        if number < len(self.records):
+            return Cell(*self.records[number])
+        if number < len(self) - 1:
+            return Cell(self.queries[number - len(self.records)], None)
+        return Cell(None, None)
+
+    def count(self, records: Sequence[Record], counts: IntArray) -> IntArray:
+        """How many fall into each cell, given how many hold each record."""
+        numbers = np.fromiter((self.number(r) for r in records), dtype=np.int64, count=len(records))
+        tally = np.zeros(len(self), dtype=np.int64)
+        np.add.at(tally, numbers, counts)
+        return tally
+
+
+@dataclass(frozen=True, slots=True)
+class RandomizerSpec:
+    """Which randomizer the devices use, and the numbers from which each device derives its channel.
+
+    ε and δ are per device and head list, all `answers` (m_C) together; neighbouring: replace-one.
+    No probability travels: a device computes its own.
+    """
+
+    name: str
+    epsilon: float
+    delta: float = 0.0
+    answers: int = 1
+    query_budget_share: float = 0.85
+    max_cells_per_answer: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class HeadList:
+    """What the opt-in group's selection released, and how devices are to report against it.
+
+    `records` is the whole selected list in published order; the first `listed` of them (M at
+    most) have cells of their own. `noisy_counts`, where the selector keeps them, is parallel.
+    """
+
+    records: tuple[Record, ...]
+    listed: int
+    randomizer: RandomizerSpec
+    query_wildcards: bool
+    noisy_counts: tuple[int, ...] | None = None
+    normalisation: int = NORMALISATION_VERSION
+    cells: Cells = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the shape and build the cells once."""
+        if not 0 <= self.listed <= len(self.records):
+            raise ParameterError(
+                f"listed must lie in 0..{len(self.records)} (the selected records), "
+                f"got listed={self.listed}"
+            )
+        if self.noisy_counts is not None and len(self.noisy_counts) != len(self.records):
+            raise ParameterError(
+                f"noisy_counts must have one entry per record ({len(self.records)}), "
+                f"got {len(self.noisy_counts)}"
+            )
+        cells = Cells(self.records[: self.listed], self.query_wildcards)
+        object.__setattr__(self, "cells", cells)

@@ -1,0 +1,55 @@
+"""An estimate: a probability, its variance and a 95 % interval, for many cells at once.
+
+Arrays run over the head list's cells (or queries) in their published order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender.errors import ParameterError
+
+__all__ = ["Estimates", "FloatArray", "GroupEstimates"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """p̂, σ̂² and the 95 % interval [low, high], one of each per cell or query."""
+
+    probability: FloatArray
+    variance: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def __post_init__(self) -> None:
+        """All four arrays run over the same cells."""
+        sizes = {a.shape for a in (self.probability, self.variance, self.low, self.high)}
+        if len(sizes) != 1:
+            raise ParameterError(f"all arrays of an estimate must have one shape, got {sizes}")
+
+    def __len__(self) -> int:
+        """How many cells or queries are estimated."""
+        return len(self.probability)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEstimates:
+    """What one group (opt-in or clients) says about the head list.
+
+    `participants` are users. `query_totals` sums each query's *listed* records with their
+    covariance; `query_marginals` is the paper's p̂_q, which includes ⟨q,⋆⟩, where the cells tell it.
+    `variance_at(p)` is the variance this group's cell estimates would have if p were the truth:
+    blending weighs with it so that weights do not depend on one group's own noise.
+    """
+
+    participants: int
+    cells: Estimates
+    query_totals: Estimates
+    query_marginals: Estimates | None
+    variance_at: Callable[[FloatArray], FloatArray]

@@ -1,0 +1,68 @@
+"""The numbers that fix one epoch's privacy and shape, checked when built and frozen after.
+
+Neighbouring data sets, wherever this project states an ε: two data sets that **differ in the
+values of one user's records** (replace-one). That somebody takes part is not hidden.
+
+Symbols: ε = epsilon, δ = delta, m_O = records_per_optin_user, m_C = records_per_client,
+f_O = selection_share (of the opt-in users, who build the head list), f_C = query_budget_share
+(of the device's budget, spent on the query), M = head_list_cells.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from blender.errors import ParameterError
+
+__all__ = ["PrivacyParameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyParameters:
+    """Privacy and shape of one epoch; the defaults are the paper's "AOL" setting.
+
+    What a single mechanism needs beyond these ranges (a theorem's conditions) that mechanism
+    checks itself, and names the theorem.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    records_per_optin_user: int = 1
+    records_per_client: int = 1
+    selection_share: float = 0.95
+    query_budget_share: float = 0.85
+    head_list_cells: int = 50
+    max_cells_per_answer: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse what no mechanism here could honour."""
+        _require(
+            math.isfinite(self.epsilon) and self.epsilon > 0,
+            f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",
+        )
+        _require(0 < self.delta < 1, f"delta must lie in (0, 1), got delta={self.delta!r}")
+        for name in ("records_per_optin_user", "records_per_client", "max_cells_per_answer"):
+            value = getattr(self, name)
+            _require(
+                isinstance(value, int) and value >= 1,
+                f"{name} must be a whole number of at least 1, got {name}={value!r}",
+            )
+        _require(
+            isinstance(self.head_list_cells, int) and self.head_list_cells >= 0,
+            f"head_list_cells must be a whole number of at least 0, got {self.head_list_cells!r}",
+        )
+        _require(
+            0 < self.selection_share <= 1,
+            f"selection_share must lie in (0, 1], got selection_share={self.selection_share!r}",
+        )
+        _require(
+            0 < self.query_budget_share < 1,
+            "query_budget_share must lie in (0, 1), "
+            f"got query_budget_share={self.query_budget_share!r}",
+        )
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ParameterError(message)

@@ -1,0 +1,70 @@
+"""A record ⟨q,u⟩: what one person searched for and which result they clicked.
+
+Promises: devices and servers that call `normalise` with the same text get the same record, so
+both groups count the same thing; the version of the rule travels with every head list.
+Assumes: text arrives as Python strings. ⋆ is not text: `None` stands for it (see `blender.cells`),
+so a person who types a star searches for a star and nothing else.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import NamedTuple
+
+from blender.errors import ParameterError
+
+__all__ = ["MAX_QUERY_BYTES", "MAX_URL_BYTES", "NORMALISATION_VERSION", "Record", "normalise"]
+
+#: Raised by one whenever `normalise` changes what it returns for any input.
+NORMALISATION_VERSION = 1
+
+#: UTF-8 bytes after normalising. Smaller would cut real queries and links; larger would let one
+#: record fill the frames and tables that thousands share.
+MAX_QUERY_BYTES = 256
+MAX_URL_BYTES = 1024
+
+
+class Record(NamedTuple):
+    """A query and the URL clicked for it, both normalised.
+
+    >>> Record("weather", "https://weather.example/") < Record("weather", "https://x.example/")
+    True
+    """
+
+    query: str
+    url: str
+
+
+def normalise(query: str, url: str) -> Record:
+    """The record that this text stands for, or `ParameterError` when it can stand for none.
+
+    Query: NFC, casefolded, NFC again (casefolding can leave text uncomposed), runs of white
+    space made one space, ends trimmed. URL: ends trimmed, nothing else, because servers
+    distinguish case and order in paths and parameters.
+
+    >>> normalise("  Weather\\tTODAY ", " https://weather.example/ ")
+    Record(query='weather today', url='https://weather.example/')
+    """
+    clean_query = " ".join(_nfc(_nfc(query).casefold()).split())
+    clean_url = url.strip()
+    _check("query", clean_query, MAX_QUERY_BYTES)
+    _check("url", clean_url, MAX_URL_BYTES)
+    return Record(clean_query, clean_url)
+
+
+def _nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _check(what: str, text: str, limit: int) -> None:
+    # The messages give lengths, never text: they end up in answers and logs.
+    if not text:
+        raise ParameterError(f"{what} must not be empty after trimming white space")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ParameterError(f"{what} must be valid Unicode, got an unpaired surrogate") from None
+    if size > limit:
+        raise ParameterError(f"{what} must be at most {limit} bytes of UTF-8, got {size}")
+    if any(unicodedata.category(c) == "Cc" for c in text):
+        raise ParameterError(f"{what} must not contain control characters")

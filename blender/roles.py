@@ -1,0 +1,117 @@
+"""The roles that the paper means to be exchanged, one small interface each.
+
+Privacy does not depend on who fills a role, as long as each is (ε,δ)-DP in its trust model. A
+better mechanism is one new file and one line in `blender.registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender.cells import Cells, RandomizerSpec
+from blender.dice import Dice
+from blender.errors import ParameterError
+from blender.estimates import GroupEstimates
+from blender.noise import IntArray, Noise
+from blender.parameters import PrivacyParameters
+from blender.record import Record
+
+__all__ = ["Blender", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
+
+
+@dataclass(frozen=True, slots=True)
+class OptinCounts:
+    """One epoch's opt-in data, already limited to m_O records a user: raw, never published.
+
+    For record i, `selection[i]` users of S and `estimation[i]` users of T hold it.
+    """
+
+    records: Sequence[Record]
+    selection: IntArray
+    estimation: IntArray
+    selection_users: int
+    estimation_users: int
+
+    def __post_init__(self) -> None:
+        """Counts are parallel to the records and never negative."""
+        if not len(self.records) == len(self.selection) == len(self.estimation):
+            raise ParameterError(
+                "records, selection and estimation must be of one length, got "
+                f"{len(self.records)}, {len(self.selection)}, {len(self.estimation)}"
+            )
+        if (self.selection < 0).any() or (self.estimation < 0).any():
+            raise ParameterError("counts must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records passed the noisy threshold.
+
+    `kept` holds indices into the records that were offered. `noisy_counts` is parallel to it when
+    the selector releases the counts it thresholded, and `None` when it throws them away.
+    """
+
+    kept: IntArray
+    noisy_counts: IntArray | None
+    threshold: int
+
+
+class HeadListSelector(Protocol):
+    """Decides which records the world may know of. (ε,δ)-DP for S, replace-one."""
+
+    name: str
+
+    def select(
+        self,
+        counts: IntArray,
+        known: NDArray[np.bool_],
+        parameters: PrivacyParameters,
+        noise: Noise,
+    ) -> Selection:
+        """Look at present records only; `known` marks those of the last published head list."""
+        ...
+
+
+class LocalRandomizer(Protocol):
+    """What a device does to its record, and how the server undoes it on average.
+
+    Built from `(records, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all answers of
+    one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers.
+    """
+
+    name: str
+    spec: RandomizerSpec
+    cells: Cells
+    cells_per_answer: int
+
+    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+        """Randomise one true cell number by integer arithmetic on `dice`."""
+        ...
+
+    def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
+        """For simulation only: the same channel for many devices, shape (n, cells_per_answer)."""
+        ...
+
+    def report_probability(self, record: Record | None, report: tuple[int, ...]) -> Fraction:
+        """P(answer = report | the device holds `record`), exactly."""
+        ...
+
+    def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
+        """Denoise: `counts[c]` answers contained cell c, over `reports` devices."""
+        ...
+
+
+class Blender(Protocol):
+    """Combines both groups' estimates. Post-processing: draws no noise, spends no budget."""
+
+    name: str
+
+    def blend(self, optin: GroupEstimates, client: GroupEstimates) -> GroupEstimates:
+        """Estimates over the same cells, with variances and intervals of the combination."""
+        ...
