@@ -87,7 +87,11 @@ def _fetch(folder: Path, progress: Progress) -> None:
         # The pom is copied away so that Maven writes nothing beside the project's own.
         pom = shutil.copy(_pom(), unfinished)
         jars = Path(unfinished) / "jars"
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        goal = [
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={jars}",
+        ]
         environment = dict(os.environ)
         if not shutil.which("java") and "JAVA_HOME" not in environment:
             environment["JAVA_HOME"] = str(find_java().parents[1])

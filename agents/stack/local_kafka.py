@@ -104,7 +104,9 @@ class LocalKafka(LocalPart):
             return  # A named folder that was formatted by an earlier run.
         cluster_id = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         formatted = subprocess.run(  # noqa: S603 - a Java found on this machine
-            self._run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(configuration)),
+            self._run(
+                "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(configuration)
+            ),
             capture_output=True,
             text=True,
             check=False,

@@ -78,7 +78,10 @@ class LocalRedis(LocalPart):
         }
         if self._cluster:
             options |= {"cluster-enabled": "yes", "cluster-port": str(self._cluster_port)}
-        return [str(self._binary), *(word for key in options for word in (f"--{key}", options[key]))]
+        return [
+            str(self._binary),
+            *(word for key in options for word in (f"--{key}", options[key])),
+        ]
 
     def start(self) -> None:
         """Start, and on a cluster's first start give this node all slots."""
