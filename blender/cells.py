@@ -15,13 +15,14 @@ estimate the same thing (docs/decisions/0001-one-set-of-cells.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from blender.errors import HeadListMismatch, ParameterError
+from blender.errors import HeadListMismatch, ParameterError, require
 from blender.noise import IntArray
 from blender.record import NORMALISATION_VERSION, Record
 
@@ -110,6 +111,8 @@ class RandomizerSpec:
 
     ε and δ are per device and head list, all `answers` (m_C) together; neighbouring: replace-one.
     No probability travels: a device computes its own.
+
+    Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share.
     """
 
     name: str
@@ -118,6 +121,25 @@ class RandomizerSpec:
     answers: int = 1
     query_budget_share: float = 0.85
     max_cells_per_answer: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse what no randomizer could honour: a device checks what it was sent."""
+        require(
+            math.isfinite(self.epsilon) and self.epsilon > 0,
+            f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",
+        )
+        require(0 <= self.delta < 1, f"delta must lie in [0, 1), got delta={self.delta!r}")
+        for name in ("answers", "max_cells_per_answer"):
+            value = getattr(self, name)
+            require(
+                isinstance(value, int) and value >= 1,
+                f"{name} must be a whole number of at least 1, got {name}={value!r}",
+            )
+        require(
+            0 < self.query_budget_share < 1,
+            "query_budget_share must lie in (0, 1), "
+            f"got query_budget_share={self.query_budget_share!r}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """An estimate: a probability, its variance and a 95 % interval, for many cells at once.
 
-Arrays run over the head list's cells (or queries) in their published order.
+Arrays run over the head list's cells (or queries) in their published order. p̂ is unbiased and so
+may be negative; the interval is for a probability and lies in [0, 1]. Where nothing is known (no
+participants) p̂ = 0, σ̂² = ∞ and the interval is all of [0, 1]; with one participant the sample
+variance does not exist and σ̂² = ∞ too.
 """
 
 from __future__ import annotations
