@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from blender.errors import ParameterError
 
-__all__ = ["Estimates", "FloatArray", "GroupEstimates"]
+__all__ = ["Estimates", "FloatArray", "GroupEstimates", "unknown_group"]
 
 FloatArray = NDArray[np.float64]
 
@@ -56,3 +56,18 @@ class GroupEstimates:
     query_totals: Estimates
     query_marginals: Estimates | None
     variance_at: Callable[[FloatArray], FloatArray]
+
+
+def unknown_group(cells: int, queries: int) -> GroupEstimates:
+    """A group in which nobody said anything."""
+
+    def unknown(size: int) -> Estimates:
+        return Estimates(np.zeros(size), np.full(size, np.inf), np.zeros(size), np.ones(size))
+
+    return GroupEstimates(
+        participants=0,
+        cells=unknown(cells),
+        query_totals=unknown(queries),
+        query_marginals=unknown(queries),
+        variance_at=lambda p: np.full(len(p), np.inf),
+    )

@@ -29,7 +29,8 @@ __all__ = ["Blender", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Sel
 class OptinCounts:
     """One epoch's opt-in data, already limited to m_O records a user: raw, never published.
 
-    For record i, `selection[i]` users of S and `estimation[i]` users of T hold it.
+    For record i, `selection[i]` users of S and `estimation[i]` users of T hold it. Each user of T
+    is counted with one record, so T's counts add up to its users.
     """
 
     records: Sequence[Record]
@@ -47,6 +48,11 @@ class OptinCounts:
             )
         if (self.selection < 0).any() or (self.estimation < 0).any():
             raise ParameterError("counts must not be negative")
+        if int(self.estimation.sum()) != self.estimation_users:
+            raise ParameterError(
+                "each user of T is counted once: counts must add up to "
+                f"{self.estimation_users}, got {int(self.estimation.sum())}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
