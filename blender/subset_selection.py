@@ -27,7 +27,7 @@ from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
 from blender.estimates import Estimates, FloatArray, GroupEstimates
-from blender.intervals import Z95, score_interval
+from blender.score_intervals import Z95, score_interval
 from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record

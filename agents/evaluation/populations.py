@@ -67,10 +67,10 @@ class Population:
 
 def zipf_population(
     *,
-    queries: int = 200_000,
-    urls: int = 10,
-    query_exponent: float = 0.95,
-    url_exponent: float = 1.0,
+    queries: int = 100_000,
+    urls: int = 20,
+    query_exponent: float = 1.0,
+    url_exponent: float = 0.8,
 ) -> Population:
     """Query popularity ∝ rank^−query_exponent, and each query's URLs ∝ rank^−url_exponent.
 
