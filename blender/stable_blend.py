@@ -21,14 +21,15 @@ I(p) = Σ 1/σ²_g(p) + τ²(p)/σ⁴_S(p).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from blender.blend import blend_probabilities
+from blender.cells import Cells
 from blender.errors import HeadListMismatch
 from blender.estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.intervals import Z_95
-from blender.noise import IntArray
 from blender.selected_counts import SelectedCounts
 
 __all__ = ["StableBlender"]
@@ -52,37 +53,44 @@ class StableBlender:
         self,
         optin: GroupEstimates,
         client: GroupEstimates,
+        cells: Cells | None = None,
         selected: SelectedCounts | None = None,
-        query_of_cell: IntArray | None = None,
     ) -> GroupEstimates:
         """Estimates over the same cells, with variances and intervals of the combination.
 
-        `selected` runs over the listed records, which are the first cells. `query_of_cell` says
-        which records a query's total sums; without it totals are those of the group that knows
-        more.
+        `selected` runs over the listed records, which are the first cells. `cells` says which
+        records a query's total sums; without it totals are blended as the paper blends.
         """
         size = len(client.cells)
-        if len(optin.cells) != size:
+        if len(optin.cells) != size or (cells is not None and len(cells) != size):
             raise HeadListMismatch(
-                "both groups must estimate the same cells, got "
+                "both groups and the head list must have the same cells, got "
                 f"{len(optin.cells)} opt-in and {size} client cells"
             )
         if selected is not None and len(selected.noisy) >= size:
-            raise HeadListMismatch("S's counts must run over the listed records only")
+            raise HeadListMismatch(
+                f"S's counts must run over the listed records, fewer than the {size} cells, "
+                f"got {len(selected.noisy)}"
+            )
         groups = [group for group in (optin, client) if group.participants > 0]
-        if not groups and selected is None:
-            return unknown_group(size, len(client.query_totals))
-        if len(groups) == 1 and selected is None:
-            return groups[0]
+        if selected is None and len(groups) < 2:
+            return groups[0] if groups else unknown_group(size, len(client.query_totals))
         evidence = _Evidence(groups, selected, size)
-        cells = evidence.estimates()
+        estimates = evidence.estimates()
         participants = sum(group.participants for group in groups)
-        totals = _totals(evidence, cells, client, query_of_cell)
+        totals = (
+            blend_probabilities(optin.query_totals, client.query_totals)
+            if cells is None
+            else _totals(evidence, estimates, client, cells)
+        )
+        marginals = None
+        if optin.query_marginals is not None and client.query_marginals is not None:
+            marginals = blend_probabilities(optin.query_marginals, client.query_marginals)
         return GroupEstimates(
             participants=participants + (selected.users if selected is not None else 0),
-            cells=cells,
+            cells=estimates,
             query_totals=totals,
-            query_marginals=_marginals(optin, client),
+            query_marginals=marginals,
             variance_at=evidence.variance_at,
         )
 
@@ -94,6 +102,7 @@ class _Evidence:
         self, groups: Sequence[GroupEstimates], selected: SelectedCounts | None, size: int
     ) -> None:
         self.groups = groups
+        self.variances = [_cell_by_cell(group) for group in groups]
         self.selected = selected
         self.size = size
 
@@ -114,7 +123,7 @@ class _Evidence:
     def _precisions(self, p: FloatArray) -> list[FloatArray]:
         # Never at a negative p, nor at one above 1: there the binomial variance is none.
         inside = np.clip(p, 0.0, 1.0)
-        return [1 / np.maximum(group.variance_at(inside), _TINY) for group in self.groups]
+        return [1 / np.maximum(at(inside), _TINY) for at in self.variances]
 
     def client_part(self, p: FloatArray) -> FloatArray:
         """How much of I(p) the last group, the clients, contributes."""
@@ -144,58 +153,45 @@ class _Evidence:
         return above
 
 
+def _cell_by_cell(group: GroupEstimates) -> Callable[[FloatArray], FloatArray]:
+    """The group's variance at p, one cell at a time.
+
+    Where reports tell queries apart, a cell's variance depends on its whole query, and a p tried
+    for all cells at once is no distribution: there the variance is taken once, at what the group
+    itself estimates, brought back to a distribution.
+    """
+    if group.query_marginals is None or group.participants == 0:
+        return group.variance_at
+    own = np.clip(group.cells.probability, 0.0, 1.0)
+    fixed = group.variance_at(own / max(float(own.sum()), _TINY))
+    return lambda p: fixed
+
+
 def _totals(
-    evidence: _Evidence,
-    cells: Estimates,
-    client: GroupEstimates,
-    query_of_cell: IntArray | None,
+    evidence: _Evidence, estimates: Estimates, client: GroupEstimates, cells: Cells
 ) -> Estimates:
     """A query's total: the sum of its listed records' p̂, with the covariance of that sum.
 
     Opt-in records are all but independent (−p·p′/S, which is left out: it would only narrow). The
     clients' are not, and by how much their own totals say: Var(Σ)/Σ Var for each query.
     """
-    queries = len(client.query_totals)
-    if query_of_cell is None or queries == 0:
-        return client.query_totals
-    is_listed = (query_of_cell >= 0) & (np.arange(evidence.size) < _listed(query_of_cell, queries))
-    query = query_of_cell[is_listed]
+    listed, queries = len(cells.records), len(cells.queries)
+    query = cells.query_of_cell[:listed]
 
     def by_query(values: FloatArray) -> FloatArray:
-        return np.bincount(query, weights=values[is_listed], minlength=queries)
+        sums = np.bincount(query, weights=values[:listed], minlength=queries)
+        return np.asarray(sums, dtype=np.float64)
 
-    total = by_query(cells.probability)
-    inflation = np.ones(queries)
-    part = np.zeros(evidence.size)
+    total = by_query(estimates.probability)
+    inflation, part = np.ones(queries), np.zeros(evidence.size)
     if client.participants > 1:
         inflation = client.query_totals.variance / by_query(client.cells.variance)
-        part = evidence.client_part(np.clip(cells.probability, 0.0, 1.0))
+        part = evidence.client_part(estimates.probability)
     # p̂ = Σ w_g·p̂_g with w = precision/I, so that w²σ²_g = w/I: a group's part of the variance is
     # its part of the information.
-    variance = by_query(cells.variance * (1 - part)) + inflation * by_query(cells.variance * part)
+    own = by_query(estimates.variance * (1 - part))
+    variance = own + inflation * by_query(estimates.variance * part)
     margin = Z_95 * np.sqrt(variance)
     return Estimates(
         total, variance, np.clip(total - margin, 0.0, 1.0), np.clip(total + margin, 0.0, 1.0)
     )
-
-
-def _listed(query_of_cell: IntArray, queries: int) -> int:
-    """How many cells are records: ⟨q,⋆⟩ cells, where there are any, number one per query."""
-    named = int((query_of_cell >= 0).sum())
-    has_wildcards = named >= queries and bool(
-        (query_of_cell[named - queries : named] == np.arange(queries)).all()
-    )
-    return named - queries if has_wildcards else named
-
-
-def _marginals(optin: GroupEstimates, client: GroupEstimates) -> Estimates | None:
-    """The paper's p̂_q with ⟨q,⋆⟩: from the group that is surer, where both tell it."""
-    if optin.query_marginals is None or client.query_marginals is None:
-        return None
-    surer = optin.query_marginals.variance < client.query_marginals.variance
-    pairs = zip(_fields(optin.query_marginals), _fields(client.query_marginals), strict=True)
-    return Estimates(*(np.where(surer, a, b) for a, b in pairs))
-
-
-def _fields(estimates: Estimates) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    return estimates.probability, estimates.variance, estimates.low, estimates.high
