@@ -13,7 +13,9 @@ RUNS = 3
 
 def main() -> None:
     """Print medians, and their ratio to a start of the Java machine that does nothing."""
-    java = median_s(lambda: subprocess.run([find_java(), "-version"], capture_output=True))
+    java = median_s(
+        lambda: subprocess.run([find_java(), "-version"], capture_output=True, check=True)
+    )
     print(f"   java -version            {java:6.2f} s      1")
     with LocalKafka() as kafka:
         show("Kafka, killed, ready again", median_s(kafka.restart), java)
