@@ -67,7 +67,7 @@ async def publish_click_graph(context: JobContext) -> bool:
         elif read.graph_users < state.parameters.plan.min_optin_users:
             reasons.append(Reason.TOO_FEW_OPTIN_USERS)
         else:
-            await context.observe("before_drawing")
+            await context.observe("click-graphs.before_drawing")
             graph = await asyncio.to_thread(
                 release_data,
                 _by_query(read.graph),
@@ -76,7 +76,7 @@ async def publish_click_graph(context: JobContext) -> bool:
                 mechanism_parameters(state),
                 context.dice.noise,
             )
-            await context.observe("drawn")
+            await context.observe("click-graphs.drawn")
         outcome = Outcome.EMPTY if graph is None else Outcome.COMPLETE
         if graph is not None and reasons:
             outcome = Outcome.INCOMPLETE
@@ -92,7 +92,7 @@ async def publish_click_graph(context: JobContext) -> bool:
             raise
         log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})
     await republish_click_graph(context)
-    await context.observe("published")
+    await context.observe("click-graphs.published")
     return True
 
 

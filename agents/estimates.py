@@ -74,12 +74,12 @@ async def publish_estimates(context: JobContext) -> bool:
             state.head_list.cells,
             complete=Reason.NOT_ALL_COUNTED not in move.reasons,
         )
-        await context.observe("before_drawing")
+        await context.observe("estimates.before_drawing")
         release = read_optin_release(optin, head_list.head_list)
         document = await asyncio.to_thread(
             build_estimates, state, release, read, move.reasons, context.dice
         )
-        await context.observe("drawn")
+        await context.observe("estimates.drawn")
         stored = split("estimates", document.to_bytes())
         reasons = [Reason(reason) for reason in document.reasons]
         outcome = Outcome(document.outcome)
@@ -91,7 +91,7 @@ async def publish_estimates(context: JobContext) -> bool:
             raise
         log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})
     await republish_estimates(context)
-    await context.observe("published")
+    await context.observe("estimates.published")
     return True
 
 

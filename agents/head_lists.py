@@ -23,6 +23,7 @@ from blender.record import Record
 from blender.registry import randomizer_for
 from blender.roles import OptinCounts
 from streams.epochs import Stem
+from streams.logs import Known
 from streams.records.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
 from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
@@ -60,7 +61,7 @@ async def publish_head_list(context: JobContext) -> bool:
         if users < state.parameters.plan.min_optin_users:
             await _commit_empty(context, turn, state, read.counts, reasons)
         else:
-            await context.observe("before_drawing")
+            await context.observe("head-lists.before_drawing")
             known = await _known_records(context, turn.book, state)
             release = await _draw(context, state, read.counts, known)
             if release is None:
@@ -68,11 +69,11 @@ async def publish_head_list(context: JobContext) -> bool:
                     context, turn, state, [entries.epoch_abandoned(move.epoch, _REFUSED)], []
                 )
             else:
-                await context.observe("drawn")
+                await context.observe("head-lists.drawn")
                 added, documents = _release(state, release, move.reports_until_ms, reasons)
                 await _commit(context, turn, state, added, documents)
     await republish_head_list(context)
-    await context.observe("published")
+    await context.observe("head-lists.published")
     return True
 
 
@@ -222,4 +223,4 @@ async def _commit(
     except CommitRefused:
         await stop_epoch(context, Kind.HEAD_LISTS, state.epoch, COMMIT_REFUSED)
         raise
-    log.info(str(added[0]["entry"]), extra={"epoch": state.epoch})
+    log.info("entry_committed", extra={"kind": Known(added[0]["entry"]), "epoch": state.epoch})

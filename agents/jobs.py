@@ -199,17 +199,26 @@ async def _nothing() -> None:
 
 
 def run_jobs(
-    settings: Settings, *, observe: StepObserver = nobody_watches, dice: Dice | None = None
+    settings: Settings,
+    *,
+    observe: StepObserver = nobody_watches,
+    dice: Dice | None = None,
+    now_ms: Callable[[], int] | None = None,
 ) -> int:
     """Run the jobs until SIGTERM or SIGINT; the process's exit code.
 
-    `observe` and `dice` are for tests, which have a main program of their own.
+    `observe`, `dice` and `now_ms` are for tests, which have a main program of their own.
     """
-    return asyncio.run(_run(settings, observe, dice))
+    return asyncio.run(_run(settings, observe, dice, now_ms))
 
 
-async def _run(settings: Settings, observe: StepObserver, dice: Dice | None) -> int:
-    jobs = await Jobs.connect(settings, observe=observe, dice=dice)
+async def _run(
+    settings: Settings,
+    observe: StepObserver,
+    dice: Dice | None,
+    now_ms: Callable[[], int] | None,
+) -> int:
+    jobs = await Jobs.connect(settings, observe=observe, dice=dice, now_ms=now_ms)
     loop = asyncio.get_running_loop()
 
     def told() -> None:

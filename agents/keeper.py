@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from agents.epochs import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
 from agents.job_context import JobContext, limit_from, plan_from
 from streams.epochs import Stem
+from streams.logs import Known
 from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.entries import Entry, Kind
@@ -99,7 +100,10 @@ class Keeper:
                 added = [entries.reports_sealed(move.epoch, bounds)]
             await turn.commit(added)
         for entry in added:
-            log.info(str(entry["entry"]), extra={"epoch": entry.get("epoch", -1)})
+            log.info(
+                "entry_committed",
+                extra={"kind": Known(entry["entry"]), "epoch": entry.get("epoch", -1)},
+            )
         return True
 
     async def _ends(self, stem: Stem) -> list[int]:

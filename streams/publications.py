@@ -93,7 +93,9 @@ def _read(kafka: KafkaSettings, topic: str, begin: int, end: int) -> dict[int, b
         while position < end:
             if time.monotonic() > deadline:
                 raise StoreUnavailable("the published documents could not be read in time")
-            for message in reader.consume(num_messages=500, timeout=0.25):
+            first = reader.poll(0.25)
+            rest = reader.consume(num_messages=500, timeout=0)
+            for message in [*([] if first is None else [first]), *rest]:
                 error = message.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
