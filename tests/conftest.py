@@ -1,13 +1,14 @@
 """Fixtures that every test may use, and what a test run prints about itself.
 
-Servers: `kafka` and `redis_server` are shared by the whole run; do not pause, kill or fill them. Tests that
-do take `own_kafka`, `own_redis` or `own_cluster_redis`. Each test gets topics and keys of its own from
-`make_topic`, `name_prefix` and `redis_client`.
+Servers: `kafka` and `redis_server` are shared by the whole run; do not pause, kill or fill them.
+Tests that do take `own_kafka`, `own_redis` or `own_cluster_redis`. Each test gets topics and keys
+of its own from `make_topic`, `name_prefix` and `redis_client`.
 
 Long versions: a test marked `slow` runs only with `--slow` (`make chaos`, `make fuzz`,
 `make test-statistical`); a test that scales itself asks the fixture `thorough`.
 """
 
+import io
 import os
 import secrets
 from collections import defaultdict
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     import redis.asyncio
 
     from agents.stack import GivenServer, LocalKafka, LocalRedis
+    from streams.settings import Settings
 
-# Deterministic in `make test`, so that a failure is about the change at hand; `make fuzz` draws anew.
+# Deterministic in `make test`, so that a failure is about the change at hand; `make fuzz` draws
+# anew.
 hypothesis.settings.register_profile(
     "reliable", derandomize=True, deadline=None, print_blob=True, database=None
 )
@@ -38,7 +41,7 @@ hypothesis.settings.load_profile("reliable")
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalKafka | GivenServer"]:
-    """The run's broker: `.url` for Faust, `.bootstrap` for aiokafka. KAFKA_URL, if set, names it."""
+    """The run's broker: `.url` for Faust, `.bootstrap` for aiokafka. KAFKA_URL may name it."""
     from agents.stack import GivenServer, LocalKafka
     from tests.sharing import shared
 
@@ -130,6 +133,56 @@ async def redis_client(
     async for key in client.scan_iter(match=f"*{name_prefix}*", count=1000):
         await client.unlink(key)
     await client.aclose()
+
+
+@pytest.fixture
+def setting_values() -> dict[str, object]:
+    """The few settings that must be given, by dotted name; change or add, then build."""
+    return {
+        "kafka.url": "kafka://127.0.0.1:9092",
+        "redis.url": "redis://127.0.0.1:6379/0",
+        "keys.master_secrets": {"test": "00" * 32},
+        "keys.current_id": "test",
+        "budget.period_s": 31_536_000,
+        "budget.optin_epsilon_limit": 100.0,
+        "budget.optin_delta_limit": 1e-3,
+        "budget.client_epsilon_limit": 100.0,
+        "budget.client_delta_limit": 1e-3,
+    }
+
+
+@pytest.fixture
+def make_settings(setting_values: dict[str, object], name_prefix: str) -> Callable[..., "Settings"]:
+    """Build settings for one node, this test's prefix: `make_settings({"epoch.window_s": 60})`."""
+    from streams.settings import Settings
+
+    def make(changes: dict[str, object] | None = None) -> Settings:
+        one_node = {
+            "topics.prefix": name_prefix,
+            "topics.one_node": True,
+            "topics.replication": 1,
+            "topics.min_insync_replicas": 1,
+        }
+        return Settings.from_values({**setting_values, **one_node, **(changes or {})})
+
+    return make
+
+
+@pytest.fixture
+def written_logs() -> Iterator[io.StringIO]:
+    """Everything this process logs during the test, as an operator would see it: search it."""
+    import logging
+
+    from streams.logs import SafeHandler
+
+    stream = io.StringIO()
+    handler = SafeHandler(stream, form="json")
+    root = logging.getLogger()
+    level, root.level = root.level, logging.DEBUG
+    root.addHandler(handler)
+    yield stream
+    root.removeHandler(handler)
+    root.setLevel(level)
 
 
 # --- long versions -------------------------------------------------------------------------------

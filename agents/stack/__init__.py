@@ -3,8 +3,9 @@
     with Stack.start() as stack:
         stack.kafka.url, stack.redis.url
 
-`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. Whatever ends
-the program that started them, also SIGKILL, ends them too and removes their files: see `keeper`.
+`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. Whatever
+ends the program that started them, also SIGKILL, ends them too and removes their files: see
+`keeper`.
 """
 
 from agents.stack.keeper import StackError

@@ -39,7 +39,7 @@ def cached_jars() -> Path | None:
 
 
 def jars_folder() -> Path:
-    """Where this user's jars are kept: a folder per version of the pom, so a new pom fetches anew."""
+    """Where this user's jars are kept; a folder for each pom, so that a new one fetches anew."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     fingerprint = hashlib.sha256(_pom().read_bytes()).hexdigest()[:12]
     return cache / "blendstream" / f"kafka-jars-{fingerprint}"
@@ -79,9 +79,9 @@ def _fetch(folder: Path, progress: Progress) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError(
-            "Maven must be installed to fetch Kafka's jars the first time, and mvn is not on the PATH. "
-            "Install it (Debian: apt-get install maven; macOS: brew install maven), or set KAFKA_URL "
-            "to a Kafka that runs."
+            "Maven must be installed to fetch Kafka's jars the first time, and mvn is not on the "
+            "PATH. Install it (Debian: apt-get install maven; macOS: brew install maven), or set "
+            "KAFKA_URL to a Kafka that runs."
         )
     with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder.parent) as unfinished:
         # The pom is copied away so that Maven writes nothing beside the project's own.

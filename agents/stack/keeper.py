@@ -1,10 +1,10 @@
 """Start server processes that cannot outlive the program which started them.
 
-Promises: when this program ends, by return, exception, Ctrl-C or SIGKILL, every server started here is
-killed and the keeper's temporary folder is removed, within about a second.
-How: a small process in a session of its own (`keeper_process`) starts them and holds a pipe from us.
-PR_SET_PDEATHSIG would do without it, but only on Linux, only for the starting thread, and it removes
-no folder.
+Promises: when this program ends, by return, exception, Ctrl-C or SIGKILL, every server started here
+is killed and the keeper's temporary folder is removed, within about a second.
+How: a small process in a session of its own (`keeper_process`) starts them and holds a pipe from
+us. PR_SET_PDEATHSIG would do without it, but only on Linux, only for the starting thread, and it
+removes no folder.
 """
 
 import json
@@ -25,7 +25,7 @@ PROCESS = Path(__file__).with_name("keeper_process.py")
 
 
 class StackError(BlenderError):
-    """A part of the local stack could not be found, started or used; the message says what to do."""
+    """A part of the local stack could not be found, started or used."""
 
 
 class Keeper:

