@@ -36,6 +36,11 @@ class Answer:
         if status == 304:
             self.headers = headers
 
+    def with_headers(self, extra: Headers) -> Answer:
+        """The same answer with more headers."""
+        self.headers = self.headers + extra
+        return self
+
     def messages(self, extra: Headers | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """`http.response.start` and `http.response.body`."""
         headers = self.headers if extra is None else self.headers + extra

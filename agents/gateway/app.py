@@ -81,7 +81,7 @@ class Gateway:
         self.publications = publications
         self.writer = writer
         self.clock = clock
-        self.reading = Reading(publications)
+        self.reading = Reading(publications, wall_clock)
         self._cohorts = cohorts
         self._tokens = tokens
         self._admission = admission
@@ -128,8 +128,8 @@ class Gateway:
         except Disconnected:
             return
         except Exception as error:
-            # Only the kind of the error: its text might quote what was sent.
-            log.error("request_failed", extra={"error": type(error).__name__, "where": _where(error)})
+            # The log's handler writes the error's kind and place, never its text.
+            log.error("request_failed", exc_info=error)
             answer = problem(500, "an error in the gateway; it was logged, and repeating may help")
         extra = None if self._cors is None else self._cors.headers(request)
         start, body = answer.messages(extra)
@@ -210,9 +210,11 @@ class Gateway:
         now_ms = self._wall_clock() * 1000
         verdicts = [refused(Reason.MALFORMED, e) if isinstance(e, str) else None for e in entries]
         good = [i for i, verdict in enumerate(verdicts) if verdict is None]
-        targets = self.publications.optin_targets
-        if targets.now(now_ms) is None and not await self.publications.read_to_end():
-            return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
+        if self.publications.optin_targets.now(now_ms) is None:
+            # Only the end of the release log tells whether no epoch is open.
+            if not await self.publications.read_to_end():
+                return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
+        paused = self.publications.paused
         queued = await queue_optin_records(
             [e for e in entries if not isinstance(e, str)],
             self.publications.optin_targets,
@@ -220,7 +222,7 @@ class Gateway:
             self.writer,
             now_ms=now_ms,
             skew_ms=self.limits.allowed_skew_s * 1000,
-            paused=self.publications.paused,
+            paused_detail=paused and paused.detail,
         )
         for i, verdict in zip(good, queued, strict=True):
             verdicts[i] = verdict
@@ -233,7 +235,7 @@ class Gateway:
             judged,
             retry_after_s=self._retry_after_s,
             epoch=None if current is None else current.epoch,
-            paused=self.publications.paused,
+            resumes_s=paused and paused.resumes_s,
         )
 
     def _application(self, request: Request) -> str:
@@ -323,14 +325,3 @@ class Gateway:
 
 def _bucket(rate_per_s: float) -> TokenBucket | None:
     return TokenBucket(rate_per_s=rate_per_s, burst=rate_per_s) if rate_per_s else None
-
-
-def _where(error: BaseException) -> str:
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is None:
-        return "unknown"
-    return f"{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}"
-
-

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -243,7 +243,7 @@ class FrameWriter:
             appended = await self._producer.send(*place, frame.encode())
         except Exception as error:  # whatever it was, the sender is told to send again
             frame.resolve(None)
-            log.warning("frame_refused", extra={"error": type(error).__name__})
+            log.warning("frame_refused", extra={"entries": frame.count}, exc_info=error)
         else:
             in_time = not frame.delivered.done()
             self._on_delivery(sent_at, appended.append_ms, frame.size, frame.count)

@@ -49,6 +49,10 @@ class OptinTargets:
     def __init__(self, targets: Sequence[OptinTarget] = ()) -> None:
         self._targets = {target.epoch: target for target in targets}
 
+    def get(self, epoch: int) -> OptinTarget | None:
+        """The target of this epoch, if there is one."""
+        return self._targets.get(epoch)
+
     def now(self, now_ms: float) -> OptinTarget | None:
         """The epoch whose window holds this moment."""
         for target in self._targets.values():
@@ -115,6 +119,7 @@ async def queue_optin_records(
     *,
     now_ms: float,
     skew_ms: float,
+    paused_detail: str | None = None,
 ) -> list[Verdict]:
     """Judge each record, queue the good ones, and wait until Kafka has them."""
     current = targets.now(now_ms)
@@ -125,7 +130,7 @@ async def queue_optin_records(
         if record.epoch is not None:
             target = targets.stated(record.epoch, now_ms, skew_ms)
         if target is None:
-            verdicts.append(_wrong_epoch(current))
+            verdicts.append(_wrong_epoch(current, paused_detail))
             continue
         queued = _queue(record, target, cohorts, writer)
         if isinstance(queued, Verdict):
@@ -173,7 +178,9 @@ def _queue(
     return writer.add_optin_record(target.frames, partition, entry)
 
 
-def _wrong_epoch(current: OptinTarget | None) -> Verdict:
+def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verdict:
+    if current is None and paused_detail is not None:
+        return refused(Reason.PAUSED, paused_detail)
     now = "no epoch is open" if current is None else f"epoch {current.epoch} is open"
     return refused(
         Reason.WRONG_EPOCH,

@@ -83,3 +83,10 @@ class Publications:
     #: Reads the release log to the end it has now; False when that did not succeed in time. Only
     #: afterwards is a head list unknown.
     read_to_end: Callable[[], Awaitable[bool]] = _nothing_to_read
+
+    def collecting(self, now_s: float) -> EpochView | None:
+        """The epoch whose window holds this moment."""
+        for view in self.epochs.values():
+            if view.window_start_s <= now_s < view.window_end_s:
+                return view
+        return None

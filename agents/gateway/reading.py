@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 
 import msgspec
 
@@ -40,8 +42,9 @@ _FOR_SECONDS = b"public, max-age=5"
 class Reading:
     """The handlers of every GET address; `rest` is what stands in place of a path's `{…}`."""
 
-    def __init__(self, publications: Publications) -> None:
+    def __init__(self, publications: Publications, wall_clock: Callable[[], float]) -> None:
         self._publications = publications
+        self._wall_clock = wall_clock
         self._tables: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
 
     # --- documents -------------------------------------------------------------------------------
@@ -160,19 +163,13 @@ class Reading:
     async def get_epochs(self, request: Request, _: str) -> Answer:
         """States and times."""
         held = self._publications
-        collecting = next(
-            (
-                Collecting(
-                    epoch=view.epoch,
-                    window_start_s=view.window_start_s,
-                    window_end_s=view.window_end_s,
-                    optin_until_s=view.optin_until_s,
-                    records_per_user=view.records_per_user,
-                )
-                for view in [held.collecting()]
-                if view is not None
-            ),
-            None,
+        view = held.collecting(self._wall_clock())
+        collecting = view and Collecting(
+            epoch=view.epoch,
+            window_start_s=view.window_start_s,
+            window_end_s=view.window_end_s,
+            optin_until_s=view.optin_until_s,
+            records_per_user=view.records_per_user,
         )
         paused = held.paused and PausedView(held.paused.resumes_s, held.paused.detail)
         newest_first = [held.epochs[number] for number in sorted(held.epochs, reverse=True)]
@@ -188,16 +185,16 @@ class Reading:
 
     async def get_openapi(self, request: Request, _: str) -> Answer:
         """The description of this API."""
-        body, packed = _openapi()
+        name, body, packed = _openapi()
         return document_answer(
-            request.headers, name="openapi", body=body, packed=packed, cache_control=FOR_A_MINUTE
+            request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
         )
 
 
 @functools.cache
-def _openapi() -> tuple[bytes, bytes]:
+def _openapi() -> tuple[str, bytes, bytes]:
     body = msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1)
-    return body, gzip.compress(body, 6, mtime=0)
+    return hashlib.sha256(body).hexdigest(), body, gzip.compress(body, 6, mtime=0)
 
 
 def _served(request: Request, found: Document, cache_control: bytes) -> Answer:

@@ -121,9 +121,9 @@ class ApplicationTokens:
         try:
             self._tokens = self._read()
         except TokenFileError as error:
-            log.error("application_tokens_kept", extra={"why": str(error)})
+            log.error("application_tokens_kept", exc_info=error)
             return
-        log.info("application_tokens_read", extra={"applications": len(self._tokens)})
+        log.info("application_tokens_read", extra={"found": len(self._tokens)})
 
     def _stat(self) -> tuple[int, int, int] | None:
         try:

@@ -80,7 +80,11 @@ _ONE_ACCEPTED = _accepted(1)
 
 
 def answer_for(
-    verdicts: Sequence[Verdict], *, retry_after_s: float, epoch: int | None = None
+    verdicts: Sequence[Verdict],
+    *,
+    retry_after_s: float,
+    epoch: int | None = None,
+    resumes_s: int | None = None,
 ) -> Answer:
     """The HTTP answer that sums up `verdicts`.
 
@@ -103,6 +107,7 @@ def answer_for(
         first.detail or "",
         retry_after_s=retry_after_s if again else None,
         reason=first.reason,
+        resumes_s=resumes_s if first.reason is Reason.PAUSED else None,
         epoch=epoch,
         verdicts=list(verdicts),
     )
