@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from streams.records import HEAD_LIST_ID_BYTES, MAX_EPOCH
+from streams.records.frames import HEAD_LIST_ID_BYTES, MAX_EPOCH
 
 __all__ = [
     "ENTRY_KEY",

@@ -26,7 +26,7 @@ from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from streams.epochs import PARTS, Epoch, EpochBook, HeadList, Share, Stem
 from streams.fingerprints import FingerprintTable, siphash
 from streams.keys import EpochKeys
-from streams.records import OptinEntry, OptinFrame, RefusedFrame, ReportFrame
+from streams.records.frames import OptinEntry, OptinFrame, RefusedFrame, ReportFrame
 
 __all__ = [
     "SEPARATOR",
@@ -313,9 +313,7 @@ def _count_records(
 _T: Final = list(Share).index(Share.T)
 
 
-def _shares(
-    epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]
-) -> NDArray[np.intp]:
+def _shares(epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]) -> NDArray[np.intp]:
     """The number of each contributor's share: a keyed hash falls into one of three intervals."""
     point = siphash(keys.share, contributors) % np.uint64(PARTS)
     ends = np.cumsum([epoch.shares_ppm.get(share, 0) for share in Share]).astype(np.uint64)

@@ -26,7 +26,7 @@ from typing import Final
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from streams.records import CONTRIBUTOR_BYTES
+from streams.records.frames import CONTRIBUTOR_BYTES
 
 __all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing"]
 
@@ -55,8 +55,7 @@ class EpochKeys:
         """HKDF-SHA256 of the master secret, one output for each key, named by epoch and use."""
         if len(master) < MIN_MASTER_BYTES:
             raise ValueError(
-                f"a master secret needs at least {MIN_MASTER_BYTES} random bytes, "
-                f"got {len(master)}"
+                f"a master secret needs at least {MIN_MASTER_BYTES} random bytes, got {len(master)}"
             )
 
         def expand(use: str) -> bytes:

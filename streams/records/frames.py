@@ -16,7 +16,7 @@ import enum
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,11 @@ _OPTIN: Final = struct.Struct("<2sBBIQII")
 # Client reports:           common · cell width B · reserved B · cells per entry H · head list 32s
 _REPORTS: Final = struct.Struct("<2sBBIQIBBH32s")
 
-_WIDTHS: Final = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_WIDTHS: Final[dict[int, np.dtype[Any]]] = {
+    1: np.dtype("u1"),
+    2: np.dtype("<u2"),
+    4: np.dtype("<u4"),
+}
 _OPTIN_ENTRY_BYTES: Final = CONTRIBUTOR_BYTES + 3 * 2
 
 
@@ -168,9 +172,7 @@ def encode_optin_records(epoch: int, entries: Sequence[OptinEntry]) -> bytes:
     keys = _joined_keys([e.contributor for e in entries])
     size = _OPTIN.size + len(entries) * _OPTIN_ENTRY_BYTES + len(text)
     _check_frame(epoch, len(entries), size)
-    head = _OPTIN.pack(
-        MAGIC, FRAME_VERSION, FrameKind.OPTIN_RECORDS, size, epoch, len(entries), 0
-    )
+    head = _OPTIN.pack(MAGIC, FRAME_VERSION, FrameKind.OPTIN_RECORDS, size, epoch, len(entries), 0)
     return b"".join((head, keys, slots.tobytes(), queries.tobytes(), urls.tobytes(), text))
 
 
