@@ -81,23 +81,27 @@ def worst_of(*shares: Cost) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most (ε, δ) for one person and group in one period of `period_s` seconds."""
+    """At most this (ε, δ) for one person of each group in one period of `period_s` seconds."""
 
-    epsilon: float
-    delta: float
     period_s: int
+    optin: Cost
+    clients: Cost
 
     def __post_init__(self) -> None:
         """A limit that allows nothing, or no period, is a mistake."""
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0 and 0 < self.delta < 1):
-            raise ParameterError(
-                "a budget limit must have a finite epsilon above 0 and a delta in (0, 1), "
-                f"got epsilon={self.epsilon!r}, delta={self.delta!r}"
-            )
+        for group in GROUPS:
+            if not self.of(group).epsilon > 0:
+                raise ParameterError(
+                    f"a budget limit must have an epsilon above 0, got {group}={self.of(group)}"
+                )
         if not 0 < self.period_s <= 366 * 86_400:
             raise ParameterError(
                 f"a budget period must last from 1 s to 366 days, got period_s={self.period_s!r}"
             )
+
+    def of(self, group: Group) -> Cost:
+        """The limit of one group."""
+        return self.optin if group == "optin" else self.clients
 
     def period_of(self, time_s: int) -> tuple[int, int]:
         """Start and end of the period that holds `time_s`; periods are counted from 1970."""
@@ -162,8 +166,8 @@ class Paused:
         return (
             f"the privacy budget of this period is spent: one more epoch would bring "
             f"{_SPOKEN[self.group]} to delta={self.would_be.delta:.3g} at "
-            f"epsilon={self.would_be.epsilon:g}, the limit is (epsilon={self.limit.epsilon:g}, "
-            f"delta={self.limit.delta:g}) per {self.limit.period_s} s; "
+            f"epsilon={self.would_be.epsilon:g}, the limit is delta="
+            f"{self.limit.of(self.group).delta:g} per {self.limit.period_s} s; "
             f"collecting resumes by itself with the next period"
         )
 
@@ -179,7 +183,7 @@ _Bucket = tuple[int, int]
 class Ledger:
     """All charges so far, folded: by period while recent, as one total for life.
 
-    >>> limit = Limit(epsilon=8.0, delta=1e-4, period_s=1000)
+    >>> limit = Limit(1000, optin=Cost(8.0, 1e-4), clients=Cost(8.0, 1e-4))
     >>> one = Cost(4.0, 1e-5)
     >>> ledger = Ledger()
     >>> for epoch in range(2):
@@ -204,21 +208,21 @@ class Ledger:
 
     def refusal(self, charge: EpochCharge, limit: Limit) -> Paused | None:
         """Why this charge must not be made now, or `None` when it may."""
-        if charge.optin.epsilon > limit.epsilon or charge.clients.epsilon > limit.epsilon or (
-            max(charge.optin.delta, charge.clients.delta) > limit.delta
-        ):  # fmt: skip
-            raise ParameterError(
-                "one epoch must cost no more than the limit per period, got "
-                f"optin=({charge.optin.epsilon:g}, {charge.optin.delta:g}), "
-                f"clients=({charge.clients.epsilon:g}, {charge.clients.delta:g}) with limit="
-                f"({limit.epsilon:g}, {limit.delta:g}); raise the limit or lower epsilon and delta"
-            )
+        for group in GROUPS:
+            cost, most = charge.of(group), limit.of(group)
+            if cost.epsilon > most.epsilon or cost.delta > most.delta:
+                raise ParameterError(
+                    f"one epoch must cost {_SPOKEN[group]} no more than the limit per period, got "
+                    f"({cost.epsilon:g}, {cost.delta:g}) with limit=({most.epsilon:g}, "
+                    f"{most.delta:g}); raise the limit or lower epsilon and delta"
+                )
         start, end = limit.period_of(charge.window_start_s)
         after = self.charged(charge)
         for group in GROUPS:
-            delta = _delta_at(after._worst_person(group, start, end), limit.epsilon)
-            if delta > limit.delta:
-                return Paused(group, Cost(limit.epsilon, min(1.0, delta)), limit, end)
+            most = limit.of(group)
+            delta = _delta_at(after._worst_person(group, start, end), most.epsilon)
+            if delta > most.delta * (1 + 1e-12):
+                return Paused(group, Cost(most.epsilon, min(1.0, delta)), limit, end)
         return None
 
     def charged(self, charge: EpochCharge) -> Ledger:
@@ -316,7 +320,7 @@ def _worst(keys: Mapping[_Key, int], group: Group) -> _Costs:
 def compose(costs: _Costs) -> Any:
     """The privacy loss distribution of all these costs together (dp-accounting), or `None`."""
     # Imported here: only the jobs and the ledger command account; nobody else pays the import.
-    from dp_accounting.pld import common, privacy_loss_distribution  # type: ignore[import-untyped]  # noqa: PLC0415
+    from dp_accounting.pld import common, privacy_loss_distribution  # noqa: PLC0415
 
     total: Any = None
     for epsilon, delta, times in costs:

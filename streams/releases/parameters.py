@@ -26,14 +26,17 @@ class ClickGraphParameters:
     """How the graph share's query click graph is released (Korolova et al., Release-Data).
 
     ε and δ are Release-Data's own, for adding or removing a person; the ledger charges them as
-    replace-one. `url_table` says where the candidate URLs come from: `head-list` (the last one
-    published) or `file`.
+    replace-one. ε is split: `selection_share` of it chooses queries, `query_count_share` counts
+    them, the rest counts clicks. `url_table` says where the candidate URLs come from:
+    `head-list` (the last one published) or `file`.
     """
 
     epsilon: float
     delta: float
     queries_per_user: int
     clicks_per_user: int
+    selection_share: float = 0.5
+    query_count_share: float = 0.25
     url_table: str = "head-list"
 
     def __post_init__(self) -> None:
@@ -98,8 +101,8 @@ class Plan:
 
     @property
     def client_cost(self) -> Cost:
-        """What one device pays for an epoch."""
-        return Cost(self.privacy.epsilon, self.privacy.delta)
+        """What one device pays for an epoch: only the paper's randomizer spends any δ."""
+        return Cost(self.privacy.epsilon, self.privacy.delta if self.profile == "paper" else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blender.parameters import PrivacyParameters
-from streams.ledger import Limit
+from streams.ledger import Cost, Limit
 from streams.releases import entries
 from streams.releases.book import ReleaseBook
 from streams.releases.documents import StoredDocument, split
@@ -16,7 +16,7 @@ from streams.releases.entries import Entry, Outcome, Reason
 from streams.releases.parameters import Plan
 
 WINDOW_MS = 60_000
-PLENTY = Limit(epsilon=1e6, delta=0.5, period_s=86_400)
+PLENTY = Limit(86_400, optin=Cost(1e6, 0.5), clients=Cost(1e6, 0.5))
 
 
 def plan(**changes: object) -> Plan:
@@ -42,9 +42,7 @@ class ModelLog:
         self.records: list[tuple[int, int, bytes, bytes]] = []
         self.book = ReleaseBook()
 
-    def commit(
-        self, now_ms: int, *added: Entry, documents: Sequence[StoredDocument] = ()
-    ) -> None:
+    def commit(self, now_ms: int, *added: Entry, documents: Sequence[StoredDocument] = ()) -> None:
         for document in documents:
             for number, part in enumerate(document.parts):
                 self._append(now_ms, entries.part_key(document.id, number), part)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from agents import epochs
 from agents.epochs import next_estimates, next_head_list, next_keeper_move, reports_until_ms
-from streams.ledger import GROUPS, Limit
+from streams.ledger import GROUPS, Cost, Limit
 from streams.releases import entries
 from streams.releases.book import ReleaseBook, Stage
 from streams.releases.entries import Reason
@@ -156,7 +156,7 @@ def test_changed_settings_wait_for_the_next_epoch():
 
 def test_the_limit_pauses_the_service_says_until_when_and_it_resumes_by_itself():
     """Paused, nothing opens; the period after, numbering goes on."""
-    limit = Limit(epsilon=8.0, delta=1e-4, period_s=10 * WINDOW_MS // 1000)
+    limit = Limit(10 * WINDOW_MS // 1000, optin=Cost(8.0, 1e-4), clients=Cost(8.0, 1e-4))
     log = ModelLog()
     keep(log, START, limit)
     keep(log, START + WINDOW_MS, limit)
@@ -212,7 +212,7 @@ class ServiceForAYear(RuleBasedStateMachine):
         super().__init__()
         self.log = ModelLog()
         self.now = START
-        self.limit = Limit(epsilon=40.0, delta=1e-3, period_s=20 * WINDOW_MS // 1000)
+        self.limit = Limit(20 * WINDOW_MS // 1000, optin=Cost(40.0, 1e-3), clients=Cost(40.0, 1e-3))
         self.counted = [0, 0]
         self.ranks: dict[int, int] = {}
         self.changes: dict[str, object] = {}

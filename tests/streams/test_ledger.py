@@ -13,7 +13,7 @@ from blender.errors import ParameterError
 from streams.ledger import GROUPS, Cost, Ledger, Limit, click_graph_cost, worst_of
 
 DAY = 86_400
-LIMIT = Limit(epsilon=12.0, delta=1e-4, period_s=7 * DAY)
+LIMIT = Limit(7 * DAY, optin=Cost(12.0, 1e-4), clients=Cost(12.0, 1e-4))
 ONE = Cost(4.0, 1e-5)
 
 
@@ -71,9 +71,7 @@ def test_a_change_of_cohorts_adds_the_worst_of_both():
     """Whoever was in the busiest cohort before may be in the busiest one after."""
     ledger = spend(3, cohorts=2)
     for epoch in range(3, 6):
-        ledger = ledger.charged(
-            ledger.price(epoch, epoch * DAY, 3, LIMIT, optin=ONE, clients=ONE)
-        )
+        ledger = ledger.charged(ledger.price(epoch, epoch * DAY, 3, LIMIT, optin=ONE, clients=ONE))
 
     assert ledger.basic_in_life("optin").epsilon == pytest.approx(4.0 * (2 + 1))
 
@@ -106,15 +104,13 @@ def test_an_epoch_dearer_than_the_limit_is_a_mistake_not_a_pause():
     """It would pause for ever and say that it resumes."""
     ledger = Ledger()
     with pytest.raises(ParameterError, match="no more than the limit per period"):
-        ledger.refusal(
-            ledger.price(0, 0, 1, LIMIT, optin=Cost(13.0, 1e-5), clients=ONE), LIMIT
-        )
+        ledger.refusal(ledger.price(0, 0, 1, LIMIT, optin=Cost(13.0, 1e-5), clients=ONE), LIMIT)
 
 
 def test_a_longer_period_counts_what_shorter_ones_spent():
     """Changing the period must not forget what the old one knew."""
     ledger = spend(3)
-    month = Limit(epsilon=12.0, delta=1e-4, period_s=30 * DAY)
+    month = Limit(30 * DAY, optin=Cost(12.0, 1e-4), clients=Cost(12.0, 1e-4))
 
     assert ledger.refusal(ledger.price(3, 8 * DAY, 1, month, optin=ONE, clients=ONE), month)
 
@@ -163,7 +159,7 @@ def test_a_checkpoint_and_the_entries_after_it_are_the_whole_ledger(
 )
 def test_what_was_admitted_never_passes_the_limit(epsilons: list[float], cohorts: int):
     """Whatever the sequence of costs, no period holds more than its limit for anyone."""
-    limit = Limit(epsilon=4.0, delta=1e-5, period_s=5 * DAY)
+    limit = Limit(5 * DAY, optin=Cost(4.0, 1e-5), clients=Cost(4.0, 1e-5))
     ledger = Ledger()
     for epoch, epsilon in enumerate(epsilons):
         cost = Cost(epsilon, 1e-7)
