@@ -20,6 +20,18 @@ __all__ = [
     "BATCH_SECONDS",
     "ENTRY_TOTALS",
     "GAPS",
+    "GATEWAY_CLOCK_SKEW_SECONDS",
+    "GATEWAY_CONNECTIONS",
+    "GATEWAY_ENTRIES",
+    "GATEWAY_FRAMES",
+    "GATEWAY_FRAME_BYTES",
+    "GATEWAY_FRAME_ENTRIES",
+    "GATEWAY_HELD_BYTES",
+    "GATEWAY_LATE_FRAMES",
+    "GATEWAY_READY",
+    "GATEWAY_REQUESTS",
+    "GATEWAY_REQUEST_SECONDS",
+    "GATEWAY_STALLED_PARTITIONS",
     "LAG",
     "LOST_OFFSETS",
     "PARTITIONS_ASSIGNED",
@@ -138,3 +150,44 @@ def _registered(totals: EntryTotals, registry: CollectorRegistry = REGISTRY) -> 
 
 
 ENTRY_TOTALS = _registered(EntryTotals())
+
+
+# --- the gateway ---------------------------------------------------------------------------------
+
+GATEWAY_REQUESTS = Counter(
+    "blender_gateway_requests", "HTTP requests answered.", ["method", "path", "status"]
+)
+GATEWAY_REQUEST_SECONDS = Histogram(
+    "blender_gateway_request_seconds",
+    "From a request's head to its answer, acknowledgement by Kafka included.",
+    ["method", "path"],
+    buckets=_SECONDS,
+)
+GATEWAY_ENTRIES = Counter(
+    "blender_gateway_entries", "Entries judged, by verdict.", ["stem", "verdict"]
+)
+GATEWAY_FRAMES = Counter("blender_gateway_frames", "Frames acknowledged by Kafka.")
+GATEWAY_FRAME_BYTES = Histogram(
+    "blender_gateway_frame_bytes",
+    "Size of acknowledged frames.",
+    buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
+)
+GATEWAY_FRAME_ENTRIES = Histogram(
+    "blender_gateway_frame_entries",
+    "Entries in acknowledged frames.",
+    buckets=(1, 10, 100, 1_000, 10_000),
+)
+GATEWAY_LATE_FRAMES = Counter(
+    "blender_gateway_late_frames", "Frames that Kafka did not acknowledge within the deadline."
+)
+GATEWAY_HELD_BYTES = Gauge("blender_gateway_held_bytes", "Bytes of entries waiting for Kafka.")
+GATEWAY_STALLED_PARTITIONS = Gauge(
+    "blender_gateway_stalled_partitions",
+    "Partitions that owe an overdue acknowledgement; their entries are answered 503.",
+)
+GATEWAY_CONNECTIONS = Gauge("blender_gateway_connections", "Open HTTP connections.")
+GATEWAY_CLOCK_SKEW_SECONDS = Gauge(
+    "blender_gateway_clock_skew_seconds",
+    "How far this clock is ahead of the brokers' at least; below 0 when it is behind.",
+)
+GATEWAY_READY = Gauge("blender_gateway_ready", "1 while submissions can be taken.")

@@ -64,6 +64,9 @@ class Topics:
         self.head_lists = Topic(f"{prefix}.head-lists", 1, compacted)
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
         self.dead_letters = Topic(f"{prefix}.dead-letters", 1, letters)
+        # Gateways send a byte now and then to learn the brokers' time; nobody reads it.
+        hour = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
+        self.clock = Topic(f"{prefix}.clock", 1, letters | hour)
 
     def of(self, stem: Stem) -> Topic:
         """The topic that a stem's entries arrive in."""
@@ -77,6 +80,7 @@ class Topics:
             self.head_lists,
             self.estimates,
             self.dead_letters,
+            self.clock,
         )
 
 

@@ -32,7 +32,7 @@ from agents.gateway.limits import ByteBudget, TokenBucket
 from agents.gateway.optin_records import Cohorts, queue_optin_records
 from agents.gateway.publications import Publications
 from agents.gateway.reading import Reading
-from agents.gateway.reports import UNKNOWN, queue_report, queue_reports
+from agents.gateway.reports import PAST, UNKNOWN, queue_report, queue_reports
 from agents.gateway.requests import Disconnected, Receive, Refused, Request, Scope, Send
 from agents.gateway.routes import ROUTES
 from agents.gateway.tokens import ApplicationTokens
@@ -173,15 +173,17 @@ class Gateway:
                 verdicts[i] = refused(Reason.MALFORMED, entry)
             else:
                 by_head_list.setdefault(entry.head_list, []).append(i)
-        targets = self.publications.report_targets
-        if not by_head_list.keys() <= targets.keys():
+        held = self.publications
+        if not by_head_list.keys() <= held.report_targets.keys() | held.past_head_lists:
             # Another gateway may have served a head list that this one has not read yet.
-            if not await self.publications.read_to_end():
+            if not await held.read_to_end():
                 verdicts = [BUSY if v is UNKNOWN else v for v in verdicts]
-            targets = self.publications.report_targets
         for head_list, rows in by_head_list.items():
-            target = targets.get(head_list)
+            target = held.report_targets.get(head_list)
             if target is None:
+                if head_list in held.past_head_lists:
+                    for i in rows:
+                        verdicts[i] = PAST
                 continue
             reports = [entries[i] for i in rows]
             queued = await queue_reports(reports, target, self.writer, now_ms)
@@ -222,7 +224,7 @@ class Gateway:
             self.writer,
             now_ms=now_ms,
             skew_ms=self.limits.allowed_skew_s * 1000,
-            paused_detail=paused and paused.detail,
+            paused_detail=None if paused is None else paused.detail,
         )
         for i, verdict in zip(good, queued, strict=True):
             verdicts[i] = verdict
@@ -235,7 +237,7 @@ class Gateway:
             judged,
             retry_after_s=self._retry_after_s,
             epoch=None if current is None else current.epoch,
-            resumes_s=paused and paused.resumes_s,
+            resumes_s=None if paused is None else paused.resumes_s,
         )
 
     def _application(self, request: Request) -> str:

@@ -19,12 +19,8 @@ from streams.records import submissions as shared
 
 __all__ = ["MalformedBody", "OptinRecord", "Report", "decode_optin_records", "decode_reports"]
 
-_HEX_64 = Meta(
-    min_length=64, max_length=64, extra_json_schema={"pattern": "^[0-9a-f]{64}$"}
-)
-_HEX_32 = Meta(
-    min_length=32, max_length=32, extra_json_schema={"pattern": "^[0-9a-f]{32}$"}
-)
+_HEX_64 = Meta(min_length=64, max_length=64, extra_json_schema={"pattern": "^[0-9a-f]{64}$"})
+_HEX_32 = Meta(min_length=32, max_length=32, extra_json_schema={"pattern": "^[0-9a-f]{32}$"})
 
 Cell = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 AnswerCells = Annotated[

@@ -6,6 +6,7 @@ read aloud.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -20,10 +21,12 @@ nav ul { columns: 2 20rem; padding-left: 1.2rem; }
 section { border-top: 1px solid var(--line); margin-top: 2rem; }
 code, pre { font-family: ui-monospace, monospace; font-size: 0.92em; }
 h3 code { font-size: 1em; }
-.method { border: 1px solid currentColor; border-radius: 0.3em; margin-right: 0.5em; padding: 0 0.4em; }
+.method { border: 1px solid currentColor; border-radius: 0.3em; padding: 0 0.4em; }
+h3 code { margin-left: 0.5em; }
 table { border-collapse: collapse; display: block; max-width: 100%; overflow-x: auto; }
 caption { font-weight: 600; padding: 0.4rem 0; text-align: left; }
-th, td { border: 1px solid var(--line); padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
+th, td { border: 1px solid var(--line); padding: 0.25rem 0.6rem; }
+th, td { text-align: left; vertical-align: top; }
 """
 
 
@@ -79,18 +82,23 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
         parts.append("<p>Needs the header <code>Authorization: Bearer NAME.SECRET</code>.</p>")
     if parameters := operation.get("parameters"):
         rows = [
-            (f"<code>{escape(p['name'])}</code>", p["in"], _kind(p["schema"]), _marked(p["description"]))
+            (
+                f"<code>{escape(p['name'])}</code>",
+                p["in"],
+                _kind(p["schema"]),
+                _marked(p["description"]),
+            )
             for p in parameters
         ]
         parts.append(_table("Parameters", ("name", "where", "type", "meaning"), rows))
     if body := operation.get("requestBody"):
         entry = body["content"]["application/json"]["schema"]["oneOf"][0]
         parts.append(f"<p>Body: one {_kind(entry)}, or an array of them.</p>")
-    rows = [
+    answers = [
         (status, escape(response["description"]), _content(response))
         for status, response in operation["responses"].items()
     ]
-    parts.append(_table("Answers", ("status", "meaning", "body"), rows))
+    parts.append(_table("Answers", ("status", "meaning", "body"), answers))
     return "\n".join([*parts, "</section>", ""])
 
 
@@ -145,7 +153,7 @@ def _kind(schema: dict[str, Any]) -> str:
     return escape(" ".join([str(schema.get("type", "any")), *limits]))
 
 
-def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(caption: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     heads = "".join(f'<th scope="col">{name}</th>' for name in head)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
     return (

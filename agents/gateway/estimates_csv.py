@@ -36,9 +36,7 @@ def estimates_csv(documents: Iterable[Mapping[str, Any]]) -> bytes:
     for document in documents:
         about = [document[c] for c in COLUMNS[:4]]
         for cell in document["records"]:
-            figures = [
-                (cell[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES
-            ]
+            figures = [(cell[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES]
             table.writerow(
                 [
                     *about,

@@ -71,6 +71,7 @@ class FrameLimits:
     deadline_s: float
     max_held_bytes: int
     max_frame_bytes: int = MAX_FRAME_BYTES
+    max_entries: int = 4096
 
 
 class ReportFrames:
@@ -168,9 +169,7 @@ class FrameWriter:
         """How many partitions refuse entries for now."""
         return len(self._stalled)
 
-    def add_report(
-        self, kind: ReportFrames, partition: int, key: bytes, cells: bytes
-    ) -> Delivered:
+    def add_report(self, kind: ReportFrames, partition: int, key: bytes, cells: bytes) -> Delivered:
         """Pack one report: its contributor key and its cells, `kind.width` bytes each."""
         frame = self._open.get((kind, partition)) or self._begin(kind, partition)
         frame.keys += key
@@ -188,6 +187,7 @@ class FrameWriter:
         while done < total:
             frame = self._open.get((kind, partition)) or self._begin(kind, partition)
             fit = (self.limits.max_frame_bytes - frame.size) // each
+            fit = min(fit, self.limits.max_entries - frame.count)
             end = min(total, done + max(1, fit))
             frame.keys += keys[done * CONTRIBUTOR_BYTES : end * CONTRIBUTOR_BYTES]
             frame.cells += cells[done * cell_bytes : end * cell_bytes]
@@ -196,9 +196,7 @@ class FrameWriter:
             done = end
         return added
 
-    def add_optin_record(
-        self, kind: OptinFrames, partition: int, entry: OptinEntry
-    ) -> Delivered:
+    def add_optin_record(self, kind: OptinFrames, partition: int, entry: OptinEntry) -> Delivered:
         """Pack one opt-in record."""
         size = _OPTIN_ENTRY_BYTES + len(entry.query) + len(entry.url)
         frame = self._open.get((kind, partition)) or self._begin(kind, partition)
@@ -221,7 +219,8 @@ class FrameWriter:
         frame.count += entries
         frame.size += size
         self.held_bytes += size
-        if frame.size + next_size > self.limits.max_frame_bytes:
+        limits = self.limits
+        if frame.count >= limits.max_entries or frame.size + next_size > limits.max_frame_bytes:
             self._close(frame)
 
     def _linger_over(self) -> None:
@@ -272,5 +271,3 @@ class FrameWriter:
             await asyncio.wait(self._travelling, timeout=within_s)
         for task in list(self._travelling):
             task.cancel()
-
-

@@ -10,15 +10,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from agents.gateway.verdicts import Reason, Verdict
-from prometheus_client import Counter as PrometheusCounter, Histogram
+from streams import metrics
 
 __all__ = ["CLIENT_REPORTS", "OPTIN_RECORDS", "OTHER_ROUTES", "EntryMeter", "RouteMeter"]
 
 _ACCEPTED = "accepted"
-
-GATEWAY_REQUESTS = PrometheusCounter("blender_gateway_requests", "x", ["method", "path", "status"])
-GATEWAY_REQUEST_SECONDS = Histogram("blender_gateway_request_seconds", "x", ["method", "path"], buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10))
-GATEWAY_ENTRIES = PrometheusCounter("blender_gateway_entries", "x", ["stem", "verdict"])
 
 
 class RouteMeter:
@@ -28,14 +24,14 @@ class RouteMeter:
 
     def __init__(self, method: str, path: str) -> None:
         self._labels = (method, path)
-        self._seconds = GATEWAY_REQUEST_SECONDS.labels(method, path)
-        self._by_status = {200: GATEWAY_REQUESTS.labels(method, path, 200)}
+        self._seconds = metrics.GATEWAY_REQUEST_SECONDS.labels(method, path)
+        self._by_status = {200: metrics.GATEWAY_REQUESTS.labels(method, path, 200)}
 
     def answered(self, status: int, seconds: float) -> None:
         """Count one answer."""
         counter = self._by_status.get(status)
         if counter is None:
-            counter = GATEWAY_REQUESTS.labels(*self._labels, status)
+            counter = metrics.GATEWAY_REQUESTS.labels(*self._labels, status)
             self._by_status[status] = counter
         counter.inc()
         self._seconds.observe(seconds)
@@ -47,9 +43,9 @@ class EntryMeter:
     __slots__ = ("_accepted", "_by_reason")
 
     def __init__(self, stem: str) -> None:
-        self._accepted = GATEWAY_ENTRIES.labels(stem, _ACCEPTED)
+        self._accepted = metrics.GATEWAY_ENTRIES.labels(stem, _ACCEPTED)
         self._by_reason = {
-            reason: GATEWAY_ENTRIES.labels(stem, reason.value) for reason in Reason
+            reason: metrics.GATEWAY_ENTRIES.labels(stem, reason.value) for reason in Reason
         }
 
     def judged(self, verdict: Verdict) -> None:

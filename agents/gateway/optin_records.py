@@ -67,9 +67,7 @@ class OptinTargets:
         is early is judged by the broker's append time.
         """
         target = self._targets.get(epoch)
-        if target is None or not (
-            target.window_start_ms - skew_ms <= now_ms < target.late_from_ms
-        ):
+        if target is None or not (target.window_start_ms - skew_ms <= now_ms < target.late_from_ms):
             return None
         return target
 
@@ -150,10 +148,8 @@ async def queue_optin_records(
 def _queue(
     record: OptinRecord, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
 ) -> Verdict | Delivered:
-    try:
-        user_id = record.user_id.encode()
-    except UnicodeEncodeError:
-        return _USER_ID
+    # msgspec lets no unpaired surrogates through, so this cannot fail.
+    user_id = record.user_id.encode()
     if not 0 < len(user_id) <= MAX_USER_ID_BYTES:
         return _USER_ID
     contributor = target.keys.contributor_of(user_id)

@@ -110,9 +110,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def protocol_class(
-    *, max_connections: int, read_timeout_s: float
-) -> type[GatewayProtocol]:
+def protocol_class(*, max_connections: int, read_timeout_s: float) -> type[GatewayProtocol]:
     """The protocol with an operator's limits."""
     limits: dict[str, Any] = {
         "max_connections": max_connections,

@@ -24,7 +24,7 @@ from agents.gateway.negotiation import (
     no_such_form,
 )
 from agents.gateway.openapi import openapi_document
-from agents.gateway.publications import Document, Publications
+from agents.gateway.publications import Document, EpochView, Publications
 from agents.gateway.requests import Request
 from agents.gateway.routes import Collecting, Epochs, Health, PausedView
 
@@ -163,15 +163,10 @@ class Reading:
     async def get_epochs(self, request: Request, _: str) -> Answer:
         """States and times."""
         held = self._publications
-        view = held.collecting(self._wall_clock())
-        collecting = view and Collecting(
-            epoch=view.epoch,
-            window_start_s=view.window_start_s,
-            window_end_s=view.window_end_s,
-            optin_until_s=view.optin_until_s,
-            records_per_user=view.records_per_user,
-        )
-        paused = held.paused and PausedView(held.paused.resumes_s, held.paused.detail)
+        collecting = _collecting(held.collecting(self._wall_clock()))
+        paused = None
+        if held.paused is not None:
+            paused = PausedView(held.paused.resumes_s, held.paused.detail)
         newest_first = [held.epochs[number] for number in sorted(held.epochs, reverse=True)]
         return json_answer(
             200, Epochs(collecting, paused, newest_first), [(b"cache-control", _FOR_SECONDS)]
@@ -179,9 +174,7 @@ class Reading:
 
     def health(self, status: int, reasons: list[str]) -> Answer:
         """`ready` and, if not, why."""
-        return json_answer(
-            status, Health(not reasons, reasons), [(b"cache-control", b"no-store")]
-        )
+        return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
 
     async def get_openapi(self, request: Request, _: str) -> Answer:
         """The description of this API."""
@@ -195,6 +188,18 @@ class Reading:
 def _openapi() -> tuple[str, bytes, bytes]:
     body = msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1)
     return hashlib.sha256(body).hexdigest(), body, gzip.compress(body, 6, mtime=0)
+
+
+def _collecting(view: EpochView | None) -> Collecting | None:
+    if view is None:
+        return None
+    return Collecting(
+        epoch=view.epoch,
+        window_start_s=view.window_start_s,
+        window_end_s=view.window_end_s,
+        optin_until_s=view.optin_until_s,
+        records_per_user=view.records_per_user,
+    )
 
 
 def _served(request: Request, found: Document, cache_control: bytes) -> Answer:

@@ -39,6 +39,8 @@ __all__ = ["ReleaseFold", "ReleaseReader"]
 log = logging.getLogger(__name__)
 
 _POLL_MS = 200
+#: Reports that arrive after the seal are late, which the target says by its times.
+_REPORTABLE = (Stage.REPORTING, Stage.REPORTS_SEALED)
 _AGAIN_AFTER_S = 1.0
 
 
@@ -101,16 +103,18 @@ class ReleaseFold:
         """Make what was taken in visible to the handlers, all at once."""
         held, book = self.publications, self._book
         held.epochs = {number: _view(state) for number, state in book.epochs.items()}
-        reporting = [s for s in book.epochs.values() if s.stage is Stage.REPORTING]
+        reporting = [s for s in book.epochs.values() if s.stage in _REPORTABLE]
         newest = max(reporting, key=lambda s: s.epoch, default=None)
         if newest is not None and newest.head_list is not None:
             held.current_head_list = newest.head_list.head_list.id
         elif held.head_lists:
             held.current_head_list = max(held.head_lists.values(), key=lambda d: d.epoch).id
         held.report_targets = self._report_targets(reporting)
+        held.past_head_lists = frozenset(held.head_lists) - held.report_targets.keys()
         held.optin_targets = self._optin_targets()
-        paused = book.paused
-        held.paused = paused and Paused(paused.resumes_at_ms // 1000, paused.reason)
+        held.paused = None
+        if book.paused is not None:
+            held.paused = Paused(book.paused.resumes_at_ms // 1000, book.paused.reason)
 
     def _report_targets(self, reporting: list[EpochState]) -> dict[str, ReportTarget]:
         """Targets are kept as they are: frames being filled are found by them."""

@@ -70,12 +70,25 @@ class ReportTarget:
             f"reports on the head list of epoch {epoch} are over; fetch the current head list",
         )
 
+    def fits(self, answers: list[list[int]]) -> bool:
+        """Whether these answers have the shape that the head list asks for."""
+        if len(answers) != self.answers:
+            return False
+        wide, cells = self.cells_per_answer, self.cells
+        for answer in answers:
+            if len(answer) != wide or answer[-1] >= cells:
+                return False
+            if wide > 1 and (sorted(answer) != answer or len(set(answer)) != wide):
+                return False
+        return True
+
 
 UNKNOWN = refused(
     Reason.UNKNOWN_HEAD_LIST,
     "head_list must be the id of a published head list that is still reported against; fetch the "
     "current one",
 )
+PAST = refused(Reason.LATE, "reports on this head list are over; fetch the current head list")
 _NOT_HEX = refused(
     Reason.MALFORMED, "contributor must be 128 random bits: 32 lower-case hexadecimal digits"
 )
@@ -85,22 +98,14 @@ async def queue_report(
     report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float
 ) -> Verdict:
     """One report: the path that most requests take, so it does nothing twice."""
-    try:
-        identity = bytes.fromhex(report.contributor)
-    except ValueError:
-        return _NOT_HEX
-    if len(identity) != _IDENTITY_BYTES:  # white space among the digits
+    identity = _identity(report.contributor)
+    if identity is None:
         return _NOT_HEX
     keys = target.keys
     key = keys.contributor_of(identity)
-    answers, wide, cells = report.answers, target.cells_per_answer, target.cells
-    if len(answers) != target.answers:
+    answers = report.answers
+    if not target.fits(answers):
         return target.wrong_shape
-    for answer in answers:
-        if len(answer) != wide or answer[-1] >= cells:
-            return target.wrong_shape
-        if wide > 1 and (sorted(answer) != answer or len(set(answer)) != wide):
-            return target.wrong_shape
     if now_ms >= target.late_from_ms:
         return target.late
     partition = keys.partition_of(key, target.partitions)
@@ -185,6 +190,7 @@ def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes
 
 
 def _identity(text: str) -> bytes | None:
+    # `fromhex` passes over white space, so the length of what it returns says whether all were digits.
     try:
         identity = bytes.fromhex(text)
     except ValueError:

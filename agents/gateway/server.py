@@ -211,9 +211,7 @@ class GatewayProcess:
             return
         settings = self._settings
         start_http_server(settings.gateway.metrics_port, addr=settings.metrics.host)
-        log.info(
-            "gateway_started", extra={"port": settings.gateway.port, "pid": os.getpid()}
-        )
+        log.info("gateway_started", extra={"port": settings.gateway.port, "pid": os.getpid()})
         await self._server.serve()
 
     def stop(self) -> None:
@@ -278,8 +276,6 @@ class GatewayProcess:
         if append_ms is None:
             return
         was_ok = self._clock.ok
-        self._clock.appended(
-            sent_s=sent_s, append_s=append_ms / 1000, acknowledged_s=time.time()
-        )
+        self._clock.appended(sent_s=sent_s, append_s=append_ms / 1000, acknowledged_s=time.time())
         if was_ok and not self._clock.ok:
             log.error("clock_is_off", extra={"skew_s": round(self._clock.skew_s, 3)})
