@@ -216,7 +216,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
-FOLDER_MARKS = {"integration": "integration", "faults": "faults", "statistical": "statistical"}
+FOLDER_MARKS = {
+    name: name for name in ("integration", "faults", "statistical", "properties", "package")
+}
 
 
 # --- the time of each suite ----------------------------------------------------------------------
