@@ -174,10 +174,10 @@ class Gateway:
             else:
                 by_head_list.setdefault(entry.head_list, []).append(i)
         held = self.publications
-        if not by_head_list.keys() <= held.report_targets.keys() | held.past_head_lists:
-            # Another gateway may have served a head list that this one has not read yet.
-            if not await held.read_to_end():
-                verdicts = [BUSY if v is UNKNOWN else v for v in verdicts]
+        known = by_head_list.keys() <= held.report_targets.keys() | held.past_head_lists
+        # Another gateway may have served a head list that this one has not read yet.
+        if not known and not await held.read_to_end():
+            verdicts = [BUSY if v is UNKNOWN else v for v in verdicts]
         for head_list, rows in by_head_list.items():
             target = held.report_targets.get(head_list)
             if target is None:
@@ -212,10 +212,10 @@ class Gateway:
         now_ms = self._wall_clock() * 1000
         verdicts = [refused(Reason.MALFORMED, e) if isinstance(e, str) else None for e in entries]
         good = [i for i, verdict in enumerate(verdicts) if verdict is None]
-        if self.publications.optin_targets.now(now_ms) is None:
-            # Only the end of the release log tells whether no epoch is open.
-            if not await self.publications.read_to_end():
-                return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
+        # Only the end of the release log tells whether no epoch is open.
+        nothing_open = self.publications.optin_targets.now(now_ms) is None
+        if nothing_open and not await self.publications.read_to_end():
+            return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
         paused = self.publications.paused
         queued = await queue_optin_records(
             [e for e in entries if not isinstance(e, str)],

@@ -89,6 +89,7 @@ class Publications:
     def collecting(self, now_s: float) -> EpochView | None:
         """The epoch whose window holds this moment."""
         for view in self.epochs.values():
-            if view.window_start_s <= now_s < view.window_end_s:
+            in_window = view.window_start_s <= now_s < view.window_end_s
+            if in_window and view.state == "collecting":
                 return view
         return None

@@ -190,7 +190,7 @@ def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes
 
 
 def _identity(text: str) -> bytes | None:
-    # `fromhex` passes over white space, so the length of what it returns says whether all were digits.
+    # `fromhex` passes over white space; the length of its answer tells whether there was any.
     try:
         identity = bytes.fromhex(text)
     except ValueError:
