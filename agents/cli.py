@@ -1,7 +1,7 @@
 """The command line: `blendstream VERB`.
 
-A verb is a module with `add_arguments(parser)` and `run(arguments) -> int`, and one line in `VERBS`. It is
-imported only when it is used, so that one verb never waits for another's libraries.
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> int`, and one line in
+`VERBS`. It is imported only when used, so that no verb waits for another's libraries.
 """
 
 from __future__ import annotations

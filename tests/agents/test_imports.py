@@ -31,7 +31,7 @@ SERVER_ONLY = [
 
 @pytest.mark.parametrize("package", ["blender", "localclient", "streams.records"])
 def test_what_a_device_needs_imports_without_the_servers_libraries(package):
-    """Base install is numpy and httpx; one import at the top of a module would break every device."""
+    """Base install is numpy and httpx; one import too many would break every device."""
     code = BLOCKED.format(blocked=SERVER_ONLY, package=package)
 
     ended = subprocess.run(
