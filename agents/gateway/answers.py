@@ -14,6 +14,7 @@ import msgspec
 __all__ = ["JSON", "Answer", "Headers", "Problem", "json_answer", "problem"]
 
 Headers = list[tuple[bytes, bytes]]
+Messages = tuple[dict[str, Any], dict[str, Any]]
 
 JSON = b"application/json"
 _PROBLEM_JSON = b"application/problem+json"
@@ -23,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 class Answer:
     """Status, headers and body, as the two ASGI messages that carry them."""
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("_messages", "body", "headers", "status")
 
     def __init__(self, status: int, body: bytes, content_type: bytes, headers: Headers) -> None:
         self.status = status
@@ -35,19 +36,25 @@ class Answer:
         ]
         if status == 304:
             self.headers = headers
+        self._messages: Messages | None = None
 
     def with_headers(self, extra: Headers) -> Answer:
         """The same answer with more headers."""
         self.headers = self.headers + extra
         return self
 
-    def messages(self, extra: Headers | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """`http.response.start` and `http.response.body`."""
+    def messages(self, extra: Headers | None = None) -> Messages:
+        """`http.response.start` and `http.response.body`; made once for answers that recur."""
+        if extra is None and self._messages is not None:
+            return self._messages
         headers = self.headers if extra is None else self.headers + extra
-        return (
+        messages: Messages = (
             {"type": "http.response.start", "status": self.status, "headers": headers},
             {"type": "http.response.body", "body": self.body},
         )
+        if extra is None:
+            self._messages = messages
+        return messages
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "type"}):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,18 @@ from agents.gateway.limits import ByteBudget, TokenBucket
 from agents.gateway.optin_records import Cohorts, queue_optin_records
 from agents.gateway.publications import Publications
 from agents.gateway.reading import Reading
-from agents.gateway.reports import PAST, UNKNOWN, queue_report, queue_reports
+from agents.gateway.reports import (
+    PAST,
+    UNKNOWN,
+    all_on_one_head_list,
+    queue_report,
+    queue_reports,
+)
 from agents.gateway.requests import Disconnected, Receive, Refused, Request, Scope, Send
 from agents.gateway.routes import ROUTES
 from agents.gateway.tokens import ApplicationTokens
 from agents.gateway.verdicts import BUSY, Reason, Verdict, answer_for, refused
+from streams.metrics import GATEWAY_TOTALS, RouteTotals
 
 __all__ = ["Gateway", "GatewayLimits"]
 
@@ -92,14 +99,14 @@ class Gateway:
         self._bodies = ByteBudget(limits.bodies_bytes)
         self._report_rate = _bucket(limits.reports_per_s)
         self._optin_rates: dict[str, TokenBucket] = {}
-        self._exact: dict[str, dict[str, tuple[Handler, meters.RouteMeter]]] = {}
-        self._below: dict[str, dict[str, tuple[Handler, meters.RouteMeter]]] = {}
+        self._exact: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
+        self._below: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
         for route in ROUTES:
             handler = getattr(self, route.handler, None) or getattr(self.reading, route.handler)
             prefix, brace, _ = route.path.partition("{")
             table = self._below if brace else self._exact
-            meter = meters.RouteMeter(route.method, route.path)
-            table.setdefault(prefix, {})[route.method] = (handler, meter)
+            totals = GATEWAY_TOTALS.route(route.method, route.path)
+            table.setdefault(prefix, {})[route.method] = (handler, totals)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; lifespan events are the server's own matter."""
@@ -112,7 +119,7 @@ class Gateway:
         if handlers is None:
             head, slash, rest = path.rpartition("/")
             handlers = self._below.get(head + slash) if rest else None
-        meter = meters.OTHER_ROUTES
+        totals = meters.OTHER_ROUTES
         try:
             if handlers is None:
                 answer = self._page(request, path)
@@ -121,7 +128,7 @@ class Gateway:
                 if found is None:
                     answer = self._no_such_method(request, handlers)
                 else:
-                    handler, meter = found
+                    handler, totals = found
                     answer = await handler(request, rest)
         except Refused as refusal:
             answer = refusal.answer
@@ -133,7 +140,7 @@ class Gateway:
             answer = problem(500, "an error in the gateway; it was logged, and repeating may help")
         extra = None if self._cors is None else self._cors.headers(request)
         start, body = answer.messages(extra)
-        meter.answered(answer.status, time.perf_counter() - began)
+        totals.answered(answer.status, time.perf_counter() - began)
         await send(start)
         await send(body)
 
@@ -154,25 +161,34 @@ class Gateway:
         self._take(self._report_rate, len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
-        now_ms = self._wall_clock() * 1000
-        if len(entries) == 1 and isinstance(entries[0], Report):
-            target = self.publications.report_targets.get(entries[0].head_list)
-            if target is not None:
-                verdict = await queue_report(entries[0], target, self.writer, now_ms)
-                meters.CLIENT_REPORTS.judged(verdict)
-                return answer_for((verdict,), retry_after_s=self._retry_after_s)
-        verdicts = await self._queue_mixed_reports(entries, now_ms)
-        meters.CLIENT_REPORTS.judged_all(verdicts)
+        verdicts = await self._queue_reports(entries, self._wall_clock() * 1000)
+        meters.CLIENT_REPORTS.judged(verdicts)
         return answer_for(verdicts, retry_after_s=self._retry_after_s)
 
-    async def _queue_mixed_reports(self, entries: Any, now_ms: float) -> list[Verdict]:
+    async def _queue_reports(
+        self, entries: Sequence[Report | str], now_ms: float
+    ) -> Sequence[Verdict]:
+        # Nearly every request holds well-formed reports on one head list that is known here.
+        first = entries[0]
+        if isinstance(first, Report):
+            target = self.publications.report_targets.get(first.head_list)
+            if target is not None:
+                if len(entries) == 1:
+                    return [await queue_report(first, target, self.writer, now_ms)]
+                if all_on_one_head_list(entries, first.head_list):
+                    return await queue_reports(entries, target, self.writer, now_ms)
+        return await self._queue_mixed_reports(entries, now_ms)
+
+    async def _queue_mixed_reports(
+        self, entries: Sequence[Report | str], now_ms: float
+    ) -> list[Verdict]:
         verdicts: list[Verdict] = [UNKNOWN] * len(entries)
-        by_head_list: dict[str, list[int]] = {}
+        by_head_list: dict[str, list[tuple[int, Report]]] = {}
         for i, entry in enumerate(entries):
             if isinstance(entry, str):
                 verdicts[i] = refused(Reason.MALFORMED, entry)
             else:
-                by_head_list.setdefault(entry.head_list, []).append(i)
+                by_head_list.setdefault(entry.head_list, []).append((i, entry))
         held = self.publications
         known = by_head_list.keys() <= held.report_targets.keys() | held.past_head_lists
         # Another gateway may have served a head list that this one has not read yet.
@@ -182,12 +198,12 @@ class Gateway:
             target = held.report_targets.get(head_list)
             if target is None:
                 if head_list in held.past_head_lists:
-                    for i in rows:
+                    for i, _ in rows:
                         verdicts[i] = PAST
                 continue
-            reports = [entries[i] for i in rows]
+            reports = [report for _, report in rows]
             queued = await queue_reports(reports, target, self.writer, now_ms)
-            for i, verdict in zip(rows, queued, strict=True):
+            for (i, _), verdict in zip(rows, queued, strict=True):
                 verdicts[i] = verdict
         return verdicts
 
@@ -229,7 +245,7 @@ class Gateway:
         for i, verdict in zip(good, queued, strict=True):
             verdicts[i] = verdict
         judged = [v for v in verdicts if v is not None]
-        meters.OPTIN_RECORDS.judged_all(judged)
+        meters.OPTIN_RECORDS.judged(judged)
         # Entries without an epoch were read as the open one; a retry after its end must say so.
         left_out = any(not isinstance(e, str) and e.epoch is None for e in entries)
         current = self.publications.optin_targets.now(now_ms) if left_out else None

@@ -20,20 +20,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from aiokafka.structs import RecordMetadata
 
 from streams.records.frames import (
     CONTRIBUTOR_BYTES,
     MAX_FRAME_BYTES,
     OptinEntry,
     encode_optin_records,
-    encode_reports,
+    encode_packed_reports,
 )
 
-__all__ = ["Appended", "Delivered", "FrameLimits", "FrameWriter", "OptinFrames", "ReportFrames"]
+__all__ = ["Delivered", "FrameLimits", "FrameWriter", "OptinFrames", "ReportFrames"]
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +45,23 @@ _OPTIN_ENTRY_BYTES = CONTRIBUTOR_BYTES + 3 * 2
 Delivered = asyncio.Future[int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The broker's answer to one frame. `append_ms` is `None` where it did not tell."""
+#: A topic and one of its partitions.
+Place = tuple[str, int]
 
-    append_ms: int | None
+#: Timestamps are the brokers' (LogAppendTime): aiokafka says so with this type.
+_APPEND_TIME = 1
+
+#: While a partition has less than this under way, the producer takes a frame without waiting.
+_HANDED_OVER_AT_ONCE = MAX_FRAME_BYTES
 
 
 class Producer(Protocol):
-    """Sends one message and waits, for ever if need be, until all in-sync replicas have it."""
+    """Takes one message, and answers when all in-sync replicas have it, however long that is."""
 
-    async def send(self, topic: str, partition: int, value: bytes) -> Appended:
-        """Raise when the message was refused for good."""
+    async def send(
+        self, topic: str, partition: int, value: bytes
+    ) -> asyncio.Future[RecordMetadata]:
+        """Raise, here or through the future, when the message was refused for good."""
         ...
 
 
@@ -91,9 +96,14 @@ class ReportFrames:
 
     def encode(self, keys: bytes, cells: bytes) -> bytes:
         """The frame of these contributor keys and packed cells."""
-        packed: NDArray[np.unsignedinteger] = np.frombuffer(cells, f"<u{self.width}")
-        rows = packed.reshape(-1, self.per_entry)
-        return encode_reports(self.epoch, self.head_list_id, keys, rows, self.width)
+        return encode_packed_reports(
+            self.epoch,
+            self.head_list_id,
+            keys,
+            cells,
+            cells_per_entry=self.per_entry,
+            width=self.width,
+        )
 
 
 class OptinFrames:
@@ -109,14 +119,19 @@ class OptinFrames:
 class _Frame:
     """One frame being filled; `delivered` is shared by everyone whose entry is in it."""
 
-    __slots__ = ("cells", "count", "delivered", "entries", "keys", "kind", "partition", "size")
+    __slots__ = (
+        "cells", "count", "delivered", "entries", "keys", "kind", "partition", "place", "sent_at",
+        "size",
+    )  # fmt: skip
 
     def __init__(
         self, kind: ReportFrames | OptinFrames, partition: int, delivered: Delivered
     ) -> None:
         self.kind = kind
         self.partition = partition
+        self.place: Place = (kind.topic, partition)
         self.delivered = delivered
+        self.sent_at = 0.0
         self.size = _HEADER_BYTES
         self.count = 0
         self.keys = bytearray()
@@ -124,9 +139,14 @@ class _Frame:
         self.entries: list[OptinEntry] = []
 
     def encode(self) -> bytes:
+        """The frame's bytes; what they were made of is let go."""
         if isinstance(self.kind, ReportFrames):
-            return self.kind.encode(bytes(self.keys), bytes(self.cells))
-        return encode_optin_records(self.kind.epoch, self.entries)
+            value = self.kind.encode(bytes(self.keys), bytes(self.cells))
+            del self.keys, self.cells
+        else:
+            value = encode_optin_records(self.kind.epoch, self.entries)
+            del self.entries
+        return value
 
     def resolve(self, append_ms: int | None) -> None:
         if not self.delivered.done():
@@ -153,8 +173,10 @@ class FrameWriter:
         self._loop = asyncio.get_running_loop()
         self._open: dict[tuple[Hashable, int], _Frame] = {}
         self._linger: asyncio.TimerHandle | None = None
-        self._travelling: set[asyncio.Task[None]] = set()
-        self._stalled: Counter[tuple[str, int]] = Counter()
+        self._travelling: set[_Frame] = set()
+        self._handing_over: set[asyncio.Task[None]] = set()
+        self._under_way: Counter[Place] = Counter()
+        self._stalled: Counter[Place] = Counter()
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes may be held; asked before anything is added."""
@@ -225,49 +247,82 @@ class FrameWriter:
 
     def _linger_over(self) -> None:
         self._linger = None
-        for frame in list(self._open.values()):
-            self._close(frame)
+        frames = list(self._open.values())
+        self._open.clear()
+        self._send(frames)
 
     def _close(self, frame: _Frame) -> None:
         del self._open[frame.kind, frame.partition]
-        task = self._loop.create_task(self._deliver(frame))
-        self._travelling.add(task)
-        task.add_done_callback(self._travelling.discard)
+        self._send([frame])
 
-    async def _deliver(self, frame: _Frame) -> None:
-        place = (frame.kind.topic, frame.partition)
-        sent_at = time.time()
-        overdue = self._loop.call_later(self.limits.deadline_s, self._overdue, frame, place)
-        try:
-            appended = await self._producer.send(*place, frame.encode())
-        except Exception as error:  # whatever it was, the sender is told to send again
-            frame.resolve(None)
-            log.warning("frame_refused", extra={"entries": frame.count}, exc_info=error)
+    def _send(self, frames: list[_Frame]) -> None:
+        # One task and one timer for all frames that close together: with 64 partitions a task
+        # for each would cost more than the entries do. A partition that still has much under way
+        # gets a task of its own, because handing over may then wait, and must not hold up others.
+        self._travelling.update(frames)
+        self._loop.call_later(self.limits.deadline_s, self._overdue, frames)
+        quick = [f for f in frames if self._under_way[f.place] + f.size <= _HANDED_OVER_AT_ONCE]
+        slow = [f for f in frames if self._under_way[f.place] + f.size > _HANDED_OVER_AT_ONCE]
+        for group in (quick, *([f] for f in slow)):
+            if group:
+                task = self._loop.create_task(self._hand_over(group))
+                self._handing_over.add(task)
+                task.add_done_callback(self._handing_over.discard)
+
+    async def _hand_over(self, frames: list[_Frame]) -> None:
+        for frame in frames:
+            self._under_way[frame.place] += frame.size
+        for frame in frames:
+            value = frame.encode()
+            frame.sent_at = time.time()
+            try:
+                sent = await self._producer.send(*frame.place, value)
+            except Exception as error:  # whatever it was, the sender is told to send again
+                self._over(frame, error, None)
+            else:
+                sent.add_done_callback(partial(self._answered, frame))
+
+    def _answered(self, frame: _Frame, sent: asyncio.Future[RecordMetadata]) -> None:
+        if sent.cancelled():
+            self._over(frame, asyncio.CancelledError(), None)
+        elif (error := sent.exception()) is not None:
+            self._over(frame, error, None)
         else:
-            in_time = not frame.delivered.done()
-            self._on_delivery(sent_at, appended.append_ms, frame.size, frame.count)
-            # A broker that found the frame already there does not say when it was appended; it
-            # was before now.
-            frame.resolve(appended.append_ms or int(time.time() * 1000))
-            if not in_time:
-                log.warning("frame_acknowledged_late", extra={"entries": frame.count})
-        finally:
-            overdue.cancel()
-            frame.resolve(None)
-            self.held_bytes -= frame.size
-            self._stalled.pop(place, None)
+            metadata = sent.result()
+            known = metadata.timestamp_type == _APPEND_TIME
+            self._over(frame, None, metadata.timestamp if known else None)
 
-    def _overdue(self, frame: _Frame, place: tuple[str, int]) -> None:
-        self._stalled[place] += 1
-        self._on_late()
-        frame.resolve(None)
+    def _over(self, frame: _Frame, error: BaseException | None, append_ms: int | None) -> None:
+        """Kafka has answered, however late."""
+        self._travelling.discard(frame)
+        self._under_way[frame.place] -= frame.size
+        self.held_bytes -= frame.size
+        self._stalled.pop(frame.place, None)
+        if error is not None:
+            log.warning("frame_refused", extra={"entries": frame.count}, exc_info=error)
+            frame.resolve(None)
+            return
+        self._on_delivery(frame.sent_at, append_ms, frame.size, frame.count)
+        if frame.delivered.done():
+            log.warning("frame_acknowledged_late", extra={"entries": frame.count})
+        # A broker that found the frame already there does not say when it was appended; it was
+        # before now.
+        frame.resolve(append_ms or int(time.time() * 1000))
+
+    def _overdue(self, frames: list[_Frame]) -> None:
+        for frame in frames:
+            if frame in self._travelling:
+                self._stalled[frame.place] += 1
+                self._on_late()
+                frame.resolve(None)
 
     async def close(self, within_s: float) -> None:
         """Send what is open and wait for the acknowledgements, but no longer than `within_s`."""
         if self._linger is not None:
             self._linger.cancel()
         self._linger_over()
-        if self._travelling:
-            await asyncio.wait(self._travelling, timeout=within_s)
-        for task in list(self._travelling):
+        waiting = {frame.delivered for frame in self._travelling}
+        if waiting:
+            await asyncio.wait(waiting, timeout=within_s)
+        for task in self._handing_over:
             task.cancel()

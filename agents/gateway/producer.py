@@ -13,19 +13,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
-
-from agents.gateway.frame_writer import Appended
+from aiokafka.structs import RecordMetadata
 
 __all__ = ["FrameProducer"]
 
 log = logging.getLogger(__name__)
 
-#: Timestamps are the brokers' (LogAppendTime): aiokafka says so with this type.
-_APPEND_TIME = 1
 _STOP_OLD_WITHIN_S = 5.0
 _REPLACE_EVERY_S = 1.0
 
@@ -50,23 +47,30 @@ class FrameProducer:
             raise
         self._producer = producer
 
-    async def send(self, topic: str, partition: int, value: bytes) -> Appended:
-        """Wait for the acknowledgement of one message."""
+    async def send(
+        self, topic: str, partition: int, value: bytes
+    ) -> asyncio.Future[RecordMetadata]:
+        """Hand one message over; the future tells when it was acknowledged."""
         producer = self._producer
         if producer is None:
             raise ConnectionError("no producer is connected")
         try:
-            sent = await producer.send(topic, value, partition=partition)
-            metadata: Any = await sent
-        except (KafkaTimeoutError, MessageSizeTooLargeError):
+            sent: asyncio.Future[RecordMetadata] = await producer.send(
+                topic, value, partition=partition
+            )
+        except KafkaError as error:
+            self._replace_after(producer, error)
             raise
-        except KafkaError:
-            self._replace(producer)
-            raise
-        known = metadata.timestamp_type == _APPEND_TIME
-        return Appended(metadata.timestamp if known else None)
+        sent.add_done_callback(partial(self._look_at, producer))
+        return sent
 
-    def _replace(self, broken: AIOKafkaProducer) -> None:
+    def _look_at(self, producer: AIOKafkaProducer, sent: asyncio.Future[RecordMetadata]) -> None:
+        if not sent.cancelled() and (error := sent.exception()) is not None:
+            self._replace_after(producer, error)
+
+    def _replace_after(self, broken: AIOKafkaProducer, error: BaseException) -> None:
+        if isinstance(error, KafkaTimeoutError | MessageSizeTooLargeError):
+            return
         if self._producer is broken and self._replacing is None:
             self._producer = None
             self._replacing = asyncio.create_task(self._start_another(broken))

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,14 @@ from agents.gateway.verdicts import ACCEPTED, BUSY, NOT_ACKNOWLEDGED, Reason, Ve
 from streams.keys import EpochKeys
 from streams.records.frames import CONTRIBUTOR_BYTES, cell_width
 
-__all__ = ["ReportTarget", "queue_report", "queue_reports"]
+__all__ = [
+    "PAST",
+    "UNKNOWN",
+    "ReportTarget",
+    "all_on_one_head_list",
+    "queue_report",
+    "queue_reports",
+]
 
 _IDENTITY_BYTES: Final = 16
 _STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I"}
@@ -122,17 +129,29 @@ def _verdict(append_ms: int | None, target: ReportTarget) -> Verdict:
     return target.late if append_ms >= target.late_from_ms else ACCEPTED
 
 
+def all_on_one_head_list(
+    entries: Sequence[Report | str], head_list: str
+) -> TypeGuard[Sequence[Report]]:
+    """Whether every entry could be read and is about this head list."""
+    try:
+        return {entry.head_list for entry in entries} == {head_list}  # type: ignore[union-attr]
+    except AttributeError:  # a sentence in place of an entry
+        return False
+
+
 async def queue_reports(
     reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
 ) -> list[Verdict]:
     """Many reports on one head list, checked and hashed in columns."""
+    keys, bad_ids = _contributor_keys(reports, target.keys)
     if now_ms >= target.late_from_ms:
         return [target.late] * len(reports)
-    verdicts: list[Verdict] = [target.wrong_shape] * len(reports)
-    keys, bad_ids = _contributor_keys(reports, target.keys)
+    verdicts: list[Verdict] = [ACCEPTED] * len(reports)
+    cells, fits = _cells(reports, target)
+    for i in np.flatnonzero(~fits).tolist():
+        verdicts[i] = target.wrong_shape
     for i in bad_ids:
         verdicts[i] = _NOT_HEX
-    cells, fits = _cells(reports, target)
     fits[bad_ids] = False
     partitions = _partitions(keys, target)
     frames = target.frames
@@ -160,8 +179,9 @@ async def queue_reports(
         await asyncio.wait({delivered for _, delivered in waiting})
     for rows, delivered in waiting:
         verdict = _verdict(delivered.result(), target)
-        for i in rows.tolist():
-            verdicts[i] = verdict
+        if verdict is not ACCEPTED:
+            for i in rows.tolist():
+                verdicts[i] = verdict
     return verdicts
 
 

@@ -91,9 +91,9 @@ def answer_for(
     202 when any entry was accepted; 503 when none was and some should be sent again; 422 when
     all were refused. Entries of another cohort are nobody's mistake: all of them so is 200.
     """
-    statuses = {verdict.status for verdict in verdicts}
-    if statuses == {Status.ACCEPTED} and epoch is None:
+    if epoch is None and verdicts.count(ACCEPTED) == len(verdicts):
         return _ONE_ACCEPTED if len(verdicts) == 1 else _accepted(len(verdicts))
+    statuses = {verdict.status for verdict in verdicts}
     again = Status.RETRY in statuses
     if Status.ACCEPTED in statuses or all(v.reason is Reason.OTHER_COHORT for v in verdicts):
         headers = [(b"cache-control", b"no-store")]

@@ -252,7 +252,7 @@ class GatewaySettings:
     port: int = setting(8080, "Port of the public API.", checks.port)
     metrics_port: int = setting(9101, "Port of /metrics, not public.", checks.port)
     linger_s: float = setting(
-        0.02, "How long a frame waits for more entries, in seconds.", between(0, 1)
+        0.05, "How long a frame waits for more entries, in seconds.", between(0, 1)
     )
     delivery_deadline_s: float = setting(
         10.0, "Kafka must have acknowledged by then, or the answer is 503, in seconds.", above(0)
