@@ -222,7 +222,7 @@ class FrameWriter:
         """Pack one opt-in record."""
         size = _OPTIN_ENTRY_BYTES + len(entry.query) + len(entry.url)
         frame = self._open.get((kind, partition)) or self._begin(kind, partition)
-        if frame.size + size > self.limits.max_frame_bytes:
+        if frame.count and frame.size + size > self.limits.max_frame_bytes:
             self._close(frame)
             frame = self._begin(kind, partition)
         frame.entries.append(entry)
@@ -273,10 +273,9 @@ class FrameWriter:
         for frame in frames:
             self._under_way[frame.place] += frame.size
         for frame in frames:
-            value = frame.encode()
             frame.sent_at = time.time()
             try:
-                sent = await self._producer.send(*frame.place, value)
+                sent = await self._producer.send(*frame.place, frame.encode())
             except Exception as error:  # whatever it was, the sender is told to send again
                 self._over(frame, error, None)
             else:
