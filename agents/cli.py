@@ -31,6 +31,8 @@ class Verb(NamedTuple):
 #: In the order a newcomer needs them.
 VERBS = (
     Verb("stack", "agents.commands.stack", "run a real Kafka and Redis on this machine"),
+    Verb("gateway", "agents.commands.gateway", "serve the HTTP API for devices and analysts"),
+    Verb("tokens", "agents.commands.tokens", "give applications tokens for opt-in records"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
 )
 

@@ -65,6 +65,9 @@ class Topics:
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
         self.click_graphs = Topic(f"{prefix}.click-graphs", 1, compacted)
         self.dead_letters = Topic(f"{prefix}.dead-letters", 1, letters)
+        # Gateways send a byte now and then to learn the brokers' time; nobody reads it.
+        hour = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
+        self.clock = Topic(f"{prefix}.clock", 1, letters | hour)
 
     def of(self, stem: Stem) -> Topic:
         """The topic that a stem's entries arrive in."""
@@ -79,6 +82,7 @@ class Topics:
             self.estimates,
             self.click_graphs,
             self.dead_letters,
+            self.clock,
         )
 
 
