@@ -135,7 +135,7 @@ class Installation:
             name.replace("__", "."): value for name, value in values.items()
         }
         self.settings = Settings.from_values(self.values)
-        self.topics = Topics(self.settings.topics)
+        self.topics = Topics(self.settings)
         self.kafka = KafkaLog(self.settings.kafka)
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="counting-")
