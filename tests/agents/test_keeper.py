@@ -35,6 +35,7 @@ def main():
         while len(list(keeper.folder.glob("data-of-*"))) < 4:
             time.sleep(0.02)
         print(keeper.folder, flush=True)
+        sys.stdin.readline()
         if "raise" in sys.argv:
             raise ValueError
         if "exit" in sys.argv:
@@ -61,11 +62,13 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
     """A broker left behind eats half a gigabyte, for ever, for every test run that was killed."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
+    assert parent.stdin is not None
     assert parent.stdout is not None
     folder = Path(parent.stdout.readline().strip())
     servers = [int(file.name.removeprefix("data-of-")) for file in folder.glob("data-of-*")]
@@ -73,6 +76,8 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
     family = psutil.Process(servers[0]).parents()
     keepers = [process for process in family if "keeper_process" in " ".join(process.cmdline())]
 
+    parent.stdin.write("now\n")
+    parent.stdin.close()
     if ending == signal.SIGINT:
         os.killpg(parent.pid, ending)  # A terminal sends it to the whole group.
     elif ending is not None:
