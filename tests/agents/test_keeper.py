@@ -84,9 +84,9 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
         parent.send_signal(ending)
     parent.stdout.close()
 
-    assert gone_within(5, lambda: not folder.exists())
-    assert gone_within(5, lambda: not any(map(runs, servers)))
-    assert gone_within(5, lambda: not any(runs(keeper.pid) for keeper in keepers))
+    assert gone_within(20, lambda: not folder.exists())
+    assert gone_within(20, lambda: not any(map(runs, servers)))
+    assert gone_within(20, lambda: not any(runs(keeper.pid) for keeper in keepers))
     parent.wait(10)
 
 
@@ -120,9 +120,9 @@ def test_a_server_can_be_paused_resumed_stopped_and_killed():
         server = keeper.start(["sleep", "60"], log=keeper.folder / "log")
         process = psutil.Process(server.pid)
         server.pause()
-        assert gone_within(2, lambda: process.status() == psutil.STATUS_STOPPED)
+        assert gone_within(10, lambda: process.status() == psutil.STATUS_STOPPED)
         server.resume()
-        assert gone_within(2, lambda: process.status() == psutil.STATUS_SLEEPING)
+        assert gone_within(10, lambda: process.status() == psutil.STATUS_SLEEPING)
         server.pause()
         server.stop(patience_s=2)
         assert not server.running, "a paused server is stopped too"
