@@ -228,6 +228,9 @@ class Installation:
         )
         return head_list_id
 
+    def head_list_id(self, epoch: int) -> bytes:
+        return self._ids[epoch]
+
     # --- frames ---------------------------------------------------------------------------------
 
     def send(self, stem: Stem, partition: int, value: bytes) -> None:
