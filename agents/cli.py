@@ -33,7 +33,7 @@ VERBS = (
     Verb("demo", "agents.commands.demo", "see the whole service run on simulated people"),
     Verb("stack", "agents.commands.stack", "run a real Kafka and Redis on this machine"),
     Verb("gateway", "agents.commands.gateway", "serve the HTTP API for devices and analysts"),
-    Verb("worker", "agents.commands.worker", "count what arrives"),
+    Verb("worker", "agents.commands.worker", "count opt-in records and client reports"),
     Verb("jobs", "agents.commands.jobs", "open, seal and publish epochs"),
     Verb("tokens", "agents.commands.tokens", "give applications tokens for opt-in records"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
