@@ -26,7 +26,21 @@ SCHEMA = "blendstream/head-list/1"
 MAX_HEAD_LIST_BYTES = 64 * 1024 * 1024
 
 _KEYS = frozenset(
-    ["schema", "epoch", "window_start_s", "window_end_s", "reports_until_s", "cohorts", "normalisation", "query_wildcards", "listed", "records", "noisy_counts", "randomizer", "mechanisms"]
+    [
+        "schema",
+        "epoch",
+        "window_start_s",
+        "window_end_s",
+        "reports_until_s",
+        "cohorts",
+        "normalisation",
+        "query_wildcards",
+        "listed",
+        "records",
+        "noisy_counts",
+        "randomizer",
+        "mechanisms",
+    ]
 )
 _RANDOMIZER_KEYS = frozenset(
     ["name", "epsilon", "delta", "answers", "query_budget_share", "max_cells_per_answer"]
