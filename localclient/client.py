@@ -29,6 +29,7 @@ import httpx
 from blender.dice import Dice, SystemDice
 from blender.errors import ParameterError
 from blender.record import normalise
+from localclient.bodies import BoundedBody, UnusableBody
 from localclient.budget import spent
 from localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
 from localclient.exchange import BackOff, Context, Outcome, Request, Response, Talk
@@ -190,13 +191,13 @@ class LocalClient(_Core):
         deadline = time.monotonic() + _TALK_S
         try:
             with http.stream(**_arguments(self._server, request)) as answer:
-                body = bytearray()
-                for chunk in answer.iter_bytes(65_536):
-                    body += chunk
-                    if len(body) > request.max_bytes or time.monotonic() > deadline:
+                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
+                for chunk in answer.iter_raw():
+                    body.add(chunk)
+                    if time.monotonic() > deadline:
                         return None
-                return _response(answer, bytes(body))
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError):
+                return _response(answer, body)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnusableBody):
             return None
 
 
@@ -254,18 +255,17 @@ class AsyncLocalClient(_Core):
                 asyncio.timeout(_TALK_S),
                 http.stream(**_arguments(self._server, request)) as answer,
             ):
-                body = bytearray()
-                async for chunk in answer.aiter_bytes(65_536):
-                    body += chunk
-                    if len(body) > request.max_bytes:
-                        return None
-                return _response(answer, bytes(body))
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, TimeoutError):
+                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
+                async for chunk in answer.aiter_raw():
+                    body.add(chunk)
+                return _response(answer, body)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnusableBody, TimeoutError):
             return None
 
 
 def _arguments(server: str, request: Request) -> dict[str, Any]:
-    headers = {"user-agent": "blendstream-localclient", **request.headers}
+    own = {"user-agent": "blendstream-localclient", "accept-encoding": "gzip"}
+    headers = {**own, **request.headers}
     return {
         "method": request.method,
         "url": server + request.path,
@@ -283,8 +283,9 @@ def _certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def _response(answer: httpx.Response, body: bytes) -> Response:
-    return Response(answer.status_code, {k.lower(): v for k, v in answer.headers.items()}, body)
+def _response(answer: httpx.Response, body: BoundedBody) -> Response:
+    headers = {k.lower(): v for k, v in answer.headers.items()}
+    return Response(answer.status_code, headers, body.whole())
 
 
 def _checked_server(server: str) -> str:

@@ -99,18 +99,6 @@ def test_bytes_that_are_no_head_list_are_refused(
     assert state_of(tmp_path).claims == ()
 
 
-def test_an_oversized_answer_is_cut_off(
-    gateway: Gateway, tmp_path: Path, clock: ManualClock
-) -> None:
-    """Also when it is small on the wire and unpacks to a gigabyte."""
-    import gzip
-
-    bomb = gzip.compress(b" " * 50_000_000)
-    gateway.answers["/v1/head-lists/current"] = (200, {"content-encoding": "gzip"}, bomb)
-    outcome = device(gateway, tmp_path, clock, own=limits(max_head_list_bytes=100_000)).report_now()
-    assert outcome.what is What.TRY_LATER
-
-
 def test_two_lists_for_one_epoch_get_one_report(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:

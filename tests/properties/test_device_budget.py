@@ -71,10 +71,10 @@ class HostileServer(RuleBasedStateMachine):
         path = request.url.path
         if request.method == "POST":
             self.posted.append((self.clock.now_s, path, request.content))
-            return httpx.Response(self.status)
+            return httpx.Response(self.status, content=iter([b""]))
         if path in self.answers:
-            return httpx.Response(200, content=self.answers[path])
-        return httpx.Response(404)
+            return httpx.Response(200, content=iter([self.answers[path]]))
+        return httpx.Response(404, content=iter([b""]))
 
     @rule()
     def restart(self) -> None:
