@@ -34,6 +34,7 @@ from streams.errors import StoreUnavailable
 from streams.judging import judge_optin_records, judge_reports
 from streams.kafka import KafkaLog
 from streams.keys import KeyRing
+from streams.logs import Known
 from streams.partitions import PartitionCounter
 from streams.settings import Settings
 from streams.tables import Client, CountTables, check_redis, connect_redis
@@ -69,7 +70,7 @@ async def _run(settings: Settings) -> int:
         why = dead.result() if dead.done() else None
         dead.cancel()
         if why is not None:
-            log.error("worker_exits", extra={"why": why})
+            log.error("worker_exits", extra={"reason": Known(why)})
         await worker.stop()
     log.info("worker_stopped")
     # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
@@ -82,7 +83,7 @@ async def _deadline(seconds: float):  # type: ignore[no-untyped-def]
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        log.error("stop_deadline_passed", extra={"deadline_s": seconds})
+        log.error("stop_deadline_passed", extra={"seconds": seconds})
         os._exit(_EXIT_HUNG)
 
     yield lambda: loop.call_later(seconds, end)
