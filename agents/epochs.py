@@ -118,14 +118,20 @@ Positions = Sequence[int | None]
 
 
 def next_keeper_move(
-    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, *, epochs_ahead: int = 1
+    book: ReleaseBook,
+    plan: Plan,
+    limit: Limit,
+    now_ms: int,
+    *,
+    epochs_ahead: int = 1,
+    origin_ms: int = 0,
 ) -> KeeperMove:
     """Seal what is due, lowest first; then open what should be open."""
     for state in book.unfinished():
         sealing = _seal_due(state, now_ms)
         if sealing is not None:
             return sealing
-    opening = _next_opening(book, plan, limit, now_ms, epochs_ahead)
+    opening = _next_opening(book, plan, limit, now_ms, epochs_ahead, origin_ms)
     if not isinstance(opening, Wait):
         return opening
     times = [t for s in book.unfinished() if (t := _sealable_at_ms(s)) is not None]
@@ -152,14 +158,15 @@ def _sealable_at_ms(state: EpochState) -> int | None:
 
 
 def _next_opening(
-    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, epochs_ahead: int
+    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, epochs_ahead: int, origin_ms: int
 ) -> Open | Pause | Wait:
     if epochs_ahead < 1:
         raise ParameterError(f"epochs_ahead must be at least 1, got {epochs_ahead}")
     last = book.last
     number = 0 if book.ledger.last_epoch is None else book.ledger.last_epoch + 1
     if last is None:
-        start_ms = now_ms // plan.window_ms * plan.window_ms
+        # Windows begin on whole multiples from the origin: daily ones at midnight, not at noon.
+        start_ms = origin_ms + (now_ms - origin_ms) // plan.window_ms * plan.window_ms
     else:
         start_ms = last.parameters.window_end_ms
         # Jobs were away longer than epochs were open ahead: nothing can have been accepted in
@@ -213,6 +220,11 @@ def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildH
         deadline = state.records_sealed.at_ms + parameters.counting_deadline_ms
         if waiting and now_ms < deadline:
             return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+        # Raw records end with the head list, so the graph made of them comes first; but not for
+        # longer than another such wait.
+        graph_deadline = deadline + parameters.counting_deadline_ms
+        if state.graph_due and now_ms < graph_deadline:
+            return Wait(graph_deadline, f"epoch {state.epoch} waits for its click graph")
         reasons = [Reason.NOT_ALL_COUNTED] if waiting else []
         if now_ms > parameters.head_list_deadline_ms:
             reasons.append(Reason.HEAD_LIST_TOO_LATE)
@@ -253,15 +265,12 @@ def next_estimates(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildE
 
 
 def next_click_graph(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildClickGraph | Wait:
-    """The lowest epoch that owes a click graph, once its opt-in records are counted.
-
-    It waits for the epoch's own head list too (or its end): that list may be the URL table.
-    """
-    for _, state in sorted(book.epochs.items()):
+    """The lowest sealed epoch that owes a click graph, once its opt-in records are counted."""
+    for state in book.unfinished():
         if not state.graph_due:
             continue
-        if state.stage in (Stage.COLLECTING, Stage.SEALED) or state.records_sealed is None:
-            return Wait(None, f"epoch {state.epoch} is {state.stage.value}")
+        if state.records_sealed is None:
+            return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
         waiting = _waiting(state.records_sealed.bounds, counted)
         deadline = state.records_sealed.at_ms + state.parameters.counting_deadline_ms
         if waiting and now_ms < deadline:

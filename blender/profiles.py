@@ -57,6 +57,7 @@ __all__ = [
     "OptinRelease",
     "build_head_list",
     "estimate_epoch",
+    "optin_estimates",
 ]
 
 
@@ -269,6 +270,20 @@ def _least_counts(head_list: HeadList, own: Sequence[int]) -> tuple[int, ...]:
         max(threshold, rival_count + (record > rival))
         for record, threshold in zip(records[:listed], own[:listed], strict=True)
     )
+
+
+def optin_estimates(
+    profile: str,
+    head_list: HeadList,
+    noisy: NoisyCounts,
+    least: tuple[int, ...] | None,
+    selection_users: int,
+    selection_scale: float,
+) -> GroupEstimates:
+    """p̂_O again, from released numbers alone. Post-processing: the same numbers, the same p̂_O."""
+    if profile == "paper":
+        return estimate_noisy_counts(noisy, head_list.cells)
+    return _sharp_optin(head_list, noisy, least, selection_users, selection_scale)
 
 
 def _sharp_optin(

@@ -10,6 +10,7 @@ a hash tag, topic and partition, so that one script may touch them all on a clus
     blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
     blender:{topic/7}:41:S, :T, :graph   hash    record → count, for each share of opt-in users
     blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
+    blender:{topic/7}:token:<name>       string  a mark of a job that reads: see `put_token`
     blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
 
 Expiry: no key has a time to live. `release_epoch` removes all keys of an epoch at once, when its
@@ -358,6 +359,20 @@ class CountTables:
             for text, n in seen.items():
                 counts[text] = counts.get(text, 0) + n
         return counts
+
+    async def put_token(self, partition: int, name: str, token: str, seconds: int | None) -> None:
+        """Leave a mark beside a partition's counts: as long as it is there, so are they.
+
+        Redis loses its history from the end only, so whatever was written before a mark that is
+        still there has not been lost.
+        """
+        key = self.key(partition, "token", name)
+        await _answered(self._client.set(key, token, ex=seconds))
+
+    async def token(self, partition: int, name: str) -> str | None:
+        """The mark that `put_token` left, if Redis still has it."""
+        found = await _answered(self._client.get(self.key(partition, "token", name)))
+        return None if found is None else _text(found)
 
     async def release_epoch(self, partition: int, epoch: int) -> None:
         """Bar everything up to an epoch from being counted, then remove the epoch's keys.

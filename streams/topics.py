@@ -1,8 +1,8 @@
 """The topics, in the order data flows, and what each must be like.
 
     optin_records ─┐                       ┌─▶ head_lists
-                   ├─▶ (counts) ─▶ releases ┤
-    client_reports ┘                       └─▶ estimates        dead_letters ◀── refused entries
+                   ├─▶ (counts) ─▶ releases ┼─▶ estimates
+    client_reports ┘                       └─▶ click_graphs     dead_letters ◀── refused entries
 
 `ensure_topics` creates what is missing and checks what is there: a topic with another number of
 partitions would send one contributor's entries to two places, one that is compacted would lose
@@ -63,6 +63,7 @@ class Topics:
         self.releases = Topic(f"{prefix}.releases", 1, kept)
         self.head_lists = Topic(f"{prefix}.head-lists", 1, compacted)
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
+        self.click_graphs = Topic(f"{prefix}.click-graphs", 1, compacted)
         self.dead_letters = Topic(f"{prefix}.dead-letters", 1, letters)
         # Gateways send a byte now and then to learn the brokers' time; nobody reads it.
         hour = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
@@ -79,6 +80,7 @@ class Topics:
             self.releases,
             self.head_lists,
             self.estimates,
+            self.click_graphs,
             self.dead_letters,
             self.clock,
         )

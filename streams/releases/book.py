@@ -113,17 +113,17 @@ class EpochState:
 
     @property
     def graph_due(self) -> bool:
-        """Whether this epoch still owes a click graph."""
+        """Whether this epoch still owes a click graph: it comes before the head list or never."""
         return (
             self.parameters.plan.click_graph is not None
             and self.click_graph is None
-            and self.abandoned is None
+            and self.stage in (Stage.COLLECTING, Stage.SEALED)
         )
 
     @property
     def optin_raw_over(self) -> bool:
         """Whether no job needs the epoch's opt-in counts any more."""
-        return (self.stage.over or self.head_list is not None) and not self.graph_due
+        return self.stage.over or self.head_list is not None
 
     @property
     def reports_raw_over(self) -> bool:
@@ -239,7 +239,7 @@ class ReleaseBook:
         self._forget_old()
 
     def _forget_old(self) -> None:
-        over = sorted(n for n, s in self.epochs.items() if s.stage.over and not s.graph_due)
+        over = sorted(n for n, s in self.epochs.items() if s.stage.over)
         last_list = self.last_head_list_before(max(self.epochs) + 1)
         for number in over[:-KEPT_EPOCHS]:
             if last_list is None or number != last_list.epoch:
@@ -289,7 +289,7 @@ class ReleaseBook:
     def _release_click_graph(
         self, state: EpochState, body: Mapping[str, Any], offset: int, time_ms: int
     ) -> EpochState:
-        if state.click_graph is not None or state.stage is Stage.COLLECTING:
+        if state.click_graph is not None or state.stage is not Stage.SEALED:
             return state
         return replace(state, click_graph=self._publication(body, offset, time_ms))
 

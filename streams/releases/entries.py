@@ -85,6 +85,7 @@ class Reason(enum.StrEnum):
     RECORDS_LOST = "records_lost"
     NOT_ALL_COUNTED = "not_all_counted"
     NO_URL_TABLE = "no_url_table"
+    COMMIT_REFUSED = "commit_refused"
 
 
 def epoch_opened(parameters: EpochParameters) -> Entry:

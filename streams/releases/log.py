@@ -50,7 +50,7 @@ __all__ = [
     "nobody_watches",
 ]
 
-#: Told of each step of a release, in order. Production tells nobody; tests stop a job there.
+#: Told of each step of a release, as "head-lists.drawn", in order. Production tells nobody; tests stop a job there.
 StepObserver = Callable[[str], Awaitable[None]]
 
 _DAY_MS = 86_400_000
@@ -122,7 +122,7 @@ class ReleaseLog:
         producer = await asyncio.to_thread(self._start_producer, kind)
         try:
             book = await self.catch_up()
-            yield Turn(self._topic, producer, book, self._timeout_s, observe)
+            yield Turn(self._topic, kind, producer, book, self._timeout_s, observe)
         finally:
             # No abort: the next turn's producer does that, and waiting here could hang a stop.
             await asyncio.to_thread(_discard, producer)
@@ -269,12 +269,14 @@ class Turn:
     def __init__(
         self,
         topic: str,
+        kind: Kind,
         producer: Producer,
         book: ReleaseBook,
         timeout_s: float,
         observe: StepObserver,
     ) -> None:
         self._topic = topic
+        self._kind = kind
         self._producer = producer
         self._timeout_s = timeout_s
         self._observe = observe
@@ -295,9 +297,9 @@ class Turn:
         ]
         records += [(entries.ENTRY_KEY, entries.encode(entry)) for entry in added]
         await asyncio.to_thread(self._send, records)
-        await self._observe("sent")
+        await self._observe(f"{self._kind.value}.sent")
         await asyncio.to_thread(self._commit)
-        await self._observe("committed")
+        await self._observe(f"{self._kind.value}.committed")
 
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         failed: list[KafkaError] = []
@@ -336,7 +338,11 @@ _END: bytes = b"(end of the partition)"
 def _poll(reader: Consumer) -> list[tuple[int, int, bytes | None, bytes | None]]:
     """Some records, or the end of the partition (key `_END`, by identity)."""
     found: list[tuple[int, int, bytes | None, bytes | None]] = []
-    for message in reader.consume(num_messages=500, timeout=0.25):
+    # `consume` alone would wait for 500 messages or its whole timeout, whichever comes first.
+    first = reader.poll(0.25)
+    if first is None:
+        return found
+    for message in [first, *reader.consume(num_messages=500, timeout=0)]:
         error = message.error()
         if error is None:
             _, time_ms = message.timestamp()

@@ -13,12 +13,25 @@ from typing import Any
 
 from blender.errors import ParameterError
 from blender.parameters import PrivacyParameters
+from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from streams.ledger import Cost, EpochCharge, click_graph_cost, worst_of
+from streams.records.head_list_document import MAX_HEAD_LIST_BYTES
 
-__all__ = ["PARTS", "ClickGraphParameters", "EpochParameters", "Plan", "shares_ppm"]
+__all__ = [
+    "MAX_LISTED_RECORDS",
+    "PARTS",
+    "ClickGraphParameters",
+    "EpochParameters",
+    "Plan",
+    "shares_ppm",
+]
 
 #: Shares of the opt-in users are kept in millionths, so that every process splits alike.
 PARTS = 1_000_000
+#: A record as JSON: every byte of query and URL escaped, its noisy count, brackets and commas.
+_RECORD_BYTES = 2 * (MAX_QUERY_BYTES + MAX_URL_BYTES) + 40
+#: Sizes are checked before noise is drawn: a list of so many of the longest records still fits.
+MAX_LISTED_RECORDS = (MAX_HEAD_LIST_BYTES - (1 << 20)) // _RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +101,18 @@ class Plan:
                 f"got graph_share_ppm={self.graph_share_ppm}, click_graph="
                 f"{'set' if self.click_graph else 'not set'}"
             )
+        graph, most = self.click_graph, self.privacy.records_per_optin_user
+        if graph is not None and min(graph.queries_per_user, graph.clicks_per_user) < most:
+            raise ParameterError(
+                "a click graph must allow for as many queries and clicks a user as are accepted, "
+                f"records_per_optin_user={most}, got queries_per_user={graph.queries_per_user}, "
+                f"clicks_per_user={graph.clicks_per_user}"
+            )
+        if self.privacy.head_list_cells > MAX_LISTED_RECORDS:
+            raise ParameterError(
+                f"head_list_cells must be at most {MAX_LISTED_RECORDS}, so that any list that may "
+                f"be drawn fits into one document, got {self.privacy.head_list_cells}"
+            )
         if not 0 <= self.graph_share_ppm < PARTS:
             raise ParameterError(
                 f"graph_share_ppm must lie in 0..{PARTS - 1}, got {self.graph_share_ppm}"
@@ -133,7 +158,7 @@ class EpochParameters:
     @property
     def head_list_deadline_ms(self) -> int:
         """Later than this no device still holds records of the window: reports would be empty."""
-        return self.window_end_ms + 2 * self.window_ms + self.counting_deadline_ms
+        return self.window_end_ms + 2 * self.window_ms
 
     def to_json(self) -> dict[str, Any]:
         """The fields of an `epoch_opened` entry."""

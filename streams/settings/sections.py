@@ -150,6 +150,11 @@ class EpochSettings:
     allowed_skew_s: float = setting(
         5.0, "How far a gateway's clock may be off the broker's, in seconds.", above(0)
     )
+    epochs_ahead: int = setting(
+        1,
+        "Epochs opened before their windows begin: jobs may be down for so many windows.",
+        between(1, 100),
+    )
     minimum_participants: int = setting(
         100,
         "Fewer participants than this in a group, and the epoch is published empty.",

@@ -117,7 +117,7 @@ async def test_a_turn_started_while_another_is_between_send_and_commit_aborts_it
     sent, wake = asyncio.Event(), asyncio.Event()
 
     async def pause(step: str) -> None:
-        if step == "sent":
+        if step == "keeper.sent":
             sent.set()
             await wake.wait()
 
