@@ -12,6 +12,7 @@ from localclient.errors import (
 from localclient.exchange import Outcome, What
 from localclient.limits import Limits
 from localclient.opting_in import OptIn
+from localclient.search import PublishedResult, RankedQuery, RankedUrl
 
 __all__ = [
     "AsyncLocalClient",
@@ -23,6 +24,9 @@ __all__ = [
     "LocalClient",
     "OptIn",
     "Outcome",
+    "PublishedResult",
+    "RankedQuery",
+    "RankedUrl",
     "StateUnreadable",
     "Status",
     "StorageRefused",

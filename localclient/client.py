@@ -29,8 +29,9 @@ import httpx
 from blender.dice import Dice, SystemDice
 from blender.errors import ParameterError
 from blender.record import normalise
+from localclient.bodies import BoundedBody, UnusableBody
 from localclient.budget import spent
-from localclient.errors import ClientRefused
+from localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
 from localclient.exchange import BackOff, Context, Outcome, Request, Response, Talk
 from localclient.files import Files
 from localclient.limits import Limits
@@ -73,6 +74,14 @@ class _Parts(NamedTuple):
 _REAL = _Parts()
 
 
+class _Pause(NamedTuple):
+    """What the last talk came to, and until when another would come to the same."""
+
+    from_s: int
+    until_s: int
+    result: Outcome | ClientRefused
+
+
 class _Core:
     """What both clients share: the folder, and which talk comes next."""
 
@@ -91,7 +100,7 @@ class _Core:
         store = Store(files, limits, _parts.dice)
         back_off = BackOff(_parts.dice, limits)
         self._context = Context(store, limits, _parts.clock, _parts.dice, back_off)
-        self._settled: tuple[int, Outcome] | None = None
+        self._pause: _Pause | None = None
         with store.locked():  # refuses a damaged folder now, not at the first report
             pass
 
@@ -115,17 +124,28 @@ class _Core:
             return _status(state, context.store.held(), float(epsilon), float(delta))
 
     def _talk(self, *, at_once: bool) -> Talk | Outcome:
-        now_s = self._context.now_s()
-        if self._settled and not at_once:
-            asked_s, outcome = self._settled
-            if asked_s <= now_s < outcome.again_at_s:
-                return outcome  # asking earlier would only tell the server that we are here
+        pause = self._pause
+        if pause and not at_once and pause.from_s <= self._context.now_s() < pause.until_s:
+            # Asking earlier would change nothing, and tell the server that we are here.
+            if isinstance(pause.result, ClientRefused):
+                raise pause.result.with_traceback(None)
+            return pause.result
         if self._opt_in is not None:
             return opt_in_talk(self._context, self._opt_in, at_once=at_once)
         return report_talk(self._context, at_once=at_once)
 
-    def _settle(self, outcome: Outcome) -> Outcome:
-        self._settled = (self._context.now_s(), outcome)
+    def _advance(self, talk: Talk, response: Response | None) -> Request | Outcome:
+        """The talk's next request, or what it came to."""
+        now_s = self._context.now_s()
+        try:
+            return talk.send(response)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+        except (HeadListRefused, ClockWrong, LimitReached) as refusal:
+            until_s = self._context.back_off.after_answer(now_s)
+            self._pause = _Pause(now_s, until_s, refusal)
+            raise
+        self._pause = _Pause(now_s, outcome.again_at_s, outcome)
         log.info("localclient_%s", outcome.what.replace(" ", "_"), extra={"epoch": outcome.epoch})
         return outcome
 
@@ -160,24 +180,24 @@ class LocalClient(_Core):
     def _run(self, talk: Talk | Outcome) -> Outcome:
         if isinstance(talk, Outcome):
             return talk
-        step = _advance(talk, None)
+        step = self._advance(talk, None)
         with self._http() as http:
             while isinstance(step, Request):
-                step = _advance(talk, self._ask(http, step))
-        return self._settle(step)
+                step = self._advance(talk, self._ask(http, step))
+        return step
 
     def _ask(self, http: httpx.Client, request: Request) -> Response | None:
         http.cookies.clear()
         deadline = time.monotonic() + _TALK_S
         try:
             with http.stream(**_arguments(self._server, request)) as answer:
-                body = bytearray()
-                for chunk in answer.iter_bytes(65_536):
-                    body += chunk
-                    if len(body) > request.max_bytes or time.monotonic() > deadline:
+                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
+                for chunk in answer.iter_raw():
+                    body.add(chunk)
+                    if time.monotonic() > deadline:
                         return None
-                return _response(answer, bytes(body))
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError):
+                return _response(answer, body)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnusableBody):
             return None
 
 
@@ -209,23 +229,24 @@ class AsyncLocalClient(_Core):
         """Report whenever it is due, for ever; a refusal is logged and tried again later."""
         while True:
             try:
-                outcome = await self.maybe_report()
-                again_at_s = outcome.again_at_s
+                again_at_s = (await self.maybe_report()).again_at_s
             except ClientRefused as refusal:
                 log.warning("localclient_refused: %s", refusal)
                 again_at_s = self._context.back_off.after_answer(self._context.now_s())
+                if self._pause and self._pause.result is refusal:
+                    again_at_s = self._pause.until_s
             await asyncio.sleep(max(1, again_at_s - self._context.now_s()))
 
     async def _run(self, talk: Talk | Outcome) -> Outcome:
         if isinstance(talk, Outcome):
             return talk
         # Steps wait for the disk, so they run beside the loop.
-        step = await asyncio.to_thread(_advance, talk, None)
+        step = await asyncio.to_thread(self._advance, talk, None)
         async with self._http() as http:
             while isinstance(step, Request):
                 response = await self._ask(http, step)
-                step = await asyncio.to_thread(_advance, talk, response)
-        return self._settle(step)
+                step = await asyncio.to_thread(self._advance, talk, response)
+        return step
 
     async def _ask(self, http: httpx.AsyncClient, request: Request) -> Response | None:
         http.cookies.clear()
@@ -234,27 +255,17 @@ class AsyncLocalClient(_Core):
                 asyncio.timeout(_TALK_S),
                 http.stream(**_arguments(self._server, request)) as answer,
             ):
-                body = bytearray()
-                async for chunk in answer.aiter_bytes(65_536):
-                    body += chunk
-                    if len(body) > request.max_bytes:
-                        return None
-                return _response(answer, bytes(body))
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, TimeoutError):
+                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
+                async for chunk in answer.aiter_raw():
+                    body.add(chunk)
+                return _response(answer, body)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnusableBody, TimeoutError):
             return None
 
 
-def _advance(talk: Talk, response: Response | None) -> Request | Outcome:
-    """The talk's next request, or what it came to."""
-    try:
-        return talk.send(response)
-    except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
-
-
 def _arguments(server: str, request: Request) -> dict[str, Any]:
-    headers = {"user-agent": "blendstream-localclient", **request.headers}
+    own = {"user-agent": "blendstream-localclient", "accept-encoding": "gzip"}
+    headers = {**own, **request.headers}
     return {
         "method": request.method,
         "url": server + request.path,
@@ -272,8 +283,9 @@ def _certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def _response(answer: httpx.Response, body: bytes) -> Response:
-    return Response(answer.status_code, {k.lower(): v for k, v in answer.headers.items()}, body)
+def _response(answer: httpx.Response, body: BoundedBody) -> Response:
+    headers = {k.lower(): v for k, v in answer.headers.items()}
+    return Response(answer.status_code, headers, body.whole())
 
 
 def _checked_server(server: str) -> str:

@@ -53,4 +53,8 @@ class StateUnreadable(ClientRefused):
 
 
 class StorageRefused(ClientRefused):
-    """The disk is full, read-only or failing."""
+    """The disk is full, read-only or failing, and nothing was sent.
+
+    If it failed in the very last moment, after the report was in place but before that was known
+    to be safe, those bytes are kept and go out unchanged when the client is called again.
+    """

@@ -50,6 +50,14 @@ class Files:
             except FileNotFoundError:
                 return None
 
+    def size(self, name: str) -> int:
+        """How many bytes the file has; 0 when there is none."""
+        with self._refusing("read its files"):
+            try:
+                return (self.folder / name).stat().st_size
+            except FileNotFoundError:
+                return 0
+
     def replace(self, name: str, data: bytes) -> None:
         """Put `data` in place of the file, durably, all or nothing."""
         new = self.folder / f"{name}.new"

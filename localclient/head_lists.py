@@ -37,29 +37,24 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
         f"{document.head_list.normalisation}; update the client",
     )
     _require(
-        0 < spec.epsilon <= limits.epsilon_per_report,
-        f"ask for an epsilon above 0 and within this device's {limits.epsilon_per_report}",
+        spec.epsilon <= limits.epsilon_per_report,
+        f"ask for an epsilon within this device's {limits.epsilon_per_report}",
         spec.epsilon,
     )
     _require(
-        0 <= spec.delta <= limits.delta_per_report,
+        spec.delta <= limits.delta_per_report,
         f"ask for a delta within this device's {limits.delta_per_report}",
         spec.delta,
     )
     _require(
-        1 <= spec.answers <= limits.max_answers,
-        f"ask for 1 to {limits.max_answers} answers",
+        spec.answers <= limits.max_answers,
+        f"ask for at most {limits.max_answers} answers",
         spec.answers,
     )
     _require(
-        1 <= spec.max_cells_per_answer <= limits.max_cells_per_answer,
-        f"ask for 1 to {limits.max_cells_per_answer} cells in an answer",
+        spec.max_cells_per_answer <= limits.max_cells_per_answer,
+        f"ask for at most {limits.max_cells_per_answer} cells in an answer",
         spec.max_cells_per_answer,
-    )
-    _require(
-        0 < spec.query_budget_share < 1,
-        "give the query a share of the budget between 0 and 1",
-        spec.query_budget_share,
     )
     _check_window(document.window_start_s, document.window_end_s, limits)
     length_s = document.window_end_s - document.window_start_s

@@ -31,7 +31,7 @@ class Limits:
     epsilon_per_period: float
     delta_per_period: float
     period_s: int
-    #: m_C a server may ask for: more answers tell more about how many records look alike.
+    #: m_C a server may ask for. They share one budget: more of them say less each.
     max_answers: int = 4
     #: m_O a server may ask for in opt-in mode.
     max_optin_records: int = 10

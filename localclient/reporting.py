@@ -116,6 +116,8 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
                 store.save(replace(state, forget_before_s=forget_before_s))
             return context.nothing_new(epoch, "it is another cohort's turn")
         within_limits(state, _claim(document, now_s), limits)
+        # Built now too, so that a list this device cannot answer does not hold the epoch's place.
+        build_randomizer(document.head_list, context.dice)
         start_s = max(now_s, document.window_end_s)
         appointment = Appointment(
             Mode.REPORT,

@@ -62,9 +62,8 @@ class Store:
         """Keep one raw record until its window is answered."""
         line = json.dumps([at_s, *record], separators=(",", ":")).encode() + b"\n"
         with self._files.locked():
-            held = self._files.read("records") or b""
-            if len(held) + len(line) > self._limits.max_record_bytes:
-                lines = held.splitlines(keepends=True)
+            if self._files.size("records") + len(line) > self._limits.max_record_bytes:
+                lines = (self._files.read("records") or b"").splitlines(keepends=True)
                 self._files.replace("records", b"".join(lines[len(lines) // 2 :]))
             self._files.append("records", line)
 

@@ -91,24 +91,22 @@ class _Bodies(Generic[Entry]):
     """Decodes one entry or a batch of them; entry by entry only when something is wrong."""
 
     def __init__(self, entry: type[Entry]) -> None:
-        self.one = msgspec.json.Decoder(entry)
+        self._one = msgspec.json.Decoder(entry)
         self._many = msgspec.json.Decoder(list[entry])  # type: ignore[valid-type]
 
     def decode(self, body: bytes) -> Sequence[Entry | str]:
         """Every entry, or for a bad one the sentence that says what is wrong with it."""
         if body.lstrip()[:1] != b"[":
             try:
-                return [self.one.decode(body)]
+                return [self._one.decode(body)]
             except msgspec.ValidationError as error:
                 return [_sentence(error)]
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                raise MalformedBody("the body must be JSON in UTF-8") from None
+            except _NOT_JSON:
+                raise MalformedBody(_MUST_BE_JSON) from None
         try:
             entries: Sequence[Entry | str] = self._many.decode(body)
-        except msgspec.ValidationError:
+        except _NOT_JSON:
             entries = self._one_by_one(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise MalformedBody("the body must be JSON in UTF-8") from None
         if not 1 <= len(entries) <= shared.MAX_BATCH_ENTRIES:
             raise MalformedBody(
                 f"a batch must hold 1 to {shared.MAX_BATCH_ENTRIES} entries, got {len(entries)}"
@@ -116,21 +114,24 @@ class _Bodies(Generic[Entry]):
         return entries
 
     def _one_by_one(self, body: bytes) -> Sequence[Entry | str]:
-        # The typed decoder stops at the first bad entry without having read the rest, so the
-        # rest must first be shown to be JSON at all.
+        # The typed decoder stops at the first bad entry; now each gets a verdict of its own.
         try:
-            msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise MalformedBody("the body must be JSON in UTF-8") from None
+            raws = _RAWS.decode(body)
+        except _NOT_JSON:
+            raise MalformedBody(_MUST_BE_JSON) from None
         decoded: list[Entry | str] = []
-        for raw in _RAWS.decode(body):
+        for raw in raws:
             try:
-                decoded.append(self.one.decode(raw))
+                decoded.append(self._one.decode(raw))
             except msgspec.ValidationError as error:
                 decoded.append(_sentence(error))
+            except _NOT_JSON:
+                decoded.append("the entry must be JSON in UTF-8, without unpaired surrogates")
         return decoded
 
 
+_MUST_BE_JSON = "the body must be JSON in UTF-8, without unpaired surrogates"
+_NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _REPORTS = _Bodies(Report)
 _OPTIN_RECORDS = _Bodies(OptinRecord)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from blender.record import Record
-from localclient import AsyncLocalClient, LocalClient, What
+from localclient import AsyncLocalClient, HeadListRefused, LocalClient, What
 from localclient.client import _Parts
 from localclient.state import Mode
 from localclient.store import draw_records
@@ -183,6 +183,13 @@ def test_asking_often_does_not_ask_the_server_often(
     for _ in range(50):
         assert client.maybe_report().what is What.NOTHING_NEW
     assert len(gateway.asked) == 1
+
+    gateway.show(head_list(randomizer=spec(epsilon=9.0)))
+    clock.now_s += HOUR
+    for _ in range(50):
+        with pytest.raises(HeadListRefused):
+            client.maybe_report()
+    assert len(gateway.asked) == 2
 
 
 def test_a_refusal_by_the_gateway_ends_it_and_stays_spent(
