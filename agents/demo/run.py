@@ -171,7 +171,8 @@ class Demo:
                 f"{counted:>9,} ({rate:,.0f}/s)  refused: {why}"
             )
         lines.append(f"real devices    {devices.sent} reports sent by {_REAL_DEVICES} LocalClients")
-        summary = "; ".join(f"epoch {s['epoch']} {s['state']}" for s in reversed(recent))
+        begun = [s for s in reversed(recent) if s["window_start_s"] <= now]
+        summary = "; ".join(f"epoch {s['epoch']} {s['state']}" for s in begun) or "no epoch yet"
         self._view.show(lines, summary=summary)
 
     def _rate(self, name: str, counted: float) -> float:
@@ -209,8 +210,8 @@ async def _worker_totals(
 def _where_to_look(service: DemoService, took_s: float) -> str:
     return (
         f"running after {took_s:.1f} s. Where to look:\n"
-        f"  results page   {service.gateway}/\n"
-        f"  API            {service.gateway}/docs\n"
-        + "".join(f"  {name + ' metrics':<15}{url}\n" for name, url in service.metrics.items())
+        f"  results page     {service.gateway}/\n"
+        f"  API              {service.gateway}/docs\n"
+        + "".join(f"  {name + ' metrics':<17}{url}\n" for name, url in service.metrics.items())
         + "Ctrl-C ends it and leaves nothing behind.\n"
     )

@@ -59,15 +59,14 @@ def epoch_table(
     """The ten most frequent records with both profiles' estimates, and how close each came."""
     first = scores[0][1]
     lines = [f"Epoch {epoch} published: {people}"]
-    header = f"  {'query → result':<46}{'true':>8}"
+    header = f"  {'query → result':<30}{'true':>8}"
     for name, _ in scores:
         header += f"{name:>10}{'95 % interval':>20}"
     lines.append(header)
     others = [{row.record: row for row in score.rows} for _, score in scores]
     for row in first.rows[:10]:
-        text = f"{row.record.query} → {row.record.url.removeprefix('https://')}"
-        text = text if len(text) <= 44 else f"{text[:43]}…"
-        line = f"  {text:<46}{truth.get(row.record, 0.0):>8.2%}"
+        text = f"{row.record.query} → …/{row.record.url.rpartition('/')[2]}"
+        line = f"  {text:<30}{truth.get(row.record, 0.0):>8.2%}"
         for rows in others:
             found = rows.get(row.record)
             if found is None:
