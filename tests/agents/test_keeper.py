@@ -35,6 +35,8 @@ def main():
         while len(list(keeper.folder.glob("data-of-*"))) < 4:
             time.sleep(0.02)
         print(keeper.folder, flush=True)
+        if "raise" in sys.argv or "exit" in sys.argv:
+            sys.stdin.readline()  # until the test has looked around
         if "raise" in sys.argv:
             raise ValueError
         if "exit" in sys.argv:
@@ -61,11 +63,13 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
     """A broker left behind eats half a gigabyte, for ever, for every test run that was killed."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
+    assert parent.stdin is not None
     assert parent.stdout is not None
     folder = Path(parent.stdout.readline().strip())
     servers = [int(file.name.removeprefix("data-of-")) for file in folder.glob("data-of-*")]
@@ -77,6 +81,7 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
         os.killpg(parent.pid, ending)  # A terminal sends it to the whole group.
     elif ending is not None:
         parent.send_signal(ending)
+    parent.stdin.close()
     parent.stdout.close()
 
     assert gone_within(5, lambda: not folder.exists())
