@@ -203,7 +203,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the slow ones, and mark by folder what needs servers or is true on average only."""
     here = Path(__file__).parent
     for item in items:
-        folder = item.path.relative_to(here).parts[0]
+        # A test in a temporary folder may load these fixtures too.
+        folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
         if {"kafka", "redis_server", "own_kafka", "own_redis", "own_cluster_redis"} & set(
@@ -216,7 +217,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
-FOLDER_MARKS = {"integration": "integration", "faults": "faults", "statistical": "statistical"}
+FOLDER_MARKS = {
+    name: name for name in ("integration", "faults", "statistical", "properties", "package")
+}
 
 
 # --- the time of each suite ----------------------------------------------------------------------

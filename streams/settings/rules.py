@@ -61,7 +61,7 @@ def _privacy(settings: Settings) -> Iterator[str]:
         if privacy.selection_share >= 1:
             yield (
                 "privacy.selection_share must be below 1 in the paper's profile, which estimates "
-                f"from the others, got {privacy.selection_share:g}; lower it, or be sharp"
+                f"from the others, got {privacy.selection_share:g}; lower it, or use sharp"
             )
     if privacy.records_per_optin_user > 1 and privacy.selection_share >= 1:
         yield (
