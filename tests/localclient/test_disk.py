@@ -73,7 +73,7 @@ def test_a_disk_that_fills_up_at_any_step_means_nothing_spent_and_nothing_sent(
     """And once there is room, exactly one report goes out."""
     gateway.show(head_list())
     refused = []
-    for step in range(24):
+    for step in range(14):
         gateway.posted.clear()
         folder = tmp_path / str(step)
         searched(gateway, folder, clock)
