@@ -22,7 +22,7 @@ ARGS ?=
 
 help:  ## this list
 	@echo "usage: make TARGET [ARGS='more for pytest'] [JOBS=2 to use two processes]"; echo
-	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-18s%s\n", $$1, $$2 }'
 
 setup: $(INSTALLED)  ## install everything into .venv/
 
