@@ -31,6 +31,7 @@ class Verb(NamedTuple):
 #: In the order a newcomer needs them.
 VERBS = (
     Verb("stack", "agents.commands.stack", "run a real Kafka and Redis on this machine"),
+    Verb("worker", "agents.commands.worker", "count opt-in records and client reports"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
 )
 

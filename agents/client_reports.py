@@ -33,4 +33,4 @@ def add_client_reports_agent(
                 for event in events:
                     await frames.ack(event)
             if summary:
-                log.info("client_reports_counted", extra=summary)
+                log.info("client_reports_counted", extra=dict(summary))

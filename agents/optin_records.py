@@ -33,4 +33,4 @@ def add_optin_records_agent(
                 for event in events:
                     await frames.ack(event)
             if summary:
-                log.info("optin_records_counted", extra=summary)
+                log.info("optin_records_counted", extra=dict(summary))

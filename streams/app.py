@@ -22,7 +22,8 @@ from faust.transport.drivers.aiokafka import Transport as AiokafkaTransport
 from faust.types import TP, EventT, TransportT
 from yarl import URL
 
-from streams.errors import BlenderError
+from blender.errors import BlenderError
+from streams.logs import Known
 from streams.partitions import Message, PartitionCounter
 from streams.records.frames import MAX_FRAME_BYTES
 from streams.settings import Settings
@@ -37,6 +38,8 @@ _TAKE_UP_AT_ONCE = 8
 
 class _Consumer(AiokafkaConsumer):
     """Seeks to what Redis has counted."""
+
+    logger = logging.getLogger("faust.transport.consumer")  # Its lines are Faust's, not ours.
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         # Whatever goes wrong here only delays: a partition without a seek is taken up, and sought,
@@ -55,6 +58,8 @@ class _Transport(AiokafkaTransport):
 class CountingApp(faust.App):
     """A Faust app whose partitions are counted by `PartitionCounter`s."""
 
+    logger = logging.getLogger("faust.app")
+
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, PartitionCounter] = {}
         self._take_up_s = settings.kafka.request_timeout_s / 2
@@ -64,7 +69,8 @@ class CountingApp(faust.App):
             group,
             broker=[URL(f"kafka://{host}") for host in kafka.bootstrap.split(",")],
             broker_credentials=_credentials(kafka),
-            broker_request_timeout=kafka.request_timeout_s,
+            # Faust wants it above the session's, because joining a group may take that long.
+            broker_request_timeout=max(kafka.request_timeout_s, worker.session_timeout_s + 5),
             broker_session_timeout=worker.session_timeout_s,
             broker_heartbeat_interval=worker.session_timeout_s / 5,
             broker_commit_interval=2.0,
@@ -82,7 +88,7 @@ class CountingApp(faust.App):
             stream_wait_empty=False,
             stream_recovery_delay=0.0,
         )
-        self.on_partitions_revoked.connect(self._on_revoked)
+        self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
 
     async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
         for counter in self.counters.values():
@@ -109,10 +115,10 @@ class CountingApp(faust.App):
                 try:
                     async with asyncio.timeout(self._take_up_s):
                         offset = await self.counters[tp.topic].take_up(tp.partition)
-                except (BlenderError, TimeoutError) as error:
+                except (BlenderError, TimeoutError):
                     log.warning(
                         "partition_not_taken_up",
-                        extra={"partition": tp.partition, "why": type(error).__name__},
+                        extra={"topic": Known(tp.topic), "partition": tp.partition},
                     )
                 else:
                     if offset is not None:
@@ -133,7 +139,7 @@ class CountingApp(faust.App):
         self.consumer.pause_partitions(wanted & self.consumer.assignment())
 
 
-def by_partition(events: Iterable[EventT]) -> dict[int, list[Message]]:
+def by_partition(events: Iterable[EventT[bytes]]) -> dict[int, list[Message]]:
     """The messages of a batch of events, by partition, each in the order it was delivered."""
     found: dict[int, list[Message]] = {}
     for event in events:

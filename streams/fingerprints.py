@@ -25,6 +25,8 @@ Words = NDArray[np.uint64]
 #: Rows hashed at a time: the working set stays in a core's cache, the loop's cost is shared out.
 _BLOCK: Final = 8192
 _MIN_CAPACITY: Final = 1024
+#: Places from which a table's memory matters more than the time to grow it: 2 MiB.
+_LARGE: Final = 1 << 18
 _IV: Final = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 
 
@@ -100,57 +102,53 @@ class FingerprintTable:
 
     def add(self, fingerprints: Words) -> NDArray[np.bool_]:
         """Add all; True where a fingerprint was new and first among its equals in this call."""
+        self._make_room(len(fingerprints))
         wanted = np.maximum(fingerprints, np.uint64(1))
-        new = ~self._find(wanted)
-        fresh = wanted[new]
-        if len(fresh) == 0:
-            return new
+        at = self._find(wanted)
+        new = self._places[at] == 0
+        fresh, at = wanted[new], at[new]
         ordered = np.sort(fresh)
         if (ordered[1:] == ordered[:-1]).any():
             _, first = np.unique(fresh, return_index=True)
             first.sort()
             new[np.delete(np.flatnonzero(new), first)] = False
-            fresh = fresh[first]
-        self._make_room(len(fresh))
-        self._place(fresh)
+            fresh, at = fresh[first], at[first]
+        self._place(fresh, at)
         self._size += len(fresh)
         return new
 
-    def _find(self, wanted: Words) -> NDArray[np.bool_]:
-        found = np.zeros(len(wanted), dtype=np.bool_)
+    def _find(self, wanted: Words) -> Words:
+        """Where each fingerprint is, or the free place where its search ended."""
         mask = np.uint64(len(self._places) - 1)
         at = wanted & mask
         there = self._places[at]
-        np.equal(there, wanted, out=found)
         # Only those that met somebody else's fingerprint look at the next place.
-        open_ = np.flatnonzero(~found & (there != 0))
-        at = at[open_]
-        while len(open_):
-            at = (at + np.uint64(1)) & mask
-            there = self._places[at]
-            hit = there == wanted[open_]
-            found[open_[hit]] = True
-            going = ~hit & (there != 0)
-            open_, at = open_[going], at[going]
-        return found
+        moving = np.flatnonzero((there != wanted) & (there != 0))
+        while len(moving):
+            at[moving] = (at[moving] + np.uint64(1)) & mask
+            there = self._places[at[moving]]
+            moving = moving[(there != wanted[moving]) & (there != 0)]
+        return at
 
-    def _place(self, fresh: Words) -> None:
-        # Several may want the same empty place: numpy lets the last one have it, all look again,
-        # and whoever does not find itself there moves on.
+    def _place(self, fresh: Words, at: Words) -> None:
+        # Several may want the same free place: numpy lets the last one have it, all look again,
+        # and whoever does not find itself there moves on to the next that is free.
         mask = np.uint64(len(self._places) - 1)
-        at = fresh & mask
         while len(fresh):
             free = self._places[at] == 0
             self._places[at[free]] = fresh[free]
-            moving = self._places[at] != fresh
+            moving = np.flatnonzero(self._places[at] != fresh)
             fresh, at = fresh[moving], (at[moving] + np.uint64(1)) & mask
 
     def _make_room(self, more: int) -> None:
-        # At most half full: probes stay short, and the table costs 16 to 32 bytes an entry.
+        # At most half full: probes stay short, and the table costs 16 to 32 bytes an entry. While
+        # it is small it grows fourfold, because placing everybody anew is what growing costs.
         needed = 2 * (self._size + more)
         if needed <= len(self._places):
             return
         capacity = 1 << (needed - 1).bit_length()
+        if capacity < _LARGE:
+            capacity *= 4
         old = self._places[self._places != 0]
         self._places = np.zeros(capacity, dtype=np.uint64)
-        self._place(old)
+        self._place(old, old & np.uint64(capacity - 1))

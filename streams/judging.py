@@ -127,16 +127,11 @@ class Verdict:
         if reason in _FAULTS and len(self.letters) < MAX_DEAD_LETTERS:
             self.letters.append(DeadLetter(offset, entry, reason, lengths))
 
-    def summary(self) -> dict[str, int]:
+    def summary(self) -> Counter[str]:
         """Totals for the log line of the batch: numbers only."""
-        received = sum(t.received for t in self.epochs.values()) + self.late
-        refused = sum((t.refused for t in self.epochs.values()), Counter[Reason]())
-        if self.late:
-            refused[Reason.LATE] += self.late
-        counted = received - refused.total()
-        return {"received": received, "counted": counted} | {
-            f"refused_{reason}": n for reason, n in sorted(refused.items())
-        }
+        received = sum(tally.received for tally in self.epochs.values()) + self.late
+        counted = sum(tally.counted for tally in self.epochs.values())
+        return Counter(received=received, counted=counted, refused=received - counted)
 
 
 def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -31,6 +31,11 @@ __all__ = ["KafkaLog", "LogBounds", "TopicDescription", "librdkafka_settings"]
 T = TypeVar("T")
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_OLD_LEADERS: Final = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,9 @@ class KafkaLog:
             code = error.args[0].code() if error.args else None
             if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                 raise _NoSuchTopic from error
+            if code in _OLD_LEADERS:
+                # librdkafka asks with the leader's old epoch for ever; a new client looks it up.
+                self._admin = AdminClient({**self._settings})
             name = error.args[0].name() if error.args else "unknown"
             raise StoreUnavailable(f"Kafka did not answer ({name})") from error
         except TimeoutError as error:

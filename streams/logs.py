@@ -39,6 +39,7 @@ __all__ = ["FIELDS", "Known", "SafeHandler", "configure_logging"]
 #: Every field that a log line may have. Add a name here when a new one cannot carry anyone's data.
 FIELDS: Final = frozenset(
     {
+        "advice",
         "attempt",
         "attempts",
         "batch_frames",
@@ -66,6 +67,7 @@ FIELDS: Final = frozenset(
         "lease",
         "limit",
         "log_start_offset",
+        "lost",
         "offset",
         "one_node",
         "owner",
@@ -88,6 +90,7 @@ FIELDS: Final = frozenset(
         "skew_s",
         "state",
         "status",
+        "stem",
         "stored_offset",
         "topic",
         "topic_id",

@@ -19,6 +19,7 @@ import enum
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,7 @@ from streams.fingerprints import FingerprintTable
 from streams.judging import DeadLetter, Delivery, Verdict, unknown_to
 from streams.kafka import KafkaLog, TopicDescription
 from streams.keys import EpochKeys, KeyRing
+from streams.logs import Known
 from streams.records.frames import NewerFrame, OptinFrame, ReportFrame, decode
 from streams.tables import (
     MAX_ENTRIES_PER_SCRIPT,
@@ -109,7 +111,7 @@ class _Gone(Exception):
 
 
 class PartitionCounter:
-    """Counts one stem's topic. `seek` moves the consumer; it is told when partitions come and go."""
+    """Counts one stem's topic. `seek` moves the consumer within a partition."""
 
     def __init__(
         self,
@@ -236,7 +238,7 @@ class PartitionCounter:
             metrics.LOST_OFFSETS.labels(self.stem).inc(lost)
             log.error(
                 "offsets_lost",
-                extra={"stem": self.stem, "partition": partition, "from": start, "lost": lost},
+                extra={"stem": self.stem, "partition": partition, "offset": start, "lost": lost},
             )
         state = PartitionState(partition, description.id, offset)
         for epoch in book.unreleased(self.stem):
@@ -256,13 +258,13 @@ class PartitionCounter:
         self,
         messages: Mapping[int, Sequence[Message]],
         refused: Callable[[int, Sequence[DeadLetter]], Awaitable[None]] | None = None,
-    ) -> dict[str, int]:
+    ) -> Counter[str]:
         """Count what is due among these messages, by partition; returns when all are settled.
 
         Each is then counted, passed over, asked for again, or another worker's: whatever holds,
         the consumer may forget it. Returns the sum of the verdicts' summaries.
         """
-        summary: dict[str, int] = {}
+        summary: Counter[str] = Counter()
         # Asked after the messages were fetched: had the topic been made anew before that, these
         # offsets would belong to another log than the one that was counted.
         description = await self._until_answered(self._description)
@@ -274,8 +276,7 @@ class PartitionCounter:
                 try:
                     self._check_partitions(partition, assigned, description)
                     for verdict in await self._count(partition, assigned, found, description):
-                        for name, n in verdict.summary().items():
-                            summary[name] = summary.get(name, 0) + n
+                        summary += verdict.summary()
                         if verdict.letters and refused is not None:
                             await refused(partition, verdict.letters)
                 except _Gone:
@@ -490,7 +491,9 @@ class PartitionCounter:
                 self._reachable = False
                 metrics.RETRIES.labels(self.stem).inc()
                 if attempt == 0:
-                    log.warning("store_unavailable", extra={"stem": self.stem, "why": str(error)})
+                    log.warning(
+                        "store_unavailable", extra={"stem": self.stem, "advice": Known(error)}
+                    )
                 await asyncio.sleep(_BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)])
                 attempt += 1
             except StoreMismatch as error:
@@ -544,7 +547,7 @@ class PartitionCounter:
                     "stem": self.stem,
                     "partition": partition,
                     "reason": why,
-                    "text": f"partition {partition} of {self.topic.name} {text}",
+                    "advice": Known(f"partition {partition} of {self.topic.name} {text}"),
                 },
             )
             self._tell()

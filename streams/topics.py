@@ -24,7 +24,6 @@ from streams.epochs import Stem
 from streams.errors import StoreUnavailable, TopicMismatch
 from streams.kafka import KafkaLog, TopicDescription, librdkafka_settings
 from streams.settings import Settings
-from streams.settings.sections import TopicsSettings
 
 __all__ = ["Topic", "Topics", "ensure_topics"]
 
@@ -43,7 +42,8 @@ class Topic:
 class Topics:
     """Every topic of one installation, by stem."""
 
-    def __init__(self, settings: TopicsSettings) -> None:
+    def __init__(self, all_settings: Settings) -> None:
+        settings = all_settings.topics
         prefix, version = settings.prefix, settings.version
         durable = {"min.insync.replicas": str(settings.min_insync_replicas)}
         log = durable | {
@@ -51,7 +51,7 @@ class Topics:
             "message.timestamp.type": "LogAppendTime",
             "retention.ms": str(settings.retention_s * 1000),
             "retention.bytes": FOR_EVER,
-            "segment.ms": str(settings.segment_s * 1000),
+            "segment.ms": str(all_settings.segment_s * 1000),
         }
         compacted = durable | {"cleanup.policy": "compact"}
         kept = durable | {"cleanup.policy": "delete", "retention.ms": FOR_EVER}
@@ -84,7 +84,7 @@ class Topics:
 
 async def ensure_topics(settings: Settings, log: KafkaLog) -> Topics:
     """Create the topics that are missing, check the others, and say at once all that is wrong."""
-    topics = Topics(settings.topics)
+    topics = Topics(settings)
     admin = AdminClient(librdkafka_settings(settings.kafka))
     timeout_s = settings.kafka.request_timeout_s
     found = await log.describe([topic.name for topic in topics.all()])

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 from confluent_kafka import Producer
 
@@ -86,6 +87,7 @@ class WorkerProcess:
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
         self.log = log
+        self.metrics_port = int(environment["BLENDSTREAM_WORKER_METRICS_PORT"])
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "agents.cli", "worker"],
@@ -135,7 +137,7 @@ class Installation:
             name.replace("__", "."): value for name, value in values.items()
         }
         self.settings = Settings.from_values(self.values)
-        self.topics = Topics(self.settings.topics)
+        self.topics = Topics(self.settings)
         self.kafka = KafkaLog(self.settings.kafka)
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="counting-")
@@ -176,7 +178,6 @@ class Installation:
         environment["BLENDSTREAM_WORKER_METRICS_PORT"] = str(_free_port())
         log = Path(self._folder.name) / f"worker-{len(self._workers)}.log"
         worker = WorkerProcess(environment, log)
-        worker.metrics_port = int(environment["BLENDSTREAM_WORKER_METRICS_PORT"])  # type: ignore[attr-defined]
         self._workers.append(worker)
         return worker
 
@@ -226,6 +227,9 @@ class Installation:
             }
         )
         return head_list_id
+
+    def head_list_id(self, epoch: int) -> bytes:
+        return self._ids[epoch]
 
     # --- frames ---------------------------------------------------------------------------------
 
@@ -326,6 +330,25 @@ class Installation:
         finally:
             await tables.close()
 
+    async def some_counted(self, stem: Stem) -> bool:
+        tables = await self.tables(stem)
+        try:
+            return any([(await tables.totals(p)).get("received") for p in range(self.partitions)])
+        finally:
+            await tables.close()
+
+    async def ready(self, worker: WorkerProcess) -> bool:
+        """What /readyz answers."""
+        return (await self.get(worker, "/readyz"))[0] == 200
+
+    async def get(self, worker: WorkerProcess, path: str) -> tuple[int, str]:
+        async with httpx.AsyncClient() as client:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{worker.metrics_port}{path}")
+            except httpx.TransportError:
+                return 0, ""
+            return answer.status_code, answer.text
+
     async def until(
         self, condition: Callable[[], Any], timeout_s: float = 60, what: str = "the condition"
     ) -> None:
@@ -333,13 +356,19 @@ class Installation:
         from streams.errors import StoreUnavailable
 
         deadline = time.monotonic() + timeout_s
+        unanswered: StoreUnavailable | None = None
         while True:
-            with contextlib.suppress(StoreUnavailable):
+            try:
                 answer = condition()
                 if await answer if asyncio.iscoroutine(answer) else answer:
                     return
+                unanswered = None
+            except StoreUnavailable as error:
+                unanswered = error
             if time.monotonic() > deadline:
-                raise AssertionError(f"{what} did not come within {timeout_s} s\n{self.logs()}")
+                raise AssertionError(
+                    f"{what} did not come within {timeout_s} s ({unanswered})\n{self.logs()}"
+                )
             await asyncio.sleep(0.1)
 
     async def until_counted(self, *stems: Stem, timeout_s: float = 60) -> None:

@@ -1,0 +1,75 @@
+"""A broker and Redis servers that fault tests may disturb; each is whole again after every test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.counting import Installation, installation
+
+if TYPE_CHECKING:
+    from agents.stack import LocalKafka, LocalRedis
+
+
+@pytest.fixture(scope="session")
+def _broken_kafka() -> Iterator[LocalKafka]:
+    from agents.stack import LocalKafka
+
+    with LocalKafka() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def _broken_redis() -> Iterator[LocalRedis]:
+    from agents.stack import LocalRedis
+
+    with LocalRedis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _broken_cluster() -> Iterator[LocalRedis]:
+    from agents.stack import LocalRedis
+
+    with LocalRedis(cluster=True) as server:
+        yield server
+
+
+@pytest.fixture
+def fault_kafka(_broken_kafka: LocalKafka) -> Iterator[LocalKafka]:
+    """A broker to pause, kill and restart."""
+    yield _broken_kafka
+    _whole_again(_broken_kafka)
+
+
+@pytest.fixture(params=["single", "cluster"])
+def fault_redis(request: pytest.FixtureRequest) -> Iterator[LocalRedis]:
+    """A Redis to pause, kill, restart, roll back and flush; once single, once cluster-enabled."""
+    name = "_broken_redis" if request.param == "single" else "_broken_cluster"
+    server: LocalRedis = request.getfixturevalue(name)
+    yield server
+    _whole_again(server)
+
+
+@pytest.fixture
+def single_redis(_broken_redis: LocalRedis) -> Iterator[LocalRedis]:
+    """The same, single only."""
+    yield _broken_redis
+    _whole_again(_broken_redis)
+
+
+def _whole_again(part: LocalKafka | LocalRedis) -> None:
+    if part.server.running:
+        part.resume()
+    part.start()
+
+
+@pytest.fixture
+async def made(
+    fault_kafka: LocalKafka, single_redis: LocalRedis, name_prefix: str
+) -> AsyncIterator[Installation]:
+    """An installation on servers that may be disturbed."""
+    async with installation(fault_kafka.url, single_redis.url, name_prefix) as it:
+        yield it

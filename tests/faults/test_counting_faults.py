@@ -1,0 +1,197 @@
+"""Whatever is killed, hung, rolled back or flushed, the counts equal what was accepted.
+
+Each test writes frames while something breaks, lets it mend, and compares Redis with the model,
+entry by entry. What stops a partition, or marks an epoch, is in test_counting_stops.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from streams.epochs import Stem
+from tests.counting import Installation, contributors, installation, optin_entries
+
+if TYPE_CHECKING:
+    from agents.stack import LocalKafka, LocalRedis
+
+pytestmark = pytest.mark.faults
+
+
+def prepare(made: Installation) -> None:
+    made.open_epoch(1)
+    made.open_epoch(2, records_per_user=2)
+    made.publish_head_list(1, cells=40, w=2)
+
+
+def send_some(made: Installation, rng: np.random.Generator, frames: int = 4) -> None:
+    """Reports and records for every partition, one in ten contributors twice."""
+    for _ in range(frames):
+        for partition in range(made.partitions):
+            keys = contributors(rng, 60)
+            made.send_reports(1, partition, keys, rng)
+            made.send_reports(1, partition, keys[:6], rng)
+            made.send_records(2, partition, optin_entries(rng, keys[:30]))
+            made.send_records(2, partition, optin_entries(rng, keys[:10], slot=1, distinct=3))
+    made.flush()
+
+
+async def send_for(made: Installation, rng: np.random.Generator, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        await asyncio.to_thread(send_some, made, rng, 2)
+        await asyncio.sleep(0.1)
+
+
+async def test_a_killed_and_a_paused_worker_lose_and_double_nothing(made: Installation) -> None:
+    """kill -9 in the middle of batches; then SIGSTOP beyond the session while another counts on."""
+    rng = np.random.default_rng(11)
+    prepare(made)
+    send_some(made, rng)
+    first = made.start_worker()
+    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+    second = made.start_worker()
+    await send_for(made, rng, 2)
+    first.kill()
+    await send_for(made, rng, 2)
+    second.pause()
+    third = made.start_worker()
+    await made.until(lambda: made.ready(third), 40, "readiness")
+    await send_for(made, rng, 1)
+    second.resume()
+    await send_for(made, rng, 1)
+    await made.until_counted()
+    await made.assert_exact()
+    assert third.stop() == 0
+    assert second.stop() == 0
+
+
+async def test_workers_that_join_and_leave_share_the_partitions(made: Installation) -> None:
+    """No configuration is touched; each partition is always somebody's."""
+    rng = np.random.default_rng(12)
+    prepare(made)
+    send_some(made, rng)
+    workers = [made.start_worker() for _ in range(2)]
+    for worker in workers:
+        await made.until(lambda worker=worker: made.ready(worker), 40, "readiness")
+    await send_for(made, rng, 3)
+    assert workers.pop(0).stop() == 0
+    await send_for(made, rng, 1)
+    await made.until_counted()
+    await made.assert_exact()
+
+
+async def test_a_killed_broker_comes_back(
+    made: Installation, fault_kafka: LocalKafka
+) -> None:
+    rng = np.random.default_rng(13)
+    prepare(made)
+    send_some(made, rng)
+    made.start_worker()
+    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+    send_some(made, rng)
+    await asyncio.to_thread(fault_kafka.restart)
+    send_some(made, rng)
+    await made.until_counted(timeout_s=60)
+    await made.assert_exact()
+
+
+@pytest.mark.parametrize(
+    ("how", "fault_redis"),
+    [("killed", "single"), ("hung", "single"), ("killed", "cluster")],
+    indirect=["fault_redis"],
+)
+async def test_redis_goes_and_comes_back(
+    how: str, fault_kafka: LocalKafka, fault_redis: LocalRedis, name_prefix: str
+) -> None:
+    """Away is unready, not dead: the worker waits, and counts on where it was."""
+    rng = np.random.default_rng(14)
+    async with installation(fault_kafka.url, fault_redis.url, name_prefix) as made:
+        prepare(made)
+        send_some(made, rng)
+        worker = made.start_worker()
+        await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+        fault_redis.kill() if how == "killed" else fault_redis.pause()
+        send_some(made, rng)
+        await asyncio.sleep(2.5)
+        assert await made.ready(worker) is False
+        await asyncio.to_thread(fault_redis.start if how == "killed" else fault_redis.resume)
+        send_some(made, rng)
+        await made.until_counted()
+        await made.assert_exact()
+        await made.until(lambda: made.ready(worker), 10, "readiness")
+        assert worker.running
+
+
+@pytest.mark.parametrize(
+    ("busy", "fault_redis"),
+    [(True, "single"), (False, "single"), (True, "cluster")],
+    indirect=["fault_redis"],
+    ids=["busy", "idle", "busy-cluster"],
+)
+async def test_redis_loses_its_tail(
+    busy: bool, fault_kafka: LocalKafka, fault_redis: LocalRedis, name_prefix: str
+) -> None:
+    """Acknowledged writes vanish; without traffic nobody would compare, so the worker does."""
+    rng = np.random.default_rng(15)
+    async with installation(fault_kafka.url, fault_redis.url, name_prefix) as made:
+        prepare(made)
+        send_some(made, rng)
+        made.start_worker()
+        await made.until_counted(timeout_s=30)
+        earlier = await asyncio.to_thread(fault_redis.snapshot)
+        send_some(made, rng)
+        await made.until_counted()
+        if busy:
+            send_some(made, rng)
+        await asyncio.to_thread(fault_redis.rollback, earlier)
+        if busy:
+            send_some(made, rng)
+        await made.until_counted()
+        await made.assert_exact()
+
+
+async def test_a_flushed_redis_is_filled_again_from_the_log(
+    fault_kafka: LocalKafka, fault_redis: LocalRedis, name_prefix: str
+) -> None:
+    rng = np.random.default_rng(16)
+    async with installation(fault_kafka.url, fault_redis.url, name_prefix) as made:
+        prepare(made)
+        send_some(made, rng)
+        made.start_worker()
+        await made.until_counted(timeout_s=30)
+        send_some(made, rng)
+        with fault_redis.client() as client:
+            client.flushall()
+        send_some(made, rng)
+        await made.until_counted()
+        await made.assert_exact()
+
+
+@pytest.mark.parametrize("hung", ["redis", "kafka"])
+async def test_a_stop_has_a_deadline_whatever_hangs(
+    hung: str, made: Installation, fault_kafka: LocalKafka, single_redis: LocalRedis
+) -> None:
+    """The orchestrator would kill it later, and until then its partitions stand still."""
+    rng = np.random.default_rng(17)
+    prepare(made)
+    send_some(made, rng)
+    worker = made.start_worker()
+    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+    part = single_redis if hung == "redis" else fault_kafka
+    send_some(made, rng)
+    part.pause()
+    await asyncio.sleep(0.3)
+    worker.terminate()
+    started = time.monotonic()
+    await asyncio.to_thread(worker.wait, 15)
+    took = time.monotonic() - started
+    part.resume()
+    assert took < float(made.values["worker.stop_deadline_s"]) + 2
+    made.start_worker()
+    await made.until_counted()
+    await made.assert_exact()
