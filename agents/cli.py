@@ -32,6 +32,11 @@ class Verb(NamedTuple):
 VERBS = (
     Verb("stack", "agents.commands.stack", "run a real Kafka and Redis on this machine"),
     Verb("worker", "agents.commands.worker", "count opt-in records and client reports"),
+    Verb("jobs", "agents.commands.jobs", "open, seal and publish epochs"),
+    Verb("epochs", "agents.commands.epochs", "show the epochs' states; give one up"),
+    Verb("ledger", "agents.commands.ledger", "show what the privacy budget was spent on"),
+    Verb("verify", "agents.commands.verify", "check that log, Redis and topics agree"),
+    Verb("rebuild", "agents.commands.rebuild", "fill Redis again from Kafka"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
 )
 
