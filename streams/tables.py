@@ -170,6 +170,7 @@ class CountTables:
         self._count = _Script("count_batch.lua")
         self._open = _Script("open_partition.lua")
         self._close = _Script("close_epochs.lua")
+        self._forget = _Script("forget_partition.lua")
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -385,6 +386,25 @@ class CountTables:
         names += [("seen", chunk) for chunk in range(int(chunks or 0))]
         for name in (*names, ("totals",)):  # Totals last: they say how many chunks there are.
             await _answered(self._client.unlink(self.key(partition, epoch, *name)))
+
+
+    async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
+        """Remove counts and offset at once; workers then count the partition again from the log.
+
+        False when something was counted meanwhile: call again.
+        """
+        state = await self.stored_state(partition)
+        names: list[tuple[object, ...]] = [("state",), ("totals",), ("late",)]
+        names.append(("unknown", "totals"))
+        for epoch in epochs:
+            found = await _answered(
+                self._client.hget(self.key(partition, epoch, "totals"), "chunks")
+            )
+            names += [(epoch, "totals"), (epoch, "cells"), *((epoch, share) for share in Share)]
+            names += [(epoch, "seen", chunk) for chunk in range(int(found or 0))]
+        keys = [self.key(partition, *name) for name in names]
+        offset = "" if state.offset is None else str(state.offset)
+        return bool(await self._forget.run(self._client, keys, offset))
 
 
 class _Script:
