@@ -172,13 +172,12 @@ class GatewayService:
             "topics.replication": "1",
             "topics.min_insync_replicas": "1",
             "topics.one_node": "true",
-            "topics.segment_s": "3600",
             "gateway.token_file": str(self.tokens),
             "gateway.delivery_deadline_s": "3",
             "gateway.stop_deadline_s": "8",
         } | {name.replace("__", "."): value for name, value in values.items()}
         self.settings = Settings.from_values(self.values)
-        self.topics = Topics(self.settings.topics)
+        self.topics = Topics(self.settings)
         self.partitions = partitions
         self.gateways: list[GatewayUnderTest] = []
         self.log: ReleaseLog
