@@ -195,9 +195,7 @@ def test_every_user_has_exactly_one_turn_in_every_round_of_cohorts(users):
 
 async def test_another_cohorts_turn_is_a_verdict_and_no_error(application):
     """Nothing is wrong with such a request, so its status says so."""
-    app = application(
-        cohorts=Cohorts(MASTER), optin=OptinTargets([optin_target(8, cohorts=1000)])
-    )
+    app = application(cohorts=Cohorts(MASTER), optin=OptinTargets([optin_target(8, cohorts=1000)]))
 
     reply = await app.post(record(epoch=8))
 
