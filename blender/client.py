@@ -25,33 +25,23 @@ from blender.estimates import Estimates, FloatArray, GroupEstimates, unknown_gro
 from blender.intervals import score_interval
 from blender.noise import IntArray
 
-__all__ = ["estimate_client_probabilities"]
+__all__ = ["TwoStageChannel", "estimate_client_probabilities"]
 
 
 def estimate_client_probabilities(
-    counts: IntArray,
-    *,
-    reports: int,
-    cells: Cells,
-    truth: float,
-    url_truth: FloatArray,
-    answers: int = 1,
+    counts: IntArray, *, reports: int, channel: TwoStageChannel, answers: int = 1
 ) -> GroupEstimates:
-    """p̂_C and σ̂²_C of every cell and query.
-
-    `counts[c]` answers named cell c; `url_truth` runs over the queries with ⋆ last.
-    """
-    n = reports * answers
-    if counts.shape != (len(cells),) or (counts < 0).any() or int(counts.sum()) != n:
+    """p̂_C and σ̂²_C of every cell and query; `counts[c]` answers named cell c."""
+    n, size, queries = reports * answers, len(channel.query), len(channel.k_q) - 1
+    if counts.shape != (size,) or (counts < 0).any() or int(counts.sum()) != n:
         raise HeadListMismatch(
-            f"{reports} reports of {answers} answers make {n} counts over {len(cells)} cells, "
+            f"{reports} reports of {answers} answers make {n} counts over {size} cells, "
             f"got a total of {int(counts.sum())} over {len(counts)}"
         )
-    if len(cells) == 1:
+    if size == 1:
         return _certain(reports)
-    channel = _Channel.of(cells, truth, url_truth)
     if n == 0:
-        return unknown_group(len(cells), len(cells.queries))
+        return unknown_group(size, queries)
 
     r = counts / n
     r_q = channel.sum_by_query(r)
@@ -87,21 +77,21 @@ def estimate_client_probabilities(
             _clip((high - others) / gain),
         )
 
-    of_cells = denoise(r, channel.query, np.ones(len(r), dtype=np.int64))
+    of_cells = denoise(r, channel.query, np.ones(size, dtype=np.int64))
     # ⟨⋆,⋆⟩ is its query's only URL: it is the query, so its interval is the query's.
     of_cells.low[-1], of_cells.high[-1] = low_q[-1], high_q[-1]
     listed_urls = channel.k_q[:-1] - 1
     return GroupEstimates(
         participants=reports,
         cells=of_cells,
-        query_totals=denoise(r_listed, np.arange(len(listed_urls)), listed_urls),
+        query_totals=denoise(r_listed, np.arange(queries), listed_urls),
         query_marginals=Estimates(p_q[:-1], variance_q[:-1], low_q[:-1], high_q[:-1]),
         variance_at=lambda p: channel.variance_at(p, reports),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Channel:
+class TwoStageChannel:
     """Figure 6's probabilities, one per query, ⋆ last (one URL: k_q = 1, t_q = 1, lie_q = 0)."""
 
     query: IntArray  # of each cell
@@ -114,11 +104,12 @@ class _Channel:
     gain: FloatArray  # t·g_q, g_q = t_q − lie_q
 
     @classmethod
-    def of(cls, cells: Cells, truth: float, url_truth: FloatArray) -> _Channel:
+    def of(cls, cells: Cells, truth: float, url_truth: FloatArray) -> TwoStageChannel:
+        """From t and the t_q of each query, ⋆ last."""
         queries = len(cells.queries)
         query = np.where(cells.query_of_cell < 0, queries, cells.query_of_cell)
         k_q = np.bincount(query, minlength=queries + 1)
-        lie = (1 - truth) / queries
+        lie = (1 - truth) / max(queries, 1)
         lie_q = (1 - url_truth) / np.maximum(k_q - 1, 1)
         return cls(
             query=query,
@@ -132,11 +123,15 @@ class _Channel:
         )
 
     def sum_by_query(self, values: FloatArray) -> FloatArray:
-        """Sums over each query's cells, ⋆ last."""
-        sums = np.bincount(self.query, weights=values, minlength=len(self.k_q))
-        return np.asarray(sums, dtype=np.float64)
+        """Sums over each query's cells, ⋆ last; over the last axis."""
+        flat = values.reshape(-1, values.shape[-1])
+        rows, width = len(flat), len(self.k_q)
+        place = np.arange(rows)[:, np.newaxis] * width + self.query
+        sums = np.bincount(place.ravel(), weights=flat.ravel(), minlength=rows * width)
+        return np.asarray(sums.reshape(*values.shape[:-1], width), dtype=np.float64)
 
     def shown_by_others(self, p_q: FloatArray, query: IntArray, urls: IntArray) -> FloatArray:
+        """The share of a part of u URLs that comes from devices which do not hold it."""
         # A cell is shown by those who hold it and tell (t·t_q), by those of the same query who
         # lie about the URL (t·lie_q), and by those of other queries (lie/k_q):
         #
@@ -150,7 +145,7 @@ class _Channel:
         # The sum over u of a query's URLs has u brackets.
         told = self.t * self.lie_q * p_q
         lied = self.lie / self.k_q * (1 - p_q)
-        return np.asarray(urls * (told + lied)[query])
+        return np.asarray(urls * (told + lied)[..., query])
 
     def pull(self, query: IntArray, urls: IntArray) -> FloatArray:
         """C = u·c_q/d, c_q = lie/k_q − t·lie_q: the weight of r̂_q in p̂_qu beside r̂_qu's 1."""
@@ -159,8 +154,9 @@ class _Channel:
     def spread(
         self, r_part: FloatArray, r_q: FloatArray, query: IntArray, urls: IntArray
     ) -> FloatArray:
-        # The variance of one answer's contribution. p̂_qu = (r̂_qu + C·r̂_q + const)/(t·g_q), and
-        # r̂_qu is part of r̂_q, so that Cov(r̂_qu, r̂_q) = r_qu(1−r_q)/n and
+        """The variance of one answer's contribution to p̂ of a part."""
+        # p̂_qu = (r̂_qu + C·r̂_q + const)/(t·g_q), and r̂_qu is part of r̂_q, so that
+        # Cov(r̂_qu, r̂_q) = r_qu(1−r_q)/n and
         #
         #     n·σ²_qu = [ r_qu(1−r_qu) + C²·r_q(1−r_q) + 2C·r_qu(1−r_q) ] / (t·g_q)²
         #
@@ -173,13 +169,25 @@ class _Channel:
         both = 2 * c * r_part * (1 - total)
         return np.asarray((own + query_part + both) / self.gain[query] ** 2)
 
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """r of every cell if p is the truth."""
+        p_q = self.sum_by_query(p)
+        return self.gain[self.query] * p + self.shown_by_others(p_q, self.query, self._one_url())
+
+    def denoise(self, r: FloatArray) -> FloatArray:
+        """p of every cell from r, the inverse of `expected_shares`."""
+        p_q = (self.sum_by_query(r) - self.lie) / self.d
+        return np.asarray(
+            (r - self.shown_by_others(p_q, self.query, self._one_url())) / self.gain[self.query]
+        )
+
     def variance_at(self, p: FloatArray, reports: int) -> FloatArray:
         """σ² of each cell's p̂ if p were the truth."""
-        ones = np.ones(len(p), dtype=np.int64)
-        p_q = self.sum_by_query(p)
-        r_q = self.t * p_q + self.lie * (1 - p_q)
-        r = self.gain[self.query] * p + self.shown_by_others(p_q, self.query, ones)
-        return self.spread(r, r_q, self.query, ones) / reports
+        r = self.expected_shares(p)
+        return self.spread(r, self.sum_by_query(r), self.query, self._one_url()) / reports
+
+    def _one_url(self) -> IntArray:
+        return np.ones(len(self.query), dtype=np.int64)
 
 
 def _clip(probability: FloatArray) -> FloatArray:

@@ -18,10 +18,10 @@ from fractions import Fraction
 import numpy as np
 
 from blender.cells import Cells, RandomizerSpec
-from blender.client import estimate_client_probabilities
+from blender.client import TwoStageChannel, estimate_client_probabilities
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
-from blender.estimates import GroupEstimates
+from blender.estimates import FloatArray, GroupEstimates
 from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record
@@ -110,6 +110,7 @@ class TwoStage:
             for k_q in np.unique(self._sizes)
         }
         self._url_truths = np.array([float(self.url_truth[int(k_q)]) for k_q in self._sizes])
+        self._channel = TwoStageChannel.of(cells, float(self.truth), self._url_truths)
         for values, truth in ((queries + 1, self.truth), *self.url_truth.items()):
             if values > 1 and truth * values <= 1:
                 raise ParameterError(
@@ -166,15 +167,18 @@ class TwoStage:
         t_q = self.url_truth[k_q]
         return self.truth * (t_q if held == reported else (1 - t_q) / (k_q - 1))
 
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """What the reports would show on average if p were the truth."""
+        return self._channel.expected_shares(p)
+
+    def denoise(self, shares: FloatArray) -> FloatArray:
+        """The p under which these shares are expected."""
+        return self._channel.denoise(shares)
+
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
         """Figure 5: see `blender.client`."""
         return estimate_client_probabilities(
-            counts,
-            reports=reports,
-            cells=self.cells,
-            truth=float(self.truth),
-            url_truth=self._url_truths,
-            answers=self.spec.answers,
+            counts, reports=reports, channel=self._channel, answers=self.spec.answers
         )
 
 

@@ -65,11 +65,16 @@ class NoisyCounts:
 
 @dataclass(frozen=True, slots=True)
 class OptinEstimates:
-    """Figure 4's answer: HL, and p̂_O with σ̂²_O as `estimates` over the cells of HL."""
+    """Figure 4's answer: HL, and p̂_O with σ̂²_O as `estimates` over the cells of HL.
+
+    `best_trimmed` is the largest noisy count that did not make it into the cells, if any did not:
+    whoever judges the listed ones must know how high they had to be.
+    """
 
     head_list: HeadList
     noisy: NoisyCounts
     estimates: GroupEstimates
+    best_trimmed: int | None
 
 
 def estimate_optin_probabilities(
@@ -102,8 +107,14 @@ def estimate_optin_probabilities(
         randomizer=randomizer,
         query_wildcards=query_wildcards,
     )
+    trimmed = [count for _, count in ranked[head_list.listed :]]
     noisy = noisy.merge(_new_home(every_cell, head_list.cells), len(head_list.cells))
-    return OptinEstimates(head_list, noisy, estimate_noisy_counts(noisy, head_list.cells))
+    return OptinEstimates(
+        head_list,
+        noisy,
+        estimate_noisy_counts(noisy, head_list.cells),
+        best_trimmed=trimmed[0] if trimmed else None,
+    )
 
 
 def add_noise(

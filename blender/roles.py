@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import ParameterError
-from blender.estimates import GroupEstimates
+from blender.estimates import FloatArray, GroupEstimates
 from blender.noise import IntArray, Noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
@@ -113,6 +113,14 @@ class LocalRandomizer(Protocol):
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
         """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        ...
+
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """For each cell P(it is in an answer), if p is the truth over the cells (last axis)."""
+        ...
+
+    def denoise(self, shares: FloatArray) -> FloatArray:
+        """p̂ from observed shares: the inverse of `expected_shares`."""
         ...
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
