@@ -31,12 +31,15 @@ __all__ = ["TwoStageChannel", "estimate_client_probabilities"]
 def estimate_client_probabilities(
     counts: IntArray, *, reports: int, channel: TwoStageChannel, answers: int = 1
 ) -> GroupEstimates:
-    """p̂_C and σ̂²_C of every cell and query; `counts[c]` answers named cell c."""
+    """p̂_C and σ̂²_C of every cell and query; `counts[…, c]` answers named cell c.
+
+    Simulations may stack any number of runs in leading axes.
+    """
     n, size, queries = reports * answers, len(channel.query), len(channel.k_q) - 1
-    if counts.shape != (size,) or (counts < 0).any() or int(counts.sum()) != n:
+    if counts.shape[-1] != size or (counts < 0).any() or (counts.sum(axis=-1) != n).any():
         raise HeadListMismatch(
             f"{reports} reports of {answers} answers make {n} counts over {size} cells, "
-            f"got a total of {int(counts.sum())} over {len(counts)}"
+            f"got a total of {counts.sum(axis=-1)} over {counts.shape[-1]}"
         )
     if size == 1:
         return _certain(reports)
@@ -45,7 +48,7 @@ def estimate_client_probabilities(
 
     r = counts / n
     r_q = channel.sum_by_query(r)
-    r_listed = channel.sum_by_query(np.where(channel.is_listed, r, 0))[:-1]
+    r_listed = channel.sum_by_query(np.where(channel.is_listed, r, 0))[..., :-1]
     # m_C answers of a device: at worst all alike, which is as good as one.
     per_answer = answers / (n - 1) if n > 1 else np.inf
 
@@ -69,7 +72,7 @@ def estimate_client_probabilities(
         r_floored = np.maximum(r_part, channel.shown_by_others(p_q_floored, query, urls))
         spread = channel.spread(r_floored, r_q_floored, query, urls)
         pull, gain = channel.pull(query, urls), channel.gain[query]
-        low, high = score_interval(r_part, reports, pull=pull, total=r_q[query])
+        low, high = score_interval(r_part, reports, pull=pull, total=r_q[..., query])
         return Estimates(
             (r_part - others) / gain,
             spread * per_answer,
@@ -79,13 +82,13 @@ def estimate_client_probabilities(
 
     of_cells = denoise(r, channel.query, np.ones(size, dtype=np.int64))
     # ⟨⋆,⋆⟩ is its query's only URL: it is the query, so its interval is the query's.
-    of_cells.low[-1], of_cells.high[-1] = low_q[-1], high_q[-1]
+    of_cells.low[..., -1], of_cells.high[..., -1] = low_q[..., -1], high_q[..., -1]
     listed_urls = channel.k_q[:-1] - 1
     return GroupEstimates(
         participants=reports,
         cells=of_cells,
         query_totals=denoise(r_listed, np.arange(queries), listed_urls),
-        query_marginals=Estimates(p_q[:-1], variance_q[:-1], low_q[:-1], high_q[:-1]),
+        query_marginals=Estimates(*(a[..., :-1] for a in (p_q, variance_q, low_q, high_q))),
         variance_at=lambda p: channel.variance_at(p, reports),
     )
 
@@ -163,7 +166,7 @@ class TwoStageChannel:
         # which is the longer paper's Theorem 3.6 with Bessel's correction applied once.
         # Departure from Figure 5, line 17: its covariance lacks a 1/n and gives negative
         # variances (docs/decisions/0002-client-variance.md).
-        total, c = r_q[query], self.pull(query, urls)
+        total, c = r_q[..., query], self.pull(query, urls)
         own = r_part * (1 - r_part)
         query_part = c**2 * total * (1 - total)
         both = 2 * c * r_part * (1 - total)

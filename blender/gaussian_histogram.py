@@ -92,9 +92,7 @@ class GaussianHistogram:
         return Selection(looked_at[stays], noisy[stays], rule.threshold)
 
 
-def count_distinct_records(
-    users: Iterable[Iterable[_R]], records_per_user: int
-) -> Counter[_R]:
+def count_distinct_records(users: Iterable[Iterable[_R]], records_per_user: int) -> Counter[_R]:
     """How many users hold each record, each user counted for at most m distinct ones.
 
     A user who repeats one record moves its count by 1, not by m; the first m distinct ones count.
@@ -124,7 +122,10 @@ def calibrate(epsilon: float, delta: float, records_per_user: int) -> GaussianCa
     goal = delta * (1 - 1e-3)
     least = _least_scale(epsilon, goal, 2 * m)
     # Larger σ leaves more of δ for π but widens the noise; the best lies close to the least σ.
-    tried = [(_least_threshold(s, epsilon, goal, m), s) for s in least * np.linspace(1, 1.25, 26)]
+    tried = [
+        (_least_threshold(s, epsilon, goal, m), s)
+        for s in least * (1 + np.geomspace(1e-4, 0.3, 24))
+    ]
     possible = [(theta, float(scale)) for theta, scale in tried if theta is not None]
     if not possible:
         raise ParameterError(f"no threshold satisfies epsilon={epsilon}, delta={delta}, m_O={m}")
@@ -141,7 +142,9 @@ def calibrate(epsilon: float, delta: float, records_per_user: int) -> GaussianCa
 def _accounted_delta(scale: float, threshold: int, epsilon: float, m: int) -> float:
     """max over j of jπ + δ_G, with δ_G by dp-accounting, never below the truth."""
     # Imported here: a device has numpy alone, and only servers account.
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415
+    from dp_accounting.pld import (  # type: ignore[import-untyped]  # noqa: PLC0415
+        privacy_loss_distribution as pld,
+    )
 
     pi = gaussian_tail(threshold - 1, scale)
     one: Any = pld.from_discrete_gaussian_mechanism(

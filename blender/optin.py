@@ -31,6 +31,7 @@ __all__ = [
     "add_noise",
     "estimate_noisy_counts",
     "estimate_optin_probabilities",
+    "probability_and_variance",
 ]
 
 
@@ -179,9 +180,8 @@ def _noise_variance(noisy: NoisyCounts) -> FloatArray:
     return np.asarray(noisy.noise_terms * laplace_variance(noisy.scale) / noisy.users**2)
 
 
-def _estimates(noisy: NoisyCounts, size: int) -> Estimates:
-    # Line 7 and Theorem 4:
-    #
+def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray]:
+    """p̂ and σ̂² of each count (line 7 and Theorem 4); for at least one user."""
     #     p̂ = (N + X)/T,     σ̂² = T/(T−1) · ( p̂(1−p̂)/T + Var(X)/T² )
     #
     # Departure: a merged cell has the variance of all its noise, where the paper takes the
@@ -189,12 +189,18 @@ def _estimates(noisy: NoisyCounts, size: int) -> Estimates:
     # (docs/decisions/0004-variance-floors.md).
     users = noisy.users
     p = noisy.counts / users
-    from_noise = _noise_variance(noisy)
-    bessel = users / (users - 1) if users > 1 else np.inf
-    variance = np.maximum(bessel * (p * (1 - p) / users + from_noise), from_noise)
     if users == 1:
-        variance = np.full(len(p), np.inf)
+        return p, np.full(len(p), np.inf)
+    from_noise = _noise_variance(noisy)
+    variance = users / (users - 1) * (p * (1 - p) / users + from_noise)
+    return p, np.maximum(variance, from_noise)
+
+
+def _estimates(noisy: NoisyCounts, size: int) -> Estimates:
+    """Estimates of the first `size` counts; sums over "elsewhere" come last and are left out."""
+    first = NoisyCounts(noisy.counts[:size], noisy.noise_terms[:size], noisy.scale, noisy.users)
+    p, variance = probability_and_variance(first)
     low, high = noisy_count_interval(
-        noisy.counts[:size], users, noise_terms=noisy.noise_terms[:size], scale=noisy.scale
+        first.counts, first.users, noise_terms=first.noise_terms, scale=first.scale
     )
-    return Estimates(p[:size], variance[:size], low, high)
+    return Estimates(p, variance, low, high)

@@ -11,22 +11,31 @@ from typing import Final
 from blender.blend import VarianceBlender
 from blender.cells import Cells, HeadList, RandomizerSpec
 from blender.errors import ParameterError
+from blender.gaussian_histogram import GaussianHistogram
 from blender.head_list import ThresholdSelector
 from blender.local import TwoStage
 from blender.roles import Blender, HeadListSelector, LocalRandomizer
+from blender.stable_blend import StableBlender
+from blender.stable_histogram import StableHistogram
+from blender.subset_selection import RandomizedResponse, SubsetSelection
 
 __all__ = ["BLENDERS", "RANDOMIZERS", "SELECTORS", "randomizer_for"]
 
 SELECTORS: Final[Mapping[str, Callable[[], HeadListSelector]]] = {
     "threshold": ThresholdSelector,
+    "stable-histogram": StableHistogram,
+    "gaussian-histogram": GaussianHistogram,
 }
 
 RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], LocalRandomizer]]] = {
     "two-stage": TwoStage,
+    "randomized-response": RandomizedResponse,
+    "subset-selection": SubsetSelection,
 }
 
 BLENDERS: Final[Mapping[str, Callable[[], Blender]]] = {
     "inverse-variance": VarianceBlender,
+    "pooled-score": StableBlender,
 }
 
 

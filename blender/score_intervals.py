@@ -51,7 +51,7 @@ def score_interval(
 def _boundary(
     inside: FloatArray, outside: FloatArray, possible: Callable[[FloatArray], np.ndarray]
 ) -> FloatArray:
-    """Between a possible and an impossible p, the last possible one; `outside` if it is possible."""
+    """From a possible p towards `outside`, the last possible one."""
     near, far = inside.copy(), outside.copy()
     near = np.where(possible(far), far, near)
     for _ in range(_HALVINGS):

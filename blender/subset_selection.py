@@ -17,6 +17,7 @@ q = P(a given false cell in answer), n = answers, r = share of answers that hold
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -27,10 +28,10 @@ from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
 from blender.estimates import Estimates, FloatArray, GroupEstimates
-from blender.intervals import Z95, score_interval
 from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record
+from blender.score_intervals import Z95, score_interval
 
 __all__ = ["RandomizedResponse", "SubsetSelection", "best_subset_size"]
 
@@ -115,7 +116,7 @@ class SubsetSelection:
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
         """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
         w = self.cells_per_answer
-        in_order = all(a < b for a, b in zip(answer, answer[1:], strict=False))
+        in_order = all(a < b for a, b in itertools.pairwise(answer))
         if len(answer) != w or not in_order or not 0 <= answer[0] <= answer[-1] < self._size:
             return Fraction(0)
         if self._size == 1:
@@ -176,6 +177,20 @@ class SubsetSelection:
 
     # ------------------------------------------------------------------ on the server
 
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """For each cell P(it is in an answer), if p is the truth over the cells (last axis)."""
+        if self._size == 1:
+            return np.ones_like(p)
+        # A device holds cell c with probability π; its answer then holds c with probability p,
+        # otherwise with q:    r = q + (p−q)·π.
+        return np.asarray(float(self._q) + float(self._p - self._q) * p)
+
+    def denoise(self, shares: FloatArray) -> FloatArray:
+        """π̂ = (r̂ − q)/(p − q): the inverse of `expected_shares`."""
+        if self._size == 1:
+            return np.ones_like(shares)
+        return np.asarray((shares - float(self._q)) / float(self._p - self._q))
+
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
         """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
         if len(counts) != self._size:
@@ -190,24 +205,23 @@ class SubsetSelection:
             cells, totals = _without_evidence(self._size, queries, reports)
             return GroupEstimates(reports, cells, totals, None, _flat(cells.variance))
 
-        # A device holds cell c with probability π, and its answer then holds c with probability p,
-        # otherwise with q:    r = q + (p−q)·π,    so    π̂ = (r̂ − q)/(p − q).
         gain = p - q
-        shares = counts / n
-        probability = (shares - q) / gain
+        probability = self.denoise(counts / n)
 
         # Answers of different devices are independent: Var(r̂) = r(1−r)/n. The m_C answers of one
         # device may repeat its record; their covariance cannot be seen in counts, and is bounded
         # by taking them for one answer, which multiplies the variance by m_C.
         def variance_at(truth: FloatArray) -> FloatArray:
-            r = q + gain * truth
+            r = self.expected_shares(truth)
             return np.asarray(m_c * r * (1 - r) / (n * gain**2), dtype=np.float64)
 
         sample = n / (n - 1) if reports > 1 else math.inf
         cells = _estimates(probability, sample * variance_at(probability), variance_at)
         listed = self.cells.query_of_cell[:-1]
         records = np.bincount(listed, minlength=queries).astype(np.float64)
-        total = np.bincount(listed, weights=probability[:-1], minlength=queries)
+        total = np.asarray(
+            np.bincount(listed, weights=probability[:-1], minlength=queries), dtype=np.float64
+        )
 
         def total_variance_at(truth: FloatArray) -> FloatArray:
             return m_c / (n * gain**2) * self._overlap_variance(records, truth)

@@ -29,11 +29,13 @@ class Population:
 
     Record number i is the `url[i]`-th result of the `query[i]`-th query; its text is made when
     asked for, since millions of records are drawn from and only hundreds ever named.
+    `query_probability` runs over queries and sums all of a query's records.
     """
 
     probability: FloatArray
     query: IntArray
     url: IntArray
+    query_probability: FloatArray
     _reach: FloatArray
 
     def record(self, number: int) -> Record:
@@ -57,9 +59,7 @@ class Population:
         present, counts = np.unique(held, return_counts=True)
         return present.astype(np.int64), counts.astype(np.int64)
 
-    def draw_cells(
-        self, people: int, listed: Sequence[int], rng: np.random.Generator
-    ) -> IntArray:
+    def draw_cells(self, people: int, listed: Sequence[int], rng: np.random.Generator) -> IntArray:
         """How many of `people` hold each listed record, and at the end how many hold none."""
         p = self.probability[np.asarray(listed, dtype=np.int64)]
         return rng.multinomial(people, np.append(p, max(0.0, 1.0 - p.sum()))).astype(np.int64)
@@ -67,10 +67,10 @@ class Population:
 
 def zipf_population(
     *,
-    queries: int = 200_000,
-    urls: int = 10,
-    query_exponent: float = 0.95,
-    url_exponent: float = 1.0,
+    queries: int = 100_000,
+    urls: int = 20,
+    query_exponent: float = 1.0,
+    url_exponent: float = 0.8,
 ) -> Population:
     """Query popularity ∝ rank^−query_exponent, and each query's URLs ∝ rank^−url_exponent.
 
@@ -83,4 +83,6 @@ def zipf_population(
     order = np.argsort(-probability, kind="stable")
     probability = probability[order]
     reach = np.cumsum(probability)
-    return Population(probability, order // urls, order % urls, reach / reach[-1])
+    return Population(
+        probability, order // urls, order % urls, by_query / by_query.sum(), reach / reach[-1]
+    )

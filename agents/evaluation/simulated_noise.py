@@ -1,4 +1,4 @@
-"""Seeded noise for simulations: the distributions of `blender.noise`, fast, and never for a release.
+"""Seeded noise for simulations: the laws of `blender.noise`, fast, and never for a release.
 
 Nothing in the service imports this module. It draws from numpy's generator, which is neither exact
 nor secret; its only use is to repeat an evaluation many times and to get the same answer twice.
