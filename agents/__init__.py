@@ -1,1 +1,1 @@
-"""Who moves it: the Faust agents, the epoch jobs, the gateway, the local stack, the command line."""
+"""Who moves it: the Faust agents, epoch jobs, gateway, local stack and command line."""

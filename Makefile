@@ -1,0 +1,74 @@
+# The commands of this project. `make` alone explains them.
+#
+# Everything Python is installed into .venv/ from requirements.lock, by hash; `make lock` renews it.
+# What lands later is found by convention:
+#   make test              tests/**/test_*.py but those marked `slow`
+#   make chaos             tests/faults, the long versions too (--slow)
+#   make fuzz              tests/properties and tests marked `fuzz`, many random examples (--slow)
+#   make test-statistical  tests/statistical, the long versions too (--slow)
+#   make bench             every module bench/NAME.py that has main(); BENCH="NAME ..." picks some
+
+PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p; done))
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+# Tests run one after another: fault tests on two cores are about time, and must not starve each other.
+JOBS ?= 0
+ARGS ?=
+
+.PHONY: help setup test test-fast check format bench chaos fuzz test-statistical lock packages clean
+
+help:  ## this list
+	@echo "usage: make TARGET [ARGS='more for pytest'] [JOBS=2 to use two processes]"; echo
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+setup: $(INSTALLED)  ## install everything into .venv/
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed and was not found on the PATH." \
+	  "Install one (Debian: apt-get install python3.11-venv), or name it: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+packages: setup  ## install missing system packages, or say which they are
+	@deploy/setup/system-packages $(BIN)/python
+
+test: setup packages  ## everything, on a real Kafka and Redis
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
+
+test-fast: setup  ## what needs no servers, under a minute
+	$(BIN)/python -m pytest -m "not integration and not faults and not statistical and not browser and not package" $(ARGS)
+
+check: setup  ## format, lint, types, and who may import whom
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup packages  ## benchmarks; BENCH="name ..." for some of them
+	$(BIN)/python -m bench $(BENCH)
+
+chaos: setup packages  ## long runs with parts killed, paused and restarted
+	$(BIN)/python -m pytest --slow --timeout 7200 -m faults $(ARGS)
+
+fuzz: setup packages  ## many random inputs
+	$(BIN)/python -m pytest --slow --timeout 7200 --hypothesis-profile=fuzz -m "properties or fuzz" $(ARGS)
+
+test-statistical: setup  ## larger samples
+	$(BIN)/python -m pytest --slow --timeout 7200 -m statistical $(ARGS)
+
+lock: setup  ## choose the newest versions anew and write requirements.lock
+	UV_NATIVE_TLS=true $(BIN)/uv pip compile pyproject.toml --all-extras --upgrade --universal --python-version 3.11 \
+	  --fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
+	  --quiet --output-file requirements.lock
+
+clean:  ## remove what was built or installed here (not the user's cache of Kafka's jars)
+	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

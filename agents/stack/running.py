@@ -1,0 +1,92 @@
+"""Both parts together: started here, or taken from KAFKA_URL and REDIS_URL."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Self
+
+from agents.stack.jars import Progress
+from agents.stack.keeper import StackError
+from agents.stack.local_kafka import LocalKafka
+from agents.stack.local_redis import LocalRedis
+
+__all__ = ["GivenServer", "Stack"]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenServer:
+    """A Kafka or Redis that somebody else runs. We use it; we never pause, kill or restart it."""
+
+    url: str
+
+    @property
+    def bootstrap(self) -> str:
+        """Hosts and ports alone, as Kafka clients take them."""
+        return self.url.rpartition("://")[2].rstrip("/")
+
+    def close(self) -> None:
+        """Nothing to end: it is not ours."""
+
+    def _refuse(self) -> NoReturn:
+        raise StackError(
+            "only a server that the stack started may be disturbed; this one was given by "
+            "KAFKA_URL or REDIS_URL. Unset the variable to let the stack start its own."
+        )
+
+    def pause(self) -> None:
+        """Refused."""
+        self._refuse()
+
+    resume = kill = stop = restart = pause
+
+
+class Stack:
+    """A Kafka and a Redis to use. A context manager: leaving it ends what it started."""
+
+    def __init__(self, kafka: LocalKafka | GivenServer, redis: LocalRedis | GivenServer) -> None:
+        self.kafka = kafka
+        self.redis = redis
+
+    @classmethod
+    def start(
+        cls,
+        folder: Path | None = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        progress: Progress = lambda _line: None,
+    ) -> Self:
+        """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
+
+        `folder` keeps the data of both for the next start; without it the data ends with the stack.
+        """
+        with ExitStack() as undo:
+            redis: LocalRedis | GivenServer
+            if url := environment.get("REDIS_URL"):
+                redis = GivenServer(url)
+            else:
+                progress("starting Redis ...")
+                redis = LocalRedis(folder / "redis" if folder else None)
+            undo.callback(redis.close)
+            kafka: LocalKafka | GivenServer
+            if url := environment.get("KAFKA_URL"):
+                kafka = GivenServer(url)
+            else:
+                progress("starting Kafka ...")
+                kafka = LocalKafka(folder / "kafka" if folder else None, progress=progress)
+            undo.pop_all()
+        return cls(kafka, redis)
+
+    def close(self) -> None:
+        """End what was started here."""
+        try:
+            self.kafka.close()
+        finally:
+            self.redis.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,52 @@
+"""What storage and configuration add to the tree of errors that `blender.errors` begins.
+
+::
+
+    BlenderError
+    ├─ SettingsError (also ValueError)   settings that must not start; lists every problem at once
+    ├─ StoreUnavailable                  Redis or Kafka did not answer; safe to retry
+    ├─ StoreMismatch                     what is stored is not what we wrote; stop, do not retry
+    ├─ TopicMismatch                     a topic's partitions, policy or retention are wrong
+    └─ BudgetSpent                       already released, or the period's limit is reached
+
+A message says what must hold, what was found and what to do. It never contains a query, a URL that
+somebody clicked, a user id or a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blender.errors import BlenderError
+
+__all__ = ["BudgetSpent", "SettingsError", "StoreMismatch", "StoreUnavailable", "TopicMismatch"]
+
+
+class SettingsError(BlenderError, ValueError):
+    """The settings cannot be used. `problems` has one sentence for each thing to mend."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        title = "1 setting must be mended" if count == 1 else f"{count} settings must be mended"
+        super().__init__("\n".join([f"{title} before anything starts:", *_listed(self.problems)]))
+
+
+class StoreUnavailable(BlenderError):
+    """Redis or Kafka did not answer in time. Nothing is lost; the same call may be made again."""
+
+
+class StoreMismatch(BlenderError):
+    """The store answered with something that we cannot have written. Retrying would not mend it."""
+
+
+class TopicMismatch(BlenderError):
+    """A topic exists with the wrong partition count, clean-up policy or retention."""
+
+
+class BudgetSpent(BlenderError):
+    """Releasing now would spend privacy budget twice, or more of it than the limit allows."""
+
+
+def _listed(problems: Sequence[str]) -> list[str]:
+    return [f"  - {problem}" for problem in problems]

@@ -1,0 +1,23 @@
+"""One frozen `Settings` from the environment (BLENDSTREAM_...) and one optional TOML file.
+
+    loaded = load_settings()          # every problem at once, as one SettingsError
+    loaded.settings.epoch.window_s
+    loaded.origins["epoch.window_s"]  # "default", a file, or the variable's name
+
+`sections` declares them, `rules` says what must hold between them.
+"""
+
+from streams.settings.fields import Secret, Url, shown
+from streams.settings.loading import Loaded, load_settings
+from streams.settings.settings import Declared, Settings, declared_settings
+
+__all__ = [
+    "Declared",
+    "Loaded",
+    "Secret",
+    "Settings",
+    "Url",
+    "declared_settings",
+    "load_settings",
+    "shown",
+]

@@ -1,0 +1,79 @@
+"""What may be asked of a single value. Each returns the condition that failed, or None."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from streams.settings.fields import Check, Secret, Url
+
+__all__ = ["above", "at_least", "between", "file_exists", "master_secrets", "name", "port", "url"]
+
+MIN_SECRET_BYTES = 32
+
+
+def at_least(low: float) -> Check:
+    """Finite and no smaller than `low`."""
+    return lambda value: None if low <= value < math.inf else f"must be at least {low:g}"
+
+
+def above(low: float) -> Check:
+    """Finite and larger than `low`."""
+    return lambda value: None if low < value < math.inf else f"must be finite and above {low:g}"
+
+
+def between(low: float, high: float) -> Check:
+    """Within the bounds, which both count."""
+    return lambda value: None if low <= value <= high else f"must lie in [{low:g}, {high:g}]"
+
+
+def port(value: int) -> str | None:
+    """A TCP port that a service may listen on."""
+    return None if 1 <= value <= 65535 else "must be a port, 1 to 65535"
+
+
+def name(value: str) -> str | None:
+    """Text that is safe in a topic's name and in a Redis key."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", value):
+        return None
+    return "must have 1 to 64 of the characters a-z 0-9 . _ - and start with a letter or digit"
+
+
+def url(*schemes: str) -> Check:
+    """An address with one of these schemes ("" allows none) and a host."""
+
+    def check(value: Url) -> str | None:
+        if value.scheme in schemes and value.hosts:
+            return None
+        forms = " or ".join(
+            f"{scheme}://host:port" if scheme else "host:port" for scheme in schemes
+        )
+        return f"must look like {forms}"
+
+    return check
+
+
+def file_exists(value: Path | None) -> str | None:
+    """No file named, or one that can be read."""
+    return None if value is None or value.is_file() else "must name a file that exists"
+
+
+def master_secrets(value: Mapping[str, Secret]) -> str | None:
+    """At least one secret; each an id for topics and 32 random bytes in hexadecimal."""
+    if not value:
+        return "must hold at least one id = secret"
+    for key_id, secret in value.items():
+        if name(key_id):
+            return f"must have ids, each of which {name(key_id)}"
+        try:
+            length = len(bytes.fromhex(secret.reveal()))
+        except ValueError:
+            length = 0
+        if length < MIN_SECRET_BYTES:
+            return (
+                f"must have at least {MIN_SECRET_BYTES} random bytes in hexadecimal for every id "
+                "(make one: openssl rand -hex 32)"
+            )
+    return None

@@ -1,0 +1,215 @@
+"""How one setting is declared, read from text, checked and shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["MASK", "Problem", "Secret", "Url", "read_value", "required", "setting", "shown"]
+
+T = TypeVar("T")
+
+MASK = "***"
+
+#: Given a value: what must hold, if it does not.
+Check = Callable[[Any], str | None]
+
+
+class Problem(ValueError):
+    """What must hold for one value; the loader adds the name and what was found."""
+
+
+class Secret:
+    """Text that shows itself only when asked by name."""
+
+    __slots__ = ("__text",)
+
+    def __init__(self, text: str) -> None:
+        self.__text = text
+
+    def reveal(self) -> str:
+        """The text itself: hand it to the library that needs it, and to nobody else."""
+        return self.__text
+
+    def __bool__(self) -> bool:
+        return bool(self.__text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.reveal() == self.__text
+
+    def __hash__(self) -> int:
+        return hash(self.__text)
+
+    def __repr__(self) -> str:
+        return MASK if self else "''"
+
+    __str__ = __repr__
+
+
+class Url:
+    """The address of a server, which may hold a user and a password; the password prints masked."""
+
+    __slots__ = ("__text",)
+
+    def __init__(self, text: str) -> None:
+        self.__text = text
+
+    def reveal(self) -> str:
+        """The whole address, password included."""
+        return self.__text
+
+    @property
+    def scheme(self) -> str:
+        """What stands before ://, or nothing."""
+        return self.__text.partition("://")[0] if "://" in self.__text else ""
+
+    @property
+    def hosts(self) -> str:
+        """Hosts and ports alone: `a:9092,b:9092`."""
+        return self._authority.rpartition("@")[2]
+
+    @property
+    def user(self) -> str:
+        """The user, if the address names one."""
+        return unquote(self._credentials.partition(":")[0])
+
+    @property
+    def password(self) -> Secret:
+        """The password, if the address holds one."""
+        return Secret(unquote(self._credentials.partition(":")[2]))
+
+    def __bool__(self) -> bool:
+        return bool(self.__text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Url) and other.reveal() == self.__text
+
+    def __hash__(self) -> int:
+        return hash(self.__text)
+
+    def __repr__(self) -> str:
+        if not self.__text:
+            return "''"
+        _, at, rest = self.__text.rpartition("@")
+        if not at:
+            return self.__text.partition("?")[0]
+        start = f"{self.scheme}://" if self.scheme else ""
+        return f"{start}{self.user}:{MASK}@{rest.partition('?')[0]}"
+
+    __str__ = __repr__
+
+    @property
+    def _authority(self) -> str:
+        text = self.__text if "://" in self.__text else f"//{self.__text}"
+        return urlsplit(text).netloc
+
+    @property
+    def _credentials(self) -> str:
+        return self._authority.rpartition("@")[0]
+
+
+def setting(default: T, sentence: str, *checks: Check) -> T:
+    """Declare a setting: its default, the sentence that explains it, what must hold."""
+    return dataclasses.field(default=default, metadata={"sentence": sentence, "checks": checks})
+
+
+def required(sentence: str, *checks: Check) -> Any:
+    """Declare a setting that has no default: whoever runs the service must decide."""
+    return dataclasses.field(metadata={"sentence": sentence, "checks": checks})
+
+
+def read_value(given: object, kind: Any) -> Any:
+    """Turn what a TOML file or the environment holds into the field's type, or raise `Problem`."""
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if type(None) in kinds and given == "":
+        return None
+    kind = next(candidate for candidate in kinds if candidate is not type(None))
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        words = given.split(",") if isinstance(given, str) else given
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise Problem("must be a list of texts, or one text with commas")
+        return tuple(word.strip() for word in words if word.strip())
+    if origin is typing.Literal:
+        choices = typing.get_args(kind)
+        if given not in choices:
+            raise Problem(f"must be one of {', '.join(choices)}")
+        return given
+    if origin is not None and issubclass(origin, Mapping):
+        return _secrets_by_id(given)
+    return READERS[kind](given)
+
+
+def shown(value: object) -> str:
+    """A value as the operator may see it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={shown(value[name])}" for name in sorted(value)) or "(none)"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "(none)"
+    if value is None or value == "":
+        return "(none)"
+    return str(value)
+
+
+def _secrets_by_id(given: object) -> Mapping[str, Secret]:
+    if isinstance(given, str):
+        pairs = [pair.strip().partition("=") for pair in given.split(",") if pair.strip()]
+        given = {name.strip(): secret.strip() for name, _, secret in pairs}
+    if not isinstance(given, Mapping):
+        raise Problem("must be a table of id = secret, or one text id=secret,id=secret")
+    for name in given:
+        if not isinstance(given[name], str):
+            raise Problem("must have texts as secrets")
+    return types.MappingProxyType({str(name): Secret(given[name]) for name in given})
+
+
+def _integer(given: object) -> int:
+    if isinstance(given, str):
+        try:
+            return int(given)
+        except ValueError:
+            pass
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    raise Problem("must be a whole number")
+
+
+def _number(given: object) -> float:
+    if isinstance(given, str):
+        try:
+            return float(given)
+        except ValueError:
+            pass
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given)
+    raise Problem("must be a number")
+
+
+def _truth(given: object) -> bool:
+    if isinstance(given, bool):
+        return given
+    if given in ("true", "false"):
+        return given == "true"
+    raise Problem("must be true or false")
+
+
+def _text(given: object) -> str:
+    if isinstance(given, str):
+        return given
+    raise Problem("must be text")
+
+
+READERS: Mapping[Any, Callable[[object], Any]] = {
+    int: _integer,
+    float: _number,
+    bool: _truth,
+    str: _text,
+    Path: lambda given: Path(_text(given)),
+    Secret: lambda given: Secret(_text(given)),
+    Url: lambda given: Url(_text(given)),
+}

@@ -1,0 +1,132 @@
+"""Read settings from the environment and one TOML file; remember where each came from."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from streams.errors import SettingsError
+from streams.settings.fields import Secret
+from streams.settings.settings import Declared, Settings, declared_settings
+
+__all__ = ["Loaded", "load_settings"]
+
+PREFIX = "BLENDSTREAM_"
+FILE_VARIABLE = "BLENDSTREAM_SETTINGS"
+#: Names that hosting platforms set; the prefixed ones win over them.
+ACCEPTED = {"KAFKA_URL": "kafka.url", "REDIS_URL": "redis.url"}
+DEFAULT = "default"
+
+
+class Loaded(NamedTuple):
+    """The settings, and for each name where its value came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Loaded:
+    """Read the file (or the one BLENDSTREAM_SETTINGS names), then the environment, which wins."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, object] = {}
+    origins: dict[str, str] = {}
+    problems: list[str] = []
+    if file is None and environment.get(FILE_VARIABLE):
+        file = Path(environment[FILE_VARIABLE])
+    for found in _sources(file, environment, problems):
+        values[found.name] = found.given
+        origins[found.name] = found.origin
+    try:
+        settings = Settings.from_values(values)
+    except SettingsError as error:
+        raise SettingsError([*problems, *error.problems]) from None
+    if problems:
+        raise SettingsError(problems)
+    names = [declared.name for declared in declared_settings()]
+    return Loaded(settings, {name: origins.get(name, DEFAULT) for name in names})
+
+
+class _Found(NamedTuple):
+    name: str
+    given: object
+    origin: str
+
+
+def _sources(
+    file: Path | None, environment: Mapping[str, str], problems: list[str]
+) -> Iterator[_Found]:
+    """Everything that was given, weakest first."""
+    known = {declared.name: declared for declared in declared_settings()}
+    if file is not None:
+        yield from _from_file(file, known, problems)
+    for variable, name in ACCEPTED.items():
+        if environment.get(variable):
+            yield _Found(name, environment[variable], variable)
+    by_variable = {declared.variable: declared for declared in known.values()}
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE:
+            continue
+        if variable in by_variable:
+            yield _Found(by_variable[variable].name, environment[variable], variable)
+        elif (declared := by_variable.get(variable.removesuffix("_FILE"))) and _is_secret(declared):
+            yield from _secret_file(declared, Path(environment[variable]), variable, problems)
+        else:
+            problems.append(_unknown(variable, [*by_variable, FILE_VARIABLE], "the environment"))
+
+
+def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -> Iterator[_Found]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(
+            f"the settings file must be readable, got {error.strerror} for {file}; "
+            f"mend the path in --settings or {FILE_VARIABLE}"
+        )
+        return
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"the settings file must be TOML, got {error} in {file}; mend that line")
+        return
+    for section, table in document.items():
+        if not isinstance(table, dict):
+            problems.append(_unknown(section, known, f"{file}"))
+            continue
+        for field, given in table.items():
+            name = f"{section}.{field}"
+            if name in known:
+                yield _Found(name, given, str(file))
+            elif (declared := known.get(name.removesuffix("_file"))) and _is_secret(declared):
+                path = file.parent / str(given)
+                yield from _secret_file(declared, path, f"{file}: {name}", problems)
+            else:
+                problems.append(_unknown(name, known, f"{file}"))
+
+
+def _is_secret(declared: Declared) -> bool:
+    return declared.kind is Secret or "Secret" in str(declared.kind)
+
+
+def _secret_file(
+    declared: Declared, path: Path, origin: str, problems: list[str]
+) -> Iterator[_Found]:
+    """A secret kept in a file of its own, as container platforms hand them out."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(
+            f"{declared.name} must be in a readable file, got {type(error).__name__} for {path}; "
+            f"mend the path in {origin}"
+        )
+        return
+    # Several secrets: one id=secret on each line.
+    given = text if declared.kind is Secret else ",".join(text.split())
+    yield _Found(declared.name, given, f"{path} (named by {origin})")
+
+
+def _unknown(name: str, known: Mapping[str, object] | list[str], where: str) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "`blendstream settings` lists them all"
+    return f"{name} in {where} is not a setting; {hint}"

@@ -1,0 +1,212 @@
+"""What must hold between settings. Each rule yields a sentence for what does not."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from blender.errors import ParameterError
+
+if TYPE_CHECKING:
+    from streams.settings.settings import Settings
+
+__all__ = ["broken_rules"]
+
+
+def broken_rules(settings: Settings) -> Iterator[str]:
+    """Every rule that the settings break, with what to do."""
+    for rule in (_lateness, _privacy, _budget, _click_graph, _ports, _topics, _secrets, _leases):
+        yield from rule(settings)
+
+
+def _lateness(settings: Settings) -> Iterator[str]:
+    epoch, gateway = settings.epoch, settings.gateway
+    # What was accepted must not be judged late: it waited in a frame, then for Kafka, between two
+    # clocks that may each be off.
+    needed = gateway.linger_s + gateway.delivery_deadline_s + 2 * epoch.allowed_skew_s
+    if epoch.grace_s < needed:
+        yield (
+            "epoch.grace_s must be at least gateway.linger_s + gateway.delivery_deadline_s + "
+            f"2 × epoch.allowed_skew_s = {needed:g}, got {epoch.grace_s:g}; raise it, or lower "
+            "those three"
+        )
+    if epoch.grace_s + epoch.allowed_skew_s > epoch.window_s / 2:
+        yield (
+            "epoch.grace_s + epoch.allowed_skew_s must be at most half of epoch.window_s = "
+            f"{epoch.window_s:g}, got {epoch.grace_s + epoch.allowed_skew_s:g}; lower them or "
+            "raise the window, or no time is left to report"
+        )
+
+
+def _privacy(settings: Settings) -> Iterator[str]:
+    privacy = settings.privacy
+    try:
+        privacy.parameters()
+    except ParameterError as error:
+        yield f"privacy.{error}; choose one within that range"
+        return
+    if privacy.profile == "paper":
+        if privacy.epsilon <= math.log(2):
+            yield (
+                "privacy.epsilon must be above ln 2 = 0.6931 in the paper's profile (Theorem 1), "
+                f"got {privacy.epsilon:g}; raise it, or take profile = sharp"
+            )
+        if privacy.records_per_optin_user > 1:
+            yield (
+                "privacy.records_per_optin_user must be 1 in the paper's profile (Theorem 1), "
+                f"got {privacy.records_per_optin_user}; take profile = sharp for more"
+            )
+        if privacy.selection_share >= 1:
+            yield (
+                "privacy.selection_share must be below 1 in the paper's profile, which estimates "
+                f"from the others, got {privacy.selection_share:g}; lower it, or use sharp"
+            )
+    if privacy.records_per_optin_user > 1 and privacy.selection_share >= 1:
+        yield (
+            "privacy.selection_share must be below 1 when records_per_optin_user is above 1, got "
+            f"{privacy.selection_share:g}; lower it, since the counts of those users only select"
+        )
+
+
+def _budget(settings: Settings) -> Iterator[str]:
+    privacy, budget = settings.privacy, settings.budget
+    client_delta = privacy.delta if privacy.profile == "paper" else 0.0
+    for name, limit, one_epoch in (
+        ("optin_epsilon_limit", budget.optin_epsilon_limit, privacy.epsilon),
+        ("optin_delta_limit", budget.optin_delta_limit, privacy.delta),
+        ("client_epsilon_limit", budget.client_epsilon_limit, privacy.epsilon),
+        ("client_delta_limit", budget.client_delta_limit, client_delta),
+    ):
+        if limit < one_epoch:
+            yield (
+                f"budget.{name} must allow at least one epoch, which spends {one_epoch:g}, "
+                f"got {limit:g}; raise it or spend less in an epoch"
+            )
+    if budget.period_s < settings.epoch.window_s:
+        yield (
+            f"budget.period_s must be at least epoch.window_s = {settings.epoch.window_s}, "
+            f"got {budget.period_s}; raise it"
+        )
+
+
+def _click_graph(settings: Settings) -> Iterator[str]:
+    graph, budget = settings.click_graph, settings.budget
+    if graph.share == 0:
+        return
+    if graph.selection_share + graph.query_count_share >= 1:
+        yield (
+            "click_graph.selection_share + click_graph.query_count_share must be below 1, got "
+            f"{graph.selection_share + graph.query_count_share:g}; leave some for the clicks"
+        )
+    # Add/remove neighbours, charged as replace-one: (2ε, (1 + e^ε)·δ).
+    charge = 2 * graph.epsilon, (1 + math.exp(graph.epsilon)) * graph.delta
+    if charge[0] > budget.optin_epsilon_limit or charge[1] > budget.optin_delta_limit:
+        yield (
+            "click_graph.epsilon and delta must fit into the opt-in limit: one release is charged "
+            f"({charge[0]:g}, {charge[1]:g}), the limit is ({budget.optin_epsilon_limit:g}, "
+            f"{budget.optin_delta_limit:g}); lower them or raise the limit"
+        )
+
+
+def _ports(settings: Settings) -> Iterator[str]:
+    ports = {
+        "gateway.port": settings.gateway.port,
+        "gateway.metrics_port": settings.gateway.metrics_port,
+        "worker.metrics_port": settings.worker.metrics_port,
+        "jobs.metrics_port": settings.jobs.metrics_port,
+    }
+    for port, times in Counter(ports.values()).items():
+        if times > 1:
+            names = " and ".join(name for name in ports if ports[name] == port)
+            yield f"{names} must differ, got {port} for each; choose another"
+
+
+def _topics(settings: Settings) -> Iterator[str]:
+    topics, epoch = settings.topics, settings.epoch
+    if topics.one_node and (topics.replication > 1 or topics.min_insync_replicas > 1):
+        yield (
+            "topics.replication and topics.min_insync_replicas must be 1 with topics.one_node, "
+            f"got {topics.replication} and {topics.min_insync_replicas}; set both to 1, or "
+            "one_node to false"
+        )
+    if not topics.one_node and topics.replication < 2:
+        yield (
+            f"topics.replication must be at least 2, got {topics.replication}; raise it, or set "
+            "topics.one_node = true if losing everything with one disk is acceptable"
+        )
+    elif not topics.one_node and topics.min_insync_replicas >= topics.replication:
+        yield (
+            "topics.min_insync_replicas must be below topics.replication = "
+            f"{topics.replication}, got {topics.min_insync_replicas}; otherwise one broker's "
+            "restart stops everything"
+        )
+    # Reports on window e may arrive until the end of window e+2, and jobs may be down for a while.
+    needed = 3 * epoch.window_s + epoch.grace_s + epoch.allowed_skew_s
+    if topics.retention_s < needed:
+        yield (
+            "topics.retention_s must be at least 3 windows, the grace and the skew = "
+            f"{needed:g}, got {topics.retention_s}; raise it, or records are lost before they count"
+        )
+    if topics.segment_s > epoch.window_s:
+        yield (
+            f"topics.segment_s must be at most epoch.window_s = {epoch.window_s}, got "
+            f"{topics.segment_s}; lower it (0: the window), or raw data outlives its release"
+        )
+
+
+def _secrets(settings: Settings) -> Iterator[str]:
+    kafka, keys, gateway = settings.kafka, settings.keys, settings.gateway
+    if keys.current_id not in keys.master_secrets:
+        yield (
+            "keys.current_id must be one of the ids in keys.master_secrets "
+            f"({', '.join(sorted(keys.master_secrets))}), got {keys.current_id}; add its secret"
+        )
+    if kafka.sasl_mechanism != "none" and not (kafka.user and kafka.password):
+        yield (
+            "kafka.sasl_user and kafka.sasl_password must be given with kafka.sasl_mechanism = "
+            f"{kafka.sasl_mechanism}, got none; set both, or user:password@ in kafka.url"
+        )
+    if kafka.sasl_mechanism == "none" and (kafka.user or kafka.password):
+        yield (
+            "kafka.sasl_mechanism must say how to use the user and password, got none; set it to "
+            "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+        )
+    if kafka.sasl_mechanism == "PLAIN" and not kafka.tls:
+        yield (
+            "kafka.url must begin with kafka+ssl:// when kafka.sasl_mechanism is PLAIN, got "
+            f"{kafka.url.scheme or 'no scheme'}; the password would travel readable"
+        )
+    for section, holder in (("kafka", kafka), ("gateway", gateway)):
+        certificate, key = holder.tls_certificate_file, holder.tls_key_file
+        if (certificate is None) != (key is None):
+            yield (
+                f"{section}.tls_certificate_file and {section}.tls_key_file must be given "
+                "together, got one; give the other too"
+            )
+    tls_files = (kafka.tls_ca_file, kafka.tls_certificate_file, kafka.tls_key_file)
+    if not kafka.tls and any(tls_files):
+        yield (
+            "kafka.url must begin with kafka+ssl:// when kafka's TLS files are given, got "
+            f"{kafka.url.scheme or 'no scheme'}; change it, or leave the files out"
+        )
+    if settings.redis.tls_ca_file and settings.redis.url.scheme != "rediss":
+        yield (
+            "redis.url must begin with rediss:// when redis.tls_ca_file is given, got "
+            f"{settings.redis.url.scheme}; change it, or leave the file out"
+        )
+
+
+def _leases(settings: Settings) -> Iterator[str]:
+    jobs, gateway = settings.jobs, settings.gateway
+    if jobs.lease_renew_s > jobs.lease_s / 2:
+        yield (
+            f"jobs.lease_renew_s must be at most half of jobs.lease_s = {jobs.lease_s:g}, got "
+            f"{jobs.lease_renew_s:g}; lower it, or one missed renewal loses the lease"
+        )
+    if gateway.frame_bytes > gateway.buffer_bytes:
+        yield (
+            f"gateway.buffer_bytes must hold at least one frame of {gateway.frame_bytes} bytes, "
+            f"got {gateway.buffer_bytes}; raise it"
+        )

