@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS = (
     Verb("stack", "agents.commands.stack", "run a real Kafka and Redis on this machine"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
+    Verb("evaluate", "agents.commands.evaluate", "measure accuracy; draw the paper's figures anew"),
 )
 
 ABOUT = """\

@@ -9,7 +9,7 @@ Symbols: S, T = the opt-in users who select and who estimate; m = records an opt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,9 +126,7 @@ def draw_records(
     for slot in range(1, records_each):
         earlier = held[rng.integers(0, slot, size=users), everyone]
         returns = rng.random(users) < same_query
-        held[slot] = np.where(
-            returns, people.draw_again(earlier, rng), people.draw(users, rng)
-        )
+        held[slot] = np.where(returns, people.draw_again(earlier, rng), people.draw(users, rng))
     # Within a person, sorted: a record that equals the one before it is a repetition.
     held.sort(axis=0)
     fresh = np.ones(held.shape, dtype=np.bool_)
@@ -144,16 +142,16 @@ def run_epoch(
     rng: np.random.Generator,
     *,
     known: Sequence[Record] = (),
-    client_truth: FloatArray | None = None,
+    differing: Callable[[Truth], FloatArray] | None = None,
 ) -> Epoch:
     """Select, publish, let every other user report, denoise and blend.
 
-    `client_truth` replaces the clients' cell probabilities, where they are to differ.
+    `differing` gives the clients' cell probabilities, where they are not to be the truth.
     """
     release = build_head_list(profile, optin.counts, parameters, SimulatedNoise(rng), known)
     truth = truth_of(setting.people, release.head_list.cells, optin.number)
     clients = setting.users - optin.users
-    holders = rng.multinomial(clients, truth.cells if client_truth is None else client_truth)
+    holders = rng.multinomial(clients, differing(truth) if differing else truth.cells)
     reports = draw_report_counts(randomizer_for(release.head_list), holders, rng)
     return Epoch(release, estimate_epoch(release, reports, clients), truth)
 

@@ -17,6 +17,7 @@ __all__ = ["Experiment"]
 class Experiment:
     """`measure(setting, point, rng)` is one repetition; `runs` of them make an error band.
 
+    Millions of people take longer and vary less: `large_runs` are enough there.
     `populations` names the populations it is made for; a table suits an experiment that says so.
     """
 
@@ -25,8 +26,13 @@ class Experiment:
     points: Callable[[Setting], Iterable[float]]
     measure: Callable[[Setting, float, np.random.Generator], Iterable[Value]]
     runs: int
+    large_runs: int
     populations: tuple[str, ...] = ("aol", "yandex")
     tables: bool = False
+
+    def runs_on(self, setting: Setting) -> int:
+        """How many repetitions this population gets."""
+        return self.large_runs if setting.is_large else self.runs
 
     def suits(self, setting: Setting) -> bool:
         """Whether the experiment is made on this population."""

@@ -23,6 +23,9 @@ __all__ = ["PAPER_EXPERIMENTS", "TOP_TEN_COLUMNS"]
 
 EPSILONS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 SHARES = (0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.06, 0.08, 0.1)
+#: For millions of people, where a point takes ten times as long.
+FEWER_EPSILONS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+FEWER_SHARES = (0.01, 0.015, 0.025, 0.04, 0.06, 0.1)
 BUDGET_SPLITS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
 #: Figure 9's columns, and the curve under which each is stored.
@@ -98,7 +101,7 @@ def _budget_split(setting: Setting, point: float, rng: np.random.Generator) -> I
         "paper, clients": paper.estimates.client,
     }
     for series, group in groups.items():
-        yield from _values(series, point, scores(paper, setting.people, group.cells))
+        yield from _values(series, point, scores(paper, setting.people, group))
     yield from _values("sharp", point, scores(sharp, setting.people))
 
 
@@ -169,6 +172,7 @@ PAPER_EXPERIMENTS = (
         one_point,
         _top_ten,
         runs=100,
+        large_runs=100,
         populations=("aol",),
     ),
     Experiment(
@@ -176,7 +180,8 @@ PAPER_EXPERIMENTS = (
         "Figure 11: the share of a device's budget that goes to the query (f_C)",
         lambda setting: BUDGET_SPLITS,
         _budget_split,
-        runs=40,
+        runs=20,
+        large_runs=20,
         populations=("aol",),
     ),
     Experiment(
@@ -184,24 +189,27 @@ PAPER_EXPERIMENTS = (
         "Figure 12: NDCG of a head list of 10 against ε",
         lambda setting: EPSILONS,
         _list_of_ten,
-        runs=40,
+        runs=20,
+        large_runs=20,
         populations=("aol",),
         tables=True,
     ),
     Experiment(
         "optin_share",
         "Figures 13 and 14: L1 and NDCG against the share of opt-in users",
-        lambda setting: SHARES,
+        lambda setting: FEWER_SHARES if setting.is_large else SHARES,
         _optin_share,
-        runs=20,
+        runs=12,
+        large_runs=6,
         tables=True,
     ),
     Experiment(
         "epsilon",
         "Figures 15 and 16: L1 and NDCG against ε",
-        lambda setting: EPSILONS,
+        lambda setting: FEWER_EPSILONS if setting.is_large else EPSILONS,
         _epsilon,
-        runs=20,
+        runs=12,
+        large_runs=6,
         tables=True,
     ),
 )

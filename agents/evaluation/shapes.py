@@ -12,14 +12,13 @@ reproduces the paper's *head-list sizes*, the one thing that its text says about
 
 Promises: everyone draws independently from `probability`, the truth that estimates are held
 against; a table's row counts as that many people with one record each.
-Symbols: s = query exponent.
+Symbols: s = query_exponent, a = url_exponent.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,7 +69,7 @@ class People(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ZipfPeople:
-    """P(query of rank i) = common · i^−s/Σ + (1−common)/queries; P(URL of rank j) ∝ j^−url_exponent.
+    """P(query of rank i) = common · i^−s/Σ + (1−common)/queries, P(URL of rank j) ∝ j^−a.
 
     Record number = query·urls + url. Tens of millions of records, so none is stored: only the
     running sum over queries is.
@@ -126,7 +125,7 @@ class ZipfPeople:
 
     def record(self, number: int) -> Record:
         """A record's text, in an order that has nothing to do with rank: ties go by text."""
-        query, url = divmod(number, self.urls)
+        query = number // self.urls
         return Record(f"query {_scrambled(query):08x}", f"{_scrambled(number):08x}.example/")
 
     def _url_shares(self) -> FloatArray:
@@ -225,6 +224,11 @@ class Setting:
     list_sizes: tuple[int, ...]
     is_table: bool = False
 
+    @property
+    def is_large(self) -> bool:
+        """Whether a point takes so long that fewer of them must do."""
+        return self.users > 2_000_000
+
     def scaled(self, scale: float) -> Setting:
         """The same with `scale` times the users: smaller is faster and noisier."""
         return Setting(
@@ -320,9 +324,7 @@ def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArr
     return list(kept), np.array(list(kept.values()), dtype=np.int64)
 
 
-def _values(
-    rows: csv.DictReader[str], columns: Sequence[str]
-) -> Iterator[tuple[str, str, str]]:
+def _values(rows: csv.DictReader[str], columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     query, url, count = columns
     for row in rows:
         yield row[query] or "", row[url] or "", row[count] or ""
@@ -335,10 +337,3 @@ def _open(path: Path) -> IO[str]:
         return path.open(encoding="utf-8", newline="")
     except OSError as error:
         raise ParameterError(f"cannot read the table {path}: {error.strerror}") from error
-
-
-def expected_list_size(setting: Setting, *, epsilon: float = 4.0) -> int:
-    """How many records are common enough to be found: held by θ of S or more on average."""
-    found = 1 - math.log(setting.delta) * 2 / epsilon
-    needed = found / (0.95 * setting.optin_share * setting.users)
-    return int((setting.people.probability(setting.people.top(20_000)) >= needed).sum())

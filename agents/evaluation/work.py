@@ -24,19 +24,32 @@ Kind = tuple[str, str]
 
 
 def plan(
-    experiments: Iterable[Experiment], settings: Iterable[Setting], runs: int | None
+    experiments: Iterable[Experiment],
+    settings: Iterable[Setting],
+    runs: int | None,
+    *,
+    points: int | None = None,
 ) -> list[Unit]:
-    """All units, cheap repetitions first: an interrupted evaluation has something of everything."""
+    """All units, first runs first: an interrupted evaluation has something of everything.
+
+    `runs` replaces each experiment's own number; `points` thins every axis, keeping both ends.
+    """
     settings = list(settings)
     units = [
         Unit(experiment.name, setting.name, point, run)
         for experiment in experiments
         for setting in settings
         if experiment.suits(setting)
-        for point in experiment.points(setting)
-        for run in range(runs or experiment.runs)
+        for point in _thinned(list(experiment.points(setting)), points)
+        for run in range(runs or experiment.runs_on(setting))
     ]
     return sorted(units, key=lambda unit: unit.run)
+
+
+def _thinned(axis: list[float], points: int | None) -> list[float]:
+    if points is None or len(axis) <= points:
+        return axis
+    return [axis[round(i * (len(axis) - 1) / (points - 1))] for i in range(points)]
 
 
 def compute(
