@@ -1,10 +1,10 @@
 """Measure how close the published estimates come to the truth, and draw the paper's figures anew.
 
 Simulates whole epochs on populations whose truth is known, with the functions that the service
-calls, for the profiles `paper` and `sharp`: the paper's Figures 9 and 11 to 16, and what it does not
-show (list size by selector and over epochs, coverage of intervals, the agreement test, the limit
-without privacy, several records a user). Writes measurements.csv, one CSV per experiment, SVG and
-PNG in a light and a dark theme, and report.md, which holds the paper's claims beside our figures.
+calls, for the profiles `paper` and `sharp`: the paper's Figures 9 and 11 to 16, and what it does
+not show (list size by selector and over epochs, coverage of intervals, the agreement test, the
+limit without privacy, several records a user). Writes measurements.csv, one CSV per experiment,
+SVG and PNG in a light and a dark theme, and report.md: the paper's claims beside what we see.
 
 Stop it whenever you like: the same command goes on where it stopped.
 

@@ -110,7 +110,11 @@ def _client_ndcg_peaks(summary: Summary) -> Shown | None:
     if not clients:
         return None
     best = max(clients, key=lambda x: clients[x].mean)
-    text = f"highest at f_C = {best:g} ({clients[best].mean:.3f}; {clients[max(clients)].mean:.3f} at {max(clients):g})"
+    last = max(clients)
+    text = (
+        f"highest at f_C = {best:g} ({clients[best].mean:.3f}; "
+        f"{clients[last].mean:.3f} at {last:g})"
+    )
     return Shown(text, 0.75 <= best < max(clients))
 
 
@@ -264,46 +268,117 @@ def _yandex_above_aol(summary: Summary) -> Shown | None:
     return Shown("M = 10, " + "; ".join(parts), same) if parts else None
 
 
+def _epsilon_text(x: float) -> str:
+    return f"ε = {x:g}"
+
+
 CLAIMS = (
-    Claim("9", "4, data analysis", "the blend's top ten has one estimate out of order", _one_regression),
-    Claim("9", "4, data analysis", "each ingredient has several, the blend fewer", _blend_beats_ingredients),
     Claim(
-        "9", "4, data analysis",
-        "clients' URLs added up have many, the directly estimated query only one",
-        _query_beats_urls,
+        figure="9",
+        section="4, data analysis",
+        says="the blend's top ten has one estimate out of order",
+        check=_one_regression,
     ),
     Claim(
-        "11a", "4.2.1",
-        "the more budget for the query, the better the clients' and the blend's L1 (over queries)",
-        _l1_falls_with_query_budget("l1_queries"),
+        figure="9",
+        section="4, data analysis",
+        says="each ingredient has several, the blend fewer",
+        check=_blend_beats_ingredients,
     ),
     Claim(
-        "11a", "4.2.1", "the same, if L1 is taken over records",
-        _l1_falls_with_query_budget("l1"),
+        figure="9",
+        section="4, data analysis",
+        says="clients' URLs added up have many, the directly estimated query only one",
+        check=_query_beats_urls,
     ),
-    Claim("11b", "4.2.1", "clients' NDCG is best near f_C = 0.85 and drops on both sides", _client_ndcg_peaks),
-    Claim("11b", "4.2.1", "the blend's NDCG does not depend on f_C and equals the opt-in group's", _blend_ndcg_flat),
-    Claim("12", "4.2.2", "a list of 10 has NDCG above 95 % for ε from 1 to 5", _list_of_ten),
     Claim(
-        "13a", "4.2.3", "the line for 50 records begins at 4.5 % opt-in",
-        _begins("optin_share", 50, 0.04, 0.05, _percent),
+        figure="11a",
+        section="4.2.1",
+        says="the more budget for the query, the better L1 of clients and blend (over queries)",
+        check=_l1_falls_with_query_budget("l1_queries"),
     ),
-    Claim("13", "4.2.3", "L1 declines as more people opt in (first data set: up to 10 %)", _falls("optin_share", "l1")),
-    Claim("13b", "4.2.3", "2.5 % opt-in is enough for lists of 500 and high utility", _five_hundred),
-    Claim("14a", "4.2.3", "about 5 % opt-in gives an NDCG of 95 %", _aol_five_percent),
     Claim(
-        "14b", "4.2.3", "at 1.5 % NDCG is above 95 % for all but the largest list",
-        _all_but("optin_share", 0.015, 1),
+        figure="11a",
+        section="4.2.1",
+        says="the same, if L1 is taken over records",
+        check=_l1_falls_with_query_budget("l1"),
     ),
-    Claim("15", "4.2.3", "L1 declines steadily with ε on both data sets", _falls("epsilon", "l1")),
-    Claim("15b", "4.2.3", "L1 under 0.1 can be had from ε = 1 on", _l1_under),
     Claim(
-        "15a", "4.2.3", "the line for 50 records begins at ε = 3",
-        _begins("epsilon", 50, 2.5, 3.5, lambda x: f"ε = {x:g}"),
+        figure="11b",
+        section="4.2.1",
+        says="clients' NDCG is best near f_C = 0.85 and drops on both sides",
+        check=_client_ndcg_peaks,
     ),
-    Claim("16", "4.2.3", "NDCG is higher on the second, larger data set", _yandex_above_aol),
     Claim(
-        "16b", "4.2.3", "at ε = 1 NDCG is 95 % and above for all but the two largest lists",
-        _all_but("epsilon", 1.0, 2),
+        figure="11b",
+        section="4.2.1",
+        says="the blend's NDCG does not depend on f_C and equals the opt-in group's",
+        check=_blend_ndcg_flat,
     ),
-)  # fmt: skip
+    Claim(
+        figure="12",
+        section="4.2.2",
+        says="a list of 10 has NDCG above 95 % for ε from 1 to 5",
+        check=_list_of_ten,
+    ),
+    Claim(
+        figure="13a",
+        section="4.2.3",
+        says="the line for 50 records begins at 4.5 % opt-in",
+        check=_begins("optin_share", 50, 0.04, 0.05, _percent),
+    ),
+    Claim(
+        figure="13",
+        section="4.2.3",
+        says="L1 declines as more people opt in (first data set: up to 10 %)",
+        check=_falls("optin_share", "l1"),
+    ),
+    Claim(
+        figure="13b",
+        section="4.2.3",
+        says="2.5 % opt-in is enough for lists of 500 and high utility",
+        check=_five_hundred,
+    ),
+    Claim(
+        figure="14a",
+        section="4.2.3",
+        says="about 5 % opt-in gives an NDCG of 95 %",
+        check=_aol_five_percent,
+    ),
+    Claim(
+        figure="14b",
+        section="4.2.3",
+        says="at 1.5 % NDCG is above 95 % for all but the largest list",
+        check=_all_but("optin_share", 0.015, 1),
+    ),
+    Claim(
+        figure="15",
+        section="4.2.3",
+        says="L1 declines steadily with ε on both data sets",
+        check=_falls("epsilon", "l1"),
+    ),
+    Claim(
+        figure="15b",
+        section="4.2.3",
+        says="L1 under 0.1 can be had from ε = 1 on",
+        check=_l1_under,
+    ),
+    Claim(
+        figure="15a",
+        section="4.2.3",
+        says="the line for 50 records begins at ε = 3",
+        check=_begins("epsilon", 50, 2.5, 3.5, _epsilon_text),
+    ),
+    Claim(
+        figure="16",
+        section="4.2.3",
+        says="NDCG is higher on the second, larger data set",
+        check=_yandex_above_aol,
+    ),
+    Claim(
+        figure="16b",
+        section="4.2.3",
+        says="at ε = 1 NDCG is 95 % and above for all but the two largest lists",
+        check=_all_but("epsilon", 1.0, 2),
+    ),
+)

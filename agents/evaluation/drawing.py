@@ -34,7 +34,7 @@ THEMES = (
     Theme(
         "light", "#ffffff", "#1f2328", "#d0d7de",
         {"paper": "#D55E00", "sharp": "#0072B2", "limit": "#009E73",
-         "third": "#CC79A7", "fourth": "#E69F00", "plain": "#59636e"},
+         "third": "#CC79A7", "fourth": "#000000", "plain": "#59636e"},
     ),
     Theme(
         "dark", "#0d1117", "#e6edf3", "#3d444d",

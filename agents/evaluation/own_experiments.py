@@ -154,6 +154,7 @@ def _agreement(setting: Setting, point: float, rng: np.random.Generator) -> Iter
     for profile in PROFILES:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng, differing=differing)
         verdict = measure_agreement(
+            epoch.release.head_list,
             epoch.release.noisy,
             epoch.estimates.client,
             randomizer_for(epoch.release.head_list),

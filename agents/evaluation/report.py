@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from agents.evaluation.claims import check_claims
@@ -17,7 +18,7 @@ def write_report(summary: Summary, measurements: list[Measurement]) -> str:
     """Everything that is a table rather than a curve."""
     parts = [
         "# The evaluation in tables",
-        "Made by `blendstream evaluate`; what the figures show is in the CSV files beside this page.",
+        "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it.",
         "## What the paper says, and what the `paper` profile shows",
         "\n".join(_claims(summary)),
     ]
@@ -30,9 +31,9 @@ def write_report(summary: Summary, measurements: list[Measurement]) -> str:
 _NINE = """\
 One run (the first), in 1/10 000. **Bold**: out of order, that is larger than the line above.
 The last line counts these over all runs, on average. *p, everyone* is the probability of the query
-with any URL; sums over listed URLs leave out the clicks that are not listed, so they fall short of it
-(⟨q,⋆⟩ is not in them, and with it the two columns of the clients would be equal: the estimates of
-a query's URLs and ⟨q,⋆⟩ add up to the query's)."""
+with any URL. Sums over listed URLs leave out the clicks that are not listed and fall short of it.
+With ⟨q,⋆⟩ in the sum the clients' two columns would be equal: Figure 5's estimates of a query's
+URLs, ⋆ among them, add up to its estimate of the query."""
 
 
 def _claims(summary: Summary) -> Iterator[str]:
@@ -51,7 +52,7 @@ def _top_ten(measurements: list[Measurement], summary: Summary, profile: str) ->
             if of_profile == profile:
                 columns.setdefault(column, {})[value.x] = value.value
     names = [name for name in TOP_TEN_COLUMNS if name in columns]
-    names = [name for name in names if any(v == v for v in columns[name].values())]
+    names = [name for name in names if any(not math.isnan(v) for v in columns[name].values())]
     lines = [
         f"**`{profile}`**\n",
         "| | " + " | ".join(TOP_TEN_COLUMNS[name] for name in names) + " |",
@@ -62,7 +63,7 @@ def _top_ten(measurements: list[Measurement], summary: Summary, profile: str) ->
         cells = []
         for name in names:
             p = columns[name].get(float(rank), float("nan"))
-            if p != p:
+            if math.isnan(p):
                 cells.append("not listed")
                 continue
             text = f"{p * 1e4:.1f}"

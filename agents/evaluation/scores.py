@@ -56,13 +56,13 @@ def scores(epoch: Epoch, people: People, group: GroupEstimates | None = None) ->
 def _l1_queries(epoch: Epoch, people: People, group: GroupEstimates) -> float:
     cells, listed = epoch.release.head_list.cells, epoch.truth.listed
     query = cells.query_of_cell[: len(listed)]
+    truth: FloatArray = np.zeros(len(cells.queries))
     if group.query_marginals is not None:
         estimate = group.query_marginals.probability
-        truth = np.zeros(len(cells.queries))
         truth[query] = people.query_probability(listed)
     else:
         estimate = group.query_totals.probability
-        truth = np.bincount(query, weights=epoch.truth.cells[: len(listed)])
+        np.add.at(truth, query, epoch.truth.cells[: len(listed)])
     projected = project_onto_simplex(np.append(estimate, 1 - estimate.sum()))[:-1]
     if not projected.sum() > 0:
         return float("nan")

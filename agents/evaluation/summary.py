@@ -1,4 +1,4 @@
-"""From many runs to one number with its standard error, and to the small CSVs behind the figures."""
+"""From many runs to one number with its standard error, and the small CSVs behind the figures."""
 
 from __future__ import annotations
 
