@@ -96,7 +96,7 @@ def _tabulate(least: int, users: int, scale: float) -> _Table:
     # Imported here: a device has numpy alone, and only servers blend.
     from scipy.special import bdtrc  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    # P(X = x) in closed form: far out, where selection happens, a Fourier sum would be all rounding.
+    # P(X = x) in closed form: far out, where listing is decided, a Fourier sum is all rounding.
     half = math.ceil(40 * scale) + 1
     noise = np.exp(-np.abs(np.arange(-half, half + 1)) / scale)
     noise /= noise.sum()
