@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes", type=int, default=os.cpu_count() or 1, metavar="N",
         help="how many at a time (default: one per core)",
     )  # fmt: skip
+    parser.add_argument(
+        "--draw-only", action="store_true", help="compute nothing, draw what is there already"
+    )
     parser.add_argument("--smoke", action="store_true", help="everything small, in under a minute")
 
 
@@ -85,14 +88,15 @@ def run(arguments: argparse.Namespace) -> int:
     measurements = Measurements(
         out / "measurements.csv", f"seed {arguments.seed}, scale {_scale(arguments):g}"
     )
-    compute(
-        units,
-        {experiment.name: experiment for experiment in experiments},
-        settings,
-        measurements,
-        seed=arguments.seed,
-        processes=arguments.processes,
-    )
+    if not arguments.draw_only:
+        compute(
+            units,
+            {experiment.name: experiment for experiment in experiments},
+            settings,
+            measurements,
+            seed=arguments.seed,
+            processes=arguments.processes,
+        )
     wanted = set(units)
     found = [m for m in measurements if m.unit in wanted]
     summary = Summary(found)

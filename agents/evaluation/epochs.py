@@ -102,7 +102,7 @@ def draw_optin(
 
     numbers, where = np.unique(np.concatenate([held, t_held]), return_inverse=True)
     in_s, in_t = where[: len(held)], where[len(held) :]
-    records = [setting.people.record(number) for number in numbers.tolist()]
+    records = setting.people.records(numbers)
     counts = OptinCounts(
         records=records,
         selection=np.bincount(in_s, minlength=len(numbers)).astype(np.int64),

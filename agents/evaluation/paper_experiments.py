@@ -57,7 +57,7 @@ def _ingredients(setting: Setting, epoch: Epoch) -> dict[str, FloatArray]:
     _, place = np.unique(setting.people.query(top), return_index=True)
     one_each = top[np.sort(place)]
     order = np.argsort(-setting.people.query_probability(one_each), kind="stable")[:10]
-    wanted = [setting.people.record(number).query for number in one_each[order].tolist()]
+    wanted = [record.query for record in setting.people.records(one_each[order])]
     number_of = {query: i for i, query in enumerate(cells.queries)}
 
     def column(values: FloatArray | None) -> FloatArray:

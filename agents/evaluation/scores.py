@@ -77,6 +77,6 @@ def l1_plain(estimate: FloatArray, truth: FloatArray) -> float:
 def _ideal(epoch: Epoch, people: People, records: tuple[Record, ...]) -> Mapping[Record, float]:
     truth = dict(zip(records, epoch.truth.cells[: len(records)].tolist(), strict=True))
     top = people.top(len(records))
-    for number, p in zip(top.tolist(), people.probability(top).tolist(), strict=True):
-        truth.setdefault(people.record(number), p)
+    for record, p in zip(people.records(top), people.probability(top).tolist(), strict=True):
+        truth.setdefault(record, p)
     return truth

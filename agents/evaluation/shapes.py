@@ -62,8 +62,8 @@ class People(Protocol):
         """The most probable records, first one first."""
         ...
 
-    def record(self, number: int) -> Record:
-        """A record's text."""
+    def records(self, numbers: IntArray) -> list[Record]:
+        """The records' texts."""
         ...
 
 
@@ -123,10 +123,13 @@ class ZipfPeople:
         first = np.arange(min(count, self.queries) * self.urls, dtype=np.int64)
         return first[np.argsort(-self.probability(first), kind="stable")[:count]]
 
-    def record(self, number: int) -> Record:
-        """A record's text, in an order that has nothing to do with rank: ties go by text."""
-        query = number // self.urls
-        return Record(f"query {_scrambled(query):08x}", f"{_scrambled(number):08x}.example/")
+    def records(self, numbers: IntArray) -> list[Record]:
+        """The records' texts, in an order that has nothing to do with rank: ties go by text."""
+        queries, urls = _scrambled(numbers // self.urls), _scrambled(numbers)
+        return [
+            Record(f"query {query:08x}", f"{url:08x}.example/")
+            for query, url in zip(queries, urls, strict=True)
+        ]
 
     def _url_shares(self) -> FloatArray:
         weight = np.arange(1, self.urls + 1, dtype=np.float64) ** -self.url_exponent
@@ -139,9 +142,10 @@ class ZipfPeople:
         return _zipf_sums(self.queries, self.query_exponent)[0]
 
 
-def _scrambled(number: int) -> int:
+def _scrambled(numbers: IntArray) -> list[int]:
     """Another number for each below 2^32: multiplying by an odd number loses nothing."""
-    return number * 2_654_435_769 % 2**32
+    scrambled: list[int] = (numbers.astype(np.uint64) * 2_654_435_769 % 2**32).tolist()
+    return scrambled
 
 
 @lru_cache(maxsize=2)
@@ -202,9 +206,9 @@ class TablePeople:
         """The most probable records, first one first."""
         return np.argsort(-self._p, kind="stable")[:count].astype(np.int64)
 
-    def record(self, number: int) -> Record:
-        """A record's text."""
-        return self._records[number]
+    def records(self, numbers: IntArray) -> list[Record]:
+        """The records' texts."""
+        return [self._records[number] for number in numbers.tolist()]
 
 
 @dataclass(frozen=True, slots=True)

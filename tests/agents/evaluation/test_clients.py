@@ -30,7 +30,9 @@ RECORDS = (
 
 
 def two_stage(epsilon: float = 2.0) -> TwoStage:
-    return TwoStage(Cells(RECORDS, query_wildcards=True), RandomizerSpec("two-stage", epsilon, 1e-5))
+    return TwoStage(
+        Cells(RECORDS, query_wildcards=True), RandomizerSpec("two-stage", epsilon, 1e-5)
+    )
 
 
 def subset_selection(epsilon: float, records: int) -> SubsetSelection:

@@ -48,7 +48,7 @@ def test_the_table_gives_probabilities_queries_and_the_top() -> None:
     """Worked by hand: 100 people, 40 of them hold ⟨a,x⟩."""
     top = TABLE.top(3)
 
-    assert [TABLE.record(i) for i in top] == [("a", "x"), ("b", "x"), ("c", "z")]
+    assert TABLE.records(top) == [("a", "x"), ("b", "x"), ("c", "z")]
     assert TABLE.probability(top).tolist() == pytest.approx([0.4, 0.3, 0.2])
     assert TABLE.query_probability(top).tolist() == pytest.approx([0.4, 0.4, 0.2])
 
@@ -70,7 +70,9 @@ def test_the_first_generator_finds_as_many_records_as_the_paper_did() -> None:
         sizes = []
         for _ in range(5):
             optin = draw_optin(AOL, rng, share=share)
-            release = build_head_list("paper", optin.counts, parameters_of(AOL), SimulatedNoise(rng))
+            release = build_head_list(
+                "paper", optin.counts, parameters_of(AOL), SimulatedNoise(rng)
+            )
             sizes.append(len(release.head_list.records))
         return float(np.mean(sizes))
 
