@@ -1,0 +1,43 @@
+"""Time and peak memory of one piece of work, in a process of its own."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Wall-clock seconds of the work, and the most memory its process held, set-up included."""
+
+    seconds: float
+    peak_mib: float
+    result: float
+
+
+def measure(prepare: Callable[..., Callable[[], float]], *arguments: object) -> Measured:
+    """Call `prepare(*arguments)` and then, timed, what it returns. Both are picklable by name."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
+        return process.submit(_timed, prepare, arguments).result()
+
+
+def _timed(prepare: Callable[..., Callable[[], float]], arguments: tuple[object, ...]) -> Measured:
+    work = prepare(*arguments)
+    began = time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Measured(seconds, peak, result)
+
+
+def show(what: str, measured: Measured, baseline: Measured) -> None:
+    """One line: seconds, ratio to the baseline, peak memory."""
+    ratio = measured.seconds / baseline.seconds
+    print(
+        f"   {what:<52}{measured.seconds:9.3f} s {ratio:9.1f} x{measured.peak_mib:8.0f} MiB",
+        flush=True,
+    )
