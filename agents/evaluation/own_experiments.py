@@ -211,7 +211,7 @@ OWN_EXPERIMENTS = (
     Experiment(
         "head_list",
         "how many records each selector finds, against ε",
-        lambda setting: FEWER_EPSILONS if setting.is_large else EPSILONS,
+        lambda setting: FEWER_EPSILONS if setting.coarse else EPSILONS,
         _head_list,
         runs=4,
         large_runs=2,
@@ -229,7 +229,7 @@ OWN_EXPERIMENTS = (
     Experiment(
         "coverage",
         "how often 95 % intervals hold the truth, and how wide they are",
-        lambda setting: (4.0,) if setting.is_large else (1.0, 2.0, 4.0),
+        lambda setting: (4.0,) if setting.coarse else (1.0, 2.0, 4.0),
         _coverage,
         runs=40,
         large_runs=20,

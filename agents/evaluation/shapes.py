@@ -230,8 +230,13 @@ class Setting:
 
     @property
     def is_large(self) -> bool:
-        """Whether a point takes so long that fewer of them must do."""
+        """Whether a point takes so long that fewer repetitions must do."""
         return self.users > 2_000_000
+
+    @property
+    def coarse(self) -> bool:
+        """Whether fewer points of an axis must do."""
+        return self.is_large or self.is_table
 
     def scaled(self, scale: float) -> Setting:
         """The same with `scale` times the users: smaller is faster and noisier."""
