@@ -6,8 +6,8 @@ S of the AOL- and Yandex-shaped populations, one record a user, ε = 4, neighbou
   (ε, δ) for a user who changes one record (two keys change, by one each). What it releases at that
   threshold is then held against the exact tail: the δ it states is too small.
 - Google's library (python-dp) selects partitions for adding or removing a user. Replacing is
-  removing and adding, so (ε, δ) here is (ε/2, δ/(1 + e^(ε/2))) there. It selects and shows no counts;
-  ours keeps the noisy counts at no further cost.
+  removing and adding, so (ε, δ) here is (ε/2, δ/(1 + e^(ε/2))) there. It selects and shows no
+  counts; ours keeps the noisy counts at no further cost.
 
   pip install -r bench/libraries.txt && python -m bench libraries_histogram
 """

@@ -79,7 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
     experiments = _chosen(arguments.only)
     settings = {setting.name: setting for setting in _settings(arguments)}
     runs = arguments.runs or (SMOKE_RUNS if arguments.smoke else None)
-    require(runs is None or runs >= 1, f"runs must be at least 1, got {runs}")
+    require(
+        arguments.runs is None or arguments.runs >= 1,
+        f"runs must be at least 1, got {arguments.runs}",
+    )
     require(arguments.processes >= 1, f"processes must be at least 1, got {arguments.processes}")
     units = plan(
         experiments, settings.values(), runs, points=SMOKE_POINTS if arguments.smoke else None
@@ -124,7 +127,9 @@ def _chosen(only: str | None) -> list[Experiment]:
 
 
 def _scale(arguments: argparse.Namespace) -> float:
-    scale: float = arguments.scale or (SMOKE_SCALE if arguments.smoke else 1.0)
+    scale: float | None = arguments.scale
+    if scale is None:
+        scale = SMOKE_SCALE if arguments.smoke else 1.0
     require(0 < scale <= 100, f"scale must lie in (0, 100], got {scale}")
     return scale
 

@@ -7,7 +7,9 @@ rest will. Interrupt at any time: finished units stay, and the same command goes
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -193,6 +195,16 @@ _WORK: list[_Work] = []
 
 def _install(work: _Work) -> None:
     _WORK[:] = [work]
+    # The terminal's Ctrl-C goes to every process; the parent answers it, we follow the parent.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent is gone, however it went: nobody is left to take the result."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _measure(unit: Unit) -> tuple[list[Value], float]:
