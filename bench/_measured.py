@@ -12,9 +12,13 @@ from multiprocessing import get_context
 
 @dataclass(frozen=True)
 class Measured:
-    """Wall-clock seconds of the work, and the most memory its process held, set-up included."""
+    """Wall-clock and processor seconds of the work, and the most memory its process held.
+
+    Memory includes the set-up. Ratios are of processor seconds: others may share the machine.
+    """
 
     seconds: float
+    cpu_seconds: float
     peak_mib: float
     result: float
 
@@ -27,17 +31,18 @@ def measure(prepare: Callable[..., Callable[[], float]], *arguments: object) -> 
 
 def _timed(prepare: Callable[..., Callable[[], float]], arguments: tuple[object, ...]) -> Measured:
     work = prepare(*arguments)
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     result = work()
-    seconds = time.perf_counter() - began
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Measured(seconds, peak, result)
+    return Measured(seconds, cpu_seconds, peak, result)
 
 
 def show(what: str, measured: Measured, baseline: Measured) -> None:
-    """One line: seconds, ratio to the baseline, peak memory."""
-    ratio = measured.seconds / baseline.seconds
+    """One line: wall-clock seconds, processor seconds and their ratio, peak memory."""
+    ratio = measured.cpu_seconds / max(baseline.cpu_seconds, 1e-6)
     print(
-        f"   {what:<52}{measured.seconds:9.3f} s {ratio:9.1f} x{measured.peak_mib:8.0f} MiB",
+        f"   {what:<52}{measured.seconds:9.3f} s {measured.cpu_seconds:9.3f} s cpu "
+        f"{ratio:9.1f} x{measured.peak_mib:7.0f} MiB",
         flush=True,
     )

@@ -55,7 +55,10 @@ def main() -> None:
         show(f"M = {size:>3}, {CLIENTS:,} numpy choices", baseline, baseline)
         show(f"M = {size:>3}, {CLIENTS:,} simulated clients", measure(batch, size), baseline)
         alone = measure(device, size)
-        for_all = Measured(alone.seconds * CLIENTS / REPORTS, alone.peak_mib, alone.result)
+        times = CLIENTS / REPORTS
+        for_all = Measured(
+            alone.seconds * times, alone.cpu_seconds * times, alone.peak_mib, alone.result
+        )
         show(f"M = {size:>3}, the device's code, {CLIENTS:,} times (scaled)", for_all, baseline)
 
 

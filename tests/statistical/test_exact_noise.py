@@ -56,6 +56,14 @@ def test_a_scale_a_tenth_too_small_is_caught():
     assert p_value(seen, laplace_expected(0.5)) < FALSE_ALARM
 
 
+def test_chunks_drawn_side_by_side_keep_their_places_and_their_own_noise():
+    """120 000 counts are drawn in three chunks on several threads."""
+    counts = np.arange(120_000, dtype=np.int64) * 1000
+    noise = ExactNoise().discrete_laplace(counts, scale=0.5) - counts
+    assert np.abs(noise).max() < 100, "each count is still where it was (e^−200 to fail)"
+    assert not np.array_equal(noise[:50_000], noise[50_000:100_000])
+
+
 @pytest.mark.parametrize("scale", [0.3, 0.5, 2.0, 7.5])
 def test_tail_and_variance_are_those_of_the_distribution(scale):
     law = laplace_expected(scale, draws=1)
