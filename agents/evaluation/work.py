@@ -32,20 +32,24 @@ def plan(
     *,
     points: int | None = None,
 ) -> list[Unit]:
-    """All units, first runs first: an interrupted evaluation has something of everything.
+    """All units, so ordered that at any time about the same part of every experiment is done.
 
-    `runs` replaces each experiment's own number; `points` thins every axis, keeping both ends.
+    An interrupted evaluation then has something of everything. `runs` replaces each experiment's
+    own number; `points` thins every axis, keeping both ends.
     """
     settings = list(settings)
-    units = [
-        Unit(experiment.name, setting.name, point, run)
-        for experiment in experiments
-        for setting in settings
-        if experiment.suits(setting)
-        for point in _thinned(list(experiment.points(setting)), points)
-        for run in range(runs or experiment.runs_on(setting))
-    ]
-    return sorted(units, key=lambda unit: unit.run)
+    ordered: list[tuple[float, Unit]] = []
+    for experiment in experiments:
+        for setting in settings:
+            if experiment.suits(setting):
+                repeated = runs or experiment.runs_on(setting)
+                axis = _thinned(list(experiment.points(setting)), points)
+                ordered += [
+                    (run / repeated, Unit(experiment.name, setting.name, point, run))
+                    for run in range(repeated)
+                    for point in axis
+                ]
+    return [unit for _, unit in sorted(ordered, key=lambda pair: pair[0])]
 
 
 def _thinned(axis: list[float], points: int | None) -> list[float]:
