@@ -77,6 +77,7 @@ class Panel:
 
 def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Iterator[Path]:
     """Draw the panels in both themes, as SVG and PNG: NAME-light.svg, NAME-dark.png, …"""
+    columns = min(columns, len(panels))
     for theme in THEMES:
         with _pyplot(theme) as plt:
             rows = -(-len(panels) // columns)
@@ -141,6 +142,7 @@ def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
     from matplotlib.ticker import (  # noqa: PLC0415
         FixedLocator,
         FuncFormatter,
+        LogLocator,
         NullFormatter,
         NullLocator,
     )
@@ -178,8 +180,10 @@ def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
     axes.xaxis.set_major_formatter(percent if panel.percent_x else plain)
     axes.yaxis.set_major_formatter(percent if panel.percent_y else plain)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    if panel.y_scale == "log":
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    for scale, axis in ((panel.x_scale, axes.xaxis), (panel.y_scale, axes.yaxis)):
+        if scale == "log" and not (axis is axes.xaxis and panel.x_ticks is not None):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_minor_locator(NullLocator())
 
 
 def _plain(value: float) -> str:

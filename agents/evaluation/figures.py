@@ -174,6 +174,7 @@ def _coverage(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pan
                 curves,
                 x_scale="log",
                 y_scale="linear" if metric == "covered" else "log",
+                y_range=(None, 1.005),
                 percent_y=metric == "covered",
                 mark=(0.95, "95 %") if metric == "covered" else None,
                 x_ticks=ticks,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Protocol
@@ -219,7 +219,7 @@ class Setting:
     """
 
     name: str
-    title: str
+    label: str
     people: People
     users: int
     optin_share: float
@@ -227,6 +227,11 @@ class Setting:
     list_size: int
     list_sizes: tuple[int, ...]
     is_table: bool = False
+
+    @property
+    def title(self) -> str:
+        """What stands above a panel."""
+        return f"{self.label}, {_short(self.users)} people"
 
     @property
     def is_large(self) -> bool:
@@ -240,15 +245,12 @@ class Setting:
 
     def scaled(self, scale: float) -> Setting:
         """The same with `scale` times the users: smaller is faster and noisier."""
-        return Setting(
-            self.name, self.title, self.people, max(1_000, round(self.users * scale)),
-            self.optin_share, self.delta, self.list_size, self.list_sizes, self.is_table,
-        )  # fmt: skip
+        return replace(self, users=max(1_000, round(self.users * scale)))
 
 
 AOL = Setting(
     name="aol",
-    title="AOL-shaped, 657 000 people",
+    label="AOL-shaped",
     people=ZipfPeople(queries=4_800_000, common=0.2),
     users=657_000,
     optin_share=0.05,
@@ -259,7 +261,7 @@ AOL = Setting(
 
 YANDEX = Setting(
     name="yandex",
-    title="Yandex-shaped, 5 million people",
+    label="Yandex-shaped",
     people=ZipfPeople(queries=13_200_000, common=0.7),
     users=5_000_000,
     optin_share=0.025,
@@ -281,7 +283,7 @@ def table_setting(path: Path, columns: Sequence[str], *, users: int | None = Non
     chosen = users or min(AOL.users, total)
     return Setting(
         name=name,
-        title=f"{name}, {_short(chosen)} people",
+        label=name,
         people=TablePeople(records, counts),
         users=chosen,
         optin_share=AOL.optin_share,
