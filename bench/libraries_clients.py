@@ -6,9 +6,9 @@ estimates at 0 and rescales them to 1, so ours is shown plain and with the same 
 over the M records, against the population's truth, and is the mean over runs.
 
 OLH is left out: multi-freq-LDPy 0.2.5 hands text to a hash that no longer takes it (xxhash 4), and
-its variance is that of OUE. All libraries here draw from numpy's or Python's ordinary generators with floating-point
-probabilities; ours on a device draws whole numbers from the operating system (its speed is the
-`device` column of bench/blender_clients.py, its vectorised twin for simulations is shown here).
+its variance is that of OUE. All libraries here draw from numpy's or Python's ordinary generators
+with floating-point probabilities; ours on a device draws whole numbers from the operating system
+(bench/blender_clients.py has its speed), and its vectorised twin for simulations is shown here.
 
   pip install -r bench/libraries.txt && python -m bench libraries_clients
 """
