@@ -82,6 +82,15 @@ def test_a_merged_cell_has_the_variance_of_all_its_noise():
     assert found.estimates.cells.variance[-1] == pytest.approx(honest)
 
 
+def test_a_head_list_of_no_cells_counts_everyone_as_the_wildcard():
+    """M = 0."""
+    found = estimate(0, NoNoise())
+    assert found.head_list.listed == 0
+    assert found.noisy.counts.tolist() == [100]
+    assert found.noisy.noise_terms.tolist() == [8]
+    assert found.best_trimmed == 40
+
+
 def test_records_rank_by_noisy_count_and_then_by_text():
     noise = ScriptedNoise([-10, 0, 25, 25, 0, 0, 0, 0])  # 30, 30, 35, 30
     found = estimate(2, noise)
