@@ -1,5 +1,7 @@
 """The gateway as a process, over real HTTP, on a real Kafka, counted by a real worker in Redis."""
 
+# ruff: noqa: ASYNC110, ASYNC210, ASYNC212 - a test has the event loop to itself, and may wait.
+
 from __future__ import annotations
 
 import asyncio
@@ -62,13 +64,21 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
     service.start_worker()
     entries = reports(head_list, 200)
     users = [
-        {"user_id": f"user-{n}", "slot": 0, "epoch": 8, "query": "Weather", "url": "https://w.example/"}
+        {
+            "user_id": f"user-{n}",
+            "slot": 0,
+            "epoch": 8,
+            "query": "Weather",
+            "url": "https://w.example/",
+        }
         for n in range(40)
     ]
     with httpx.Client(base_url=gateway.url, timeout=30) as client:
         assert client.post("/v1/reports", json=entries[:199]).status_code == 202
         assert client.post("/v1/reports", json=entries[199]).status_code == 202
-        assert client.post("/v1/reports", json=entries[199]).status_code == 202, "a retry is accepted"
+        assert client.post("/v1/reports", json=entries[199]).status_code == 202, (
+            "a retry is accepted"
+        )
         bad = client.post("/v1/reports", json=entries[0] | {"answers": [[51]]})
         assert bad.status_code == 422
         answer = client.post(
@@ -123,7 +133,9 @@ async def test_publications_are_served_as_they_are_released_and_metrics_stay_ins
         assert client.get("/docs").status_code == 200
         assert client.head("/v1/epochs").status_code == 200
     metrics = gateway.metrics()
-    assert re.search(r'blender_gateway_entries_total\{stem="client_reports",verdict="accepted"\} 1', metrics)
+    assert re.search(
+        r'blender_gateway_entries_total\{stem="client_reports",verdict="accepted"\} 1', metrics
+    )
     assert 'verdict="late"} 0' in metrics
     assert "blender_gateway_ready 1" in metrics
 
@@ -202,6 +214,7 @@ def _start_and_fail(service: GatewayService, **values: str) -> str:
         capture_output=True,
         text=True,
         timeout=90,
+        check=False,
     )
     assert run.returncode == 1, run.stderr
     return run.stderr
@@ -214,9 +227,7 @@ async def test_what_cannot_work_does_not_start_and_says_so_in_one_line(service, 
     assert "line 1 of the token file" in _start_and_fail(service, gateway__token_file=str(bad))
     missing = _start_and_fail(service, gateway__admission="no.such:hook")
     assert "gateway_admission must name a factory" in missing
-    away = _start_and_fail(
-        service, kafka__url="kafka://127.0.0.1:1", kafka__request_timeout_s="2"
-    )
+    away = _start_and_fail(service, kafka__url="kafka://127.0.0.1:1", kafka__request_timeout_s="2")
     assert away.count("\n") <= 3
     assert "Kafka" in away
 
@@ -279,7 +290,9 @@ async def test_a_device_reports_through_the_gateway(service, tmp_path):
     """LocalClient and gateway, both real: fetch, check, randomise, send, counted once."""
     service.log.open_epoch(7)
     service.log.seal_records(7)
-    document = head_list_document(7, randomizer=RandomizerSpec("two-stage", 4.0, 1e-5), wildcards=True)
+    document = head_list_document(
+        7, randomizer=RandomizerSpec("two-stage", 4.0, 1e-5), wildcards=True
+    )
     randomizer = randomizer_for(document.head_list)
     service.log.publish_head_list(document, cells_per_answer=randomizer.cells_per_answer)
     service.log.open_epoch(8)
