@@ -117,7 +117,7 @@ def _pyplot(theme: Theme) -> Iterator[Any]:
 
     style: Any = {
         "svg.hashsalt": "blendstream",
-        "svg.fonttype": "path",
+        "svg.fonttype": "none",  # text stays text: a third of the size, and can be searched
         "figure.facecolor": theme.ground,
         "axes.facecolor": theme.ground,
         "savefig.facecolor": theme.ground,
