@@ -1,1 +1,88 @@
-"""The mechanisms of both papers as pure functions: no I/O, no clock, no globals, dice handed in."""
+"""The mechanisms of both papers as pure functions: no I/O, no clock, no globals, dice handed in.
+
+The names are the papers'. Figure 2 of BLENDER, line by line:
+
+    1  partition O into S and T                       belongs_to_selection
+    2  HL_S = CreateHeadList(S)                       create_head_list
+    3  HL, p̂_O, σ̂²_O = EstimateOptinProbabilities(T)   estimate_optin_probabilities
+    4  p̂_C, σ̂²_C = EstimateClientProbabilities(C)      local_alg, estimate_client_probabilities
+    5  p̂ = BlendProbabilities(…)                      blend_probabilities
+
+and Release-Data of the earlier paper is `release_data`. Importing this needs numpy alone; what
+draws exact noise or computes an opt-in interval imports OpenDP or SciPy when it is called.
+"""
+
+from blender.agreement import Agreement, measure_agreement
+from blender.blend import blend_probabilities, project_onto_simplex
+from blender.cells import Cell, Cells, HeadList, RandomizerSpec
+from blender.click_graph import (
+    ClickGraph,
+    ClickGraphParameters,
+    PublicUrlTable,
+    get_click_counts,
+    get_query_counts,
+    release_data,
+    select_queries,
+)
+from blender.client import estimate_client_probabilities
+from blender.dice import Dice, SystemDice
+from blender.errors import BlenderError, HeadListMismatch, ParameterError
+from blender.estimates import Estimates, GroupEstimates
+from blender.head_list import create_head_list
+from blender.local import local_alg
+from blender.metrics import l1_distance, ndcg
+from blender.noise import ExactNoise, Noise
+from blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
+from blender.parameters import PrivacyParameters
+from blender.partition import belongs_to_selection
+from blender.record import Record, normalise
+from blender.registry import BLENDERS, RANDOMIZERS, SELECTORS, randomizer_for
+from blender.roles import Blender, HeadListSelector, LocalRandomizer, OptinCounts, Selection
+
+__all__ = [
+    "BLENDERS",
+    "RANDOMIZERS",
+    "SELECTORS",
+    "Agreement",
+    "Blender",
+    "BlenderError",
+    "Cell",
+    "Cells",
+    "ClickGraph",
+    "ClickGraphParameters",
+    "Dice",
+    "Estimates",
+    "ExactNoise",
+    "GroupEstimates",
+    "HeadList",
+    "HeadListMismatch",
+    "HeadListSelector",
+    "LocalRandomizer",
+    "Noise",
+    "NoisyCounts",
+    "OptinCounts",
+    "OptinEstimates",
+    "ParameterError",
+    "PrivacyParameters",
+    "PublicUrlTable",
+    "RandomizerSpec",
+    "Record",
+    "Selection",
+    "SystemDice",
+    "belongs_to_selection",
+    "blend_probabilities",
+    "create_head_list",
+    "estimate_client_probabilities",
+    "estimate_optin_probabilities",
+    "get_click_counts",
+    "get_query_counts",
+    "l1_distance",
+    "local_alg",
+    "measure_agreement",
+    "ndcg",
+    "normalise",
+    "project_onto_simplex",
+    "randomizer_for",
+    "release_data",
+    "select_queries",
+]

@@ -15,14 +15,16 @@ estimate the same thing (docs/decisions/0001-one-set-of-cells.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from blender.errors import HeadListMismatch, ParameterError
+from blender.errors import HeadListMismatch, ParameterError, require
 from blender.noise import IntArray
+from blender.parameters import PrivacyParameters
 from blender.record import NORMALISATION_VERSION, Record
 
 __all__ = ["Cell", "Cells", "HeadList", "RandomizerSpec"]
@@ -110,6 +112,8 @@ class RandomizerSpec:
 
     ε and δ are per device and head list, all `answers` (m_C) together; neighbouring: replace-one.
     No probability travels: a device computes its own.
+
+    Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share.
     """
 
     name: str
@@ -118,6 +122,37 @@ class RandomizerSpec:
     answers: int = 1
     query_budget_share: float = 0.85
     max_cells_per_answer: int = 32
+
+    @classmethod
+    def of(cls, name: str, parameters: PrivacyParameters) -> RandomizerSpec:
+        """The spec with which this epoch's clients report."""
+        return cls(
+            name,
+            epsilon=parameters.epsilon,
+            delta=parameters.delta,
+            answers=parameters.records_per_client,
+            query_budget_share=parameters.query_budget_share,
+            max_cells_per_answer=parameters.max_cells_per_answer,
+        )
+
+    def __post_init__(self) -> None:
+        """Refuse what no randomizer could honour: a device checks what it was sent."""
+        require(
+            math.isfinite(self.epsilon) and self.epsilon > 0,
+            f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",
+        )
+        require(0 <= self.delta < 1, f"delta must lie in [0, 1), got delta={self.delta!r}")
+        for name in ("answers", "max_cells_per_answer"):
+            value = getattr(self, name)
+            require(
+                isinstance(value, int) and value >= 1,
+                f"{name} must be a whole number of at least 1, got {name}={value!r}",
+            )
+        require(
+            0 < self.query_budget_share < 1,
+            "query_budget_share must lie in (0, 1), "
+            f"got query_budget_share={self.query_budget_share!r}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ A message says what must hold and what was found. It never contains a query, a U
 
 from __future__ import annotations
 
-__all__ = ["BlenderError", "HeadListMismatch", "ParameterError"]
+__all__ = ["BlenderError", "HeadListMismatch", "ParameterError", "require"]
 
 
 class BlenderError(Exception):
@@ -25,3 +25,9 @@ class ParameterError(BlenderError, ValueError):
 
 class HeadListMismatch(BlenderError):
     """Counts, reports or estimates do not belong to the head list they came with."""
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise `ParameterError(message)` unless the condition holds."""
+    if not holds:
+        raise ParameterError(message)

@@ -1,6 +1,9 @@
 """An estimate: a probability, its variance and a 95 % interval, for many cells at once.
 
-Arrays run over the head list's cells (or queries) in their published order.
+Arrays run over the head list's cells (or queries) in their published order. p̂ is unbiased and so
+may be negative; the interval is for a probability and lies in [0, 1]. Where nothing is known (no
+participants) p̂ = 0, σ̂² = ∞ and the interval is all of [0, 1]; with one participant the sample
+variance does not exist and σ̂² = ∞ too.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from numpy.typing import NDArray
 
 from blender.errors import ParameterError
 
-__all__ = ["Estimates", "FloatArray", "GroupEstimates"]
+__all__ = ["Estimates", "FloatArray", "GroupEstimates", "unknown_group"]
 
 FloatArray = NDArray[np.float64]
 
@@ -53,3 +56,18 @@ class GroupEstimates:
     query_totals: Estimates
     query_marginals: Estimates | None
     variance_at: Callable[[FloatArray], FloatArray]
+
+
+def unknown_group(cells: int, queries: int) -> GroupEstimates:
+    """A group in which nobody said anything."""
+
+    def unknown(size: int) -> Estimates:
+        return Estimates(np.zeros(size), np.full(size, np.inf), np.zeros(size), np.ones(size))
+
+    return GroupEstimates(
+        participants=0,
+        cells=unknown(cells),
+        query_totals=unknown(queries),
+        query_marginals=unknown(queries),
+        variance_at=lambda p: np.full(len(p), np.inf),
+    )

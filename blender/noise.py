@@ -13,14 +13,28 @@ discrete Gaussian P(X = x) ∝ e^{−x²/(2σ²)}, σ = scale.
 from __future__ import annotations
 
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blender.errors import ParameterError
+from blender.rational import exp_rounded_down
 
-__all__ = ["ExactNoise", "IntArray", "Noise", "laplace_tail", "laplace_variance"]
+__all__ = [
+    "ExactNoise",
+    "IntArray",
+    "Noise",
+    "absence_bound",
+    "laplace_scale",
+    "laplace_tail",
+    "laplace_variance",
+    "rare_noise",
+    "tail_bound",
+]
 
 IntArray = NDArray[np.int64]
 
@@ -58,6 +72,63 @@ def laplace_tail(j: int, *, scale: float) -> float:
     return math.exp(-j / scale) / (1 + math.exp(-1 / scale))
 
 
+def laplace_scale(*, sensitivity: int, epsilon: float) -> float:
+    """b = sensitivity/ε, rounded up: the smallest float for which sensitivity/b ≤ ε exactly.
+
+    >>> laplace_scale(sensitivity=2, epsilon=4.0)
+    0.5
+    """
+    scale = sensitivity / epsilon
+    while Fraction(scale) * Fraction(epsilon) < sensitivity:
+        scale = math.nextafter(scale, math.inf)
+    return scale
+
+
+def tail_bound(j: int, *, scale: float) -> Fraction:
+    """A fraction that P(X ≥ j), j ≥ 1, provably does not exceed, and all but reaches.
+
+    P(X ≥ j) = e^{−j/b}/(1+e^{−1/b}) = 1/(e^{j/b} + e^{(j−1)/b}); both exponentials are rounded
+    down, so the fraction is rounded up.
+    """
+    if j < 1:
+        raise ParameterError(f"tail_bound is for j of at least 1, got j={j}")
+    b = Fraction(scale)
+    return 1 / (exp_rounded_down(j / b, bits=128) + exp_rounded_down((j - 1) / b, bits=128))
+
+
+def rare_noise(*, scale: float, at_most: Fraction) -> int:
+    """min{ j ≥ 1 : P(X ≥ j) ≤ at_most }, by exact arithmetic.
+
+    A threshold that a float's rounding made one too small would break δ, so no float decides here:
+    the logarithm below only says where to start looking.
+
+    >>> rare_noise(scale=0.5, at_most=Fraction(1, 200_000))
+    7
+    """
+    if not 0 < at_most < 1:
+        raise ParameterError("the probability bound must lie in (0, 1)")
+    # e^{−j/b} ≤ β(1+e^{−1/b}); −ln β from the fraction's parts, as β may be below any float.
+    minus_log = math.log(at_most.denominator) - math.log(at_most.numerator)
+    j = max(1, math.floor(scale * (minus_log - math.log1p(math.exp(-1 / scale)))) - 1)
+    while j > 1 and tail_bound(j - 1, scale=scale) <= at_most:
+        j -= 1
+    while tail_bound(j, scale=scale) > at_most:
+        j += 1
+    return j
+
+
+def absence_bound(*, scale: float) -> Fraction:
+    """The largest pass probability π of a lone record for which its absence is no better a clue
+    than one step of noise: 1/(1−π) ≤ e^{1/b}. Rounded down.
+    """
+    return 1 - 1 / exp_rounded_down(1 / Fraction(scale), bits=128)
+
+
+#: Counts handed to OpenDP at once. Smaller loses time to calls; larger holds more Python integers
+#: in memory at a time (about 100 bytes a count) and shares the work less evenly between cores.
+_CHUNK = 50_000
+
+
 class ExactNoise:
     """The noise of every real release: OpenDP's exact samplers."""
 
@@ -82,4 +153,14 @@ class ExactNoise:
         domain: Any = dp.vector_domain(dp.atom_domain(T="i64"))
         space: Any = (domain, getattr(dp, metric)(T="i64" if metric == "l1_distance" else "f64"))
         draw: Any = getattr(dp.m, maker)(*space, scale=scale)
-        return np.asarray(draw(counts.tolist()), dtype=np.int64)
+
+        def add(start: int) -> None:
+            chunk = counts[start : start + _CHUNK]
+            noisy[start : start + _CHUNK] = draw(chunk.tolist())
+
+        # OpenDP releases the interpreter while it draws, so threads use every core.
+        noisy = np.empty(len(counts), dtype=np.int64)
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            for _ in pool.map(add, range(0, len(counts), _CHUNK)):
+                pass
+        return noisy

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from blender.errors import ParameterError
+from blender.errors import require
 
 __all__ = ["PrivacyParameters"]
 
@@ -37,32 +37,27 @@ class PrivacyParameters:
 
     def __post_init__(self) -> None:
         """Refuse what no mechanism here could honour."""
-        _require(
+        require(
             math.isfinite(self.epsilon) and self.epsilon > 0,
             f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",
         )
-        _require(0 < self.delta < 1, f"delta must lie in (0, 1), got delta={self.delta!r}")
+        require(0 < self.delta < 1, f"delta must lie in (0, 1), got delta={self.delta!r}")
         for name in ("records_per_optin_user", "records_per_client", "max_cells_per_answer"):
             value = getattr(self, name)
-            _require(
+            require(
                 isinstance(value, int) and value >= 1,
                 f"{name} must be a whole number of at least 1, got {name}={value!r}",
             )
-        _require(
+        require(
             isinstance(self.head_list_cells, int) and self.head_list_cells >= 0,
             f"head_list_cells must be a whole number of at least 0, got {self.head_list_cells!r}",
         )
-        _require(
+        require(
             0 < self.selection_share <= 1,
             f"selection_share must lie in (0, 1], got selection_share={self.selection_share!r}",
         )
-        _require(
+        require(
             0 < self.query_budget_share < 1,
             "query_budget_share must lie in (0, 1), "
             f"got query_budget_share={self.query_budget_share!r}",
         )
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise ParameterError(message)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import ParameterError
-from blender.estimates import GroupEstimates
+from blender.estimates import FloatArray, GroupEstimates
 from blender.noise import IntArray, Noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
@@ -29,7 +29,8 @@ __all__ = ["Blender", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Sel
 class OptinCounts:
     """One epoch's opt-in data, already limited to m_O records a user: raw, never published.
 
-    For record i, `selection[i]` users of S and `estimation[i]` users of T hold it.
+    For record i, `selection[i]` users of S and `estimation[i]` users of T hold it. Each user of T
+    is counted with one record, so T's counts add up to its users.
     """
 
     records: Sequence[Record]
@@ -47,6 +48,11 @@ class OptinCounts:
             )
         if (self.selection < 0).any() or (self.estimation < 0).any():
             raise ParameterError("counts must not be negative")
+        if int(self.estimation.sum()) != self.estimation_users:
+            raise ParameterError(
+                "each user of T is counted once: counts must add up to "
+                f"{self.estimation_users}, got {int(self.estimation.sum())}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +80,25 @@ class HeadListSelector(Protocol):
         parameters: PrivacyParameters,
         noise: Noise,
     ) -> Selection:
-        """Look at present records only; `known` marks those of the last published head list."""
+        """Look at present records only (count ≥ 1); `known` marks the last published head list's.
+
+        A record of count 0 is there because T or the last head list has it. A selector that drew
+        noise for T's records would leak them; only `known` ones may be looked at when absent.
+        """
         ...
 
 
 class LocalRandomizer(Protocol):
     """What a device does to its record, and how the server undoes it on average.
 
-    Built from `(records, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all answers of
-    one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers.
+    Built from `(cells, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all m_C answers of
+    one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers; a
+    *report* is m_C of them, made by `blender.local.local_alg`, each from its own throws.
+    `query_wildcards` says whether its cells tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩.
     """
 
     name: str
+    query_wildcards: bool
     spec: RandomizerSpec
     cells: Cells
     cells_per_answer: int
@@ -98,12 +111,20 @@ class LocalRandomizer(Protocol):
         """For simulation only: the same channel for many devices, shape (n, cells_per_answer)."""
         ...
 
-    def report_probability(self, record: Record | None, report: tuple[int, ...]) -> Fraction:
-        """P(answer = report | the device holds `record`), exactly."""
+    def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
+        """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        ...
+
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """For each cell P(it is in an answer), if p is the truth over the cells (last axis)."""
+        ...
+
+    def denoise(self, shares: FloatArray) -> FloatArray:
+        """p̂ from observed shares: the inverse of `expected_shares`."""
         ...
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Denoise: `counts[c]` answers contained cell c, over `reports` devices."""
+        """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
         ...
 
 

@@ -18,7 +18,7 @@ since 1970 by the brokers' clock; bounds list one offset for each partition.
     {"entry": "epoch_abandoned", "epoch": 41}
     {"entry": "log_trimmed", "topic": "optin_records" | "client_reports", "bounds": [80, 75, …]}
 
-`head_list_released` ends the opt-in records of its epoch, `estimate_released` its reports, and
+`head_list_released` ends the opt-in records of its epoch, `estimate_released` its reports too, and
 `epoch_abandoned` both: from there on an entry of that epoch is late, whenever it was sent.
 `log_trimmed` says that everything below the bounds was removed on purpose, after its release.
 
@@ -195,7 +195,8 @@ class EpochBook:
             elif name == "head_list_released":
                 self._publish(entry)
             elif name == "estimate_released":
-                self._release(entry, Stem.CLIENT_REPORTS)
+                # An epoch with too little data is published without a head list: both end.
+                self._release(entry, Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS)
             elif name == "epoch_abandoned":
                 self._release(entry, Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS)
         except (KeyError, TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ a hash tag, topic and partition, so that one script may touch them all on a clus
     blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
     blender:{topic/7}:41:S, :T, :graph   hash    record → count, for each share of opt-in users
     blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
+    blender:{topic/7}:token:<name>       string  a mark of a job that reads: see `put_token`
     blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
 
 Expiry: no key has a time to live. `release_epoch` removes all keys of an epoch at once, when its
@@ -169,6 +170,7 @@ class CountTables:
         self._count = _Script("count_batch.lua")
         self._open = _Script("open_partition.lua")
         self._close = _Script("close_epochs.lua")
+        self._forget = _Script("forget_partition.lua")
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -359,6 +361,20 @@ class CountTables:
                 counts[text] = counts.get(text, 0) + n
         return counts
 
+    async def put_token(self, partition: int, name: str, token: str, seconds: int | None) -> None:
+        """Leave a mark beside a partition's counts: as long as it is there, so are they.
+
+        Redis loses its history from the end only, so whatever was written before a mark that is
+        still there has not been lost.
+        """
+        key = self.key(partition, "token", name)
+        await _answered(self._client.set(key, token, ex=seconds))
+
+    async def token(self, partition: int, name: str) -> str | None:
+        """The mark that `put_token` left, if Redis still has it."""
+        found = await _answered(self._client.get(self.key(partition, "token", name)))
+        return None if found is None else _text(found)
+
     async def release_epoch(self, partition: int, epoch: int) -> None:
         """Bar everything up to an epoch from being counted, then remove the epoch's keys.
 
@@ -370,6 +386,25 @@ class CountTables:
         names += [("seen", chunk) for chunk in range(int(chunks or 0))]
         for name in (*names, ("totals",)):  # Totals last: they say how many chunks there are.
             await _answered(self._client.unlink(self.key(partition, epoch, *name)))
+
+
+    async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
+        """Remove counts and offset at once; workers then count the partition again from the log.
+
+        False when something was counted meanwhile: call again.
+        """
+        state = await self.stored_state(partition)
+        names: list[tuple[object, ...]] = [("state",), ("totals",), ("late",)]
+        names.append(("unknown", "totals"))
+        for epoch in epochs:
+            found = await _answered(
+                self._client.hget(self.key(partition, epoch, "totals"), "chunks")
+            )
+            names += [(epoch, "totals"), (epoch, "cells"), *((epoch, share) for share in Share)]
+            names += [(epoch, "seen", chunk) for chunk in range(int(found or 0))]
+        keys = [self.key(partition, *name) for name in names]
+        offset = "" if state.offset is None else str(state.offset)
+        return bool(await self._forget.run(self._client, keys, offset))
 
 
 class _Script:

@@ -1,0 +1,231 @@
+"""Epoch job: the graph share's counts ──▶ release_data ──▶ releases ──▶ click_graphs.
+
+A query click graph (Korolova et al.) of opt-in users who are in no other release of the epoch.
+
+Promises: candidate URLs come from the last published head list or from a file, never from the data;
+without either the graph is published empty and says so. Drawn once, like every release, and before
+the epoch's head list, with which the raw records end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from agents.epochs import BuildClickGraph, next_click_graph
+from agents.job_context import JobContext, publish_pending, versions
+from blender.click_graph import ClickGraph, ClickGraphParameters, PublicUrlTable, release_data
+from blender.errors import ParameterError
+from blender.record import Record, normalise
+from streams.counted import OptinRead
+from streams.epochs import Stem
+from streams.records.click_graph_document import (
+    ClickGraphDocument,
+    GraphQuery,
+    click_graph_statement,
+)
+from streams.records.head_list_document import HeadListDocument
+from streams.releases import entries
+from streams.releases.book import EpochState, ReleaseBook
+from streams.releases.documents import split
+from streams.releases.entries import Kind, Outcome, Reason
+from streams.releases.log import CommitRefused
+
+__all__ = [
+    "mechanism_parameters",
+    "publish_click_graph",
+    "publish_committed_click_graphs",
+    "read_url_table",
+]
+
+log = logging.getLogger(__name__)
+
+
+async def publish_click_graph(context: JobContext) -> bool:
+    """Release the click graph that is due, if one is; whether it did."""
+    counts = context.counts(Stem.OPTIN_RECORDS, Kind.CLICK_GRAPHS)
+    book = await context.log.catch_up()
+    if not isinstance(
+        next_click_graph(book, await counts.positions(), context.now_ms()), BuildClickGraph
+    ):
+        return False
+    async with context.log.turn(Kind.CLICK_GRAPHS, context.observe) as turn:
+        move = next_click_graph(turn.book, await counts.positions(), context.now_ms())
+        if not isinstance(move, BuildClickGraph):
+            return False
+        state = turn.book.epochs[move.epoch]
+        assert state.records_sealed is not None
+        read = await counts.read_optin(
+            move.epoch,
+            state.records_sealed.bounds,
+            complete=Reason.NOT_ALL_COUNTED not in move.reasons,
+        )
+        reasons = [*move.reasons, *([Reason.RECORDS_LOST] if read.lost else [])]
+        table = await _url_table(context, turn.book, state)
+        graph: ClickGraph | None = None
+        if table is None:
+            reasons.append(Reason.NO_URL_TABLE)
+        elif read.graph_users < state.parameters.plan.min_optin_users:
+            reasons.append(Reason.TOO_FEW_OPTIN_USERS)
+        else:
+            await context.observe("click-graphs.before_drawing")
+            graph = await asyncio.to_thread(
+                release_data,
+                _by_query(read.graph),
+                read.graph,
+                table,
+                mechanism_parameters(state),
+                context.dice.noise,
+            )
+            await context.observe("click-graphs.drawn")
+        outcome = Outcome.EMPTY if graph is None else Outcome.COMPLETE
+        if graph is not None and reasons:
+            outcome = Outcome.INCOMPLETE
+        document = split(
+            "click-graph",
+            _document(state, graph, read, outcome, reasons, table).to_bytes(),
+        )
+        added = [entries.click_graph_released(move.epoch, document, outcome, reasons)]
+        try:
+            await turn.commit(added, [document])
+        except CommitRefused:
+            await _commit_nothing(context, state, read)
+            raise
+        log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})
+    await publish_committed_click_graphs(context)
+    await context.observe("click-graphs.published")
+    return True
+
+
+async def _commit_nothing(context: JobContext, state: EpochState, read: OptinRead) -> None:
+    """The broker will not have the graph: the epoch goes on without one, and nothing is redrawn."""
+    reasons = [Reason.COMMIT_REFUSED]
+    document = split(
+        "click-graph",
+        _document(state, None, read, Outcome.EMPTY, reasons, None).to_bytes(),
+    )
+    async with context.log.turn(Kind.CLICK_GRAPHS) as turn:
+        if turn.book.epochs[state.epoch].graph_due:
+            await turn.commit(
+                [entries.click_graph_released(state.epoch, document, Outcome.EMPTY, reasons)],
+                [document],
+            )
+
+
+async def publish_committed_click_graphs(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.click_graphs.name,
+        lambda state: None if state.click_graph is None else state.click_graph.document,
+    )
+
+
+def mechanism_parameters(state: EpochState) -> ClickGraphParameters:
+    """Noise and threshold that the epoch's recorded budget allows."""
+    plan = state.parameters.plan.click_graph
+    if plan is None:
+        raise ParameterError("this epoch was opened without a click graph")
+    selection = plan.selection_share * plan.epsilon
+    queries = plan.query_count_share * plan.epsilon
+    found = ClickGraphParameters.for_budget(
+        selection_epsilon=selection,
+        query_epsilon=queries,
+        click_epsilon=plan.epsilon - selection - queries,
+        delta=plan.delta,
+        queries_per_user=plan.queries_per_user,
+        clicks_per_user=plan.clicks_per_user,
+    )
+    # The mechanism states what it really costs; it must not be more than was charged.
+    if found.epsilon > plan.epsilon * (1 + 1e-9) or found.delta > plan.delta * (1 + 1e-9):
+        raise ParameterError(
+            f"the click graph must cost no more than was charged ({plan.epsilon:g}, "
+            f"{plan.delta:g}), got ({found.epsilon:g}, {found.delta:g})"
+        )
+    return found
+
+
+def read_url_table(path: Path) -> PublicUrlTable:
+    """A TSV of query and URL, one pair a line, from outside the data."""
+    urls: dict[str, list[str]] = {}
+    with path.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
+            if len(row) != 2:
+                raise ParameterError(
+                    f"a URL table must have a query and a URL in each line, with one tab between, "
+                    f"got {len(row)} fields in line {number}"
+                )
+            record = normalise(*row)
+            urls.setdefault(record.query, []).append(record.url)
+    return PublicUrlTable.from_outside_source("file", urls)
+
+
+async def _url_table(
+    context: JobContext, book: ReleaseBook, state: EpochState
+) -> PublicUrlTable | None:
+    path = context.settings.click_graph.url_table_file
+    graph = state.parameters.plan.click_graph
+    if graph is not None and graph.url_table == "file":
+        return None if path is None else await asyncio.to_thread(read_url_table, path)
+    published = book.last_head_list_before(state.epoch)
+    if published is None or published.head_list is None:
+        return None
+    data = await context.log.read_document(published.head_list.head_list)
+    return PublicUrlTable.from_head_list(HeadListDocument.from_bytes(data).head_list)
+
+
+def _by_query(clicks: Mapping[Record, int]) -> dict[str, int]:
+    queries: dict[str, int] = {}
+    for record, count in clicks.items():
+        queries[record.query] = queries.get(record.query, 0) + count
+    return queries
+
+
+def _document(
+    state: EpochState,
+    graph: ClickGraph | None,
+    read: OptinRead,
+    outcome: Outcome,
+    reasons: list[Reason],
+    table: PublicUrlTable | None,
+) -> ClickGraphDocument:
+    plan = state.parameters.plan.click_graph
+    assert plan is not None
+    clicks: dict[str, list[tuple[str, int]]] = {}
+    for record, count in (graph.clicks if graph is not None else {}).items():
+        clicks.setdefault(record.query, []).append((record.url, count))
+    return ClickGraphDocument(
+        epoch=state.epoch,
+        window_start_s=state.parameters.window_start_ms // 1000,
+        window_end_s=state.parameters.window_end_ms // 1000,
+        outcome=outcome.value,
+        reasons=tuple(reason.value for reason in reasons),
+        url_table="none" if table is None else table.source,
+        participants=read.graph_users,
+        parameters=asdict(plan),
+        mechanisms={"release": "release-data"},
+        queries=tuple(
+            GraphQuery(query, count, tuple(clicks.get(query, ())))
+            for query, count in (graph.queries if graph is not None else {}).items()
+        ),
+        privacy={
+            "statement": click_graph_statement(
+                epsilon=plan.epsilon,
+                delta=plan.delta,
+                queries_per_user=plan.queries_per_user,
+                clicks_per_user=plan.clicks_per_user,
+            ),
+            "neighbouring": "add-remove",
+            "released": {"epsilon": plan.epsilon, "delta": plan.delta},
+            "charged": {
+                "epsilon": plan.cost.epsilon,
+                "delta": plan.cost.delta,
+                "neighbouring": "replace-one",
+            },
+        },
+        versions=versions(),
+    )

@@ -1,0 +1,296 @@
+"""Epoch job: cell counts ──▶ denoise, blend ──▶ releases ──▶ estimates.
+
+Promises: post-processing only, of what the opt-in group released and devices sent; no budget is
+spent here. A publication is committed once all the same, because its agreement test is random and
+readers must never see two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from agents.epochs import BuildEstimates, next_estimates
+from agents.job_context import (
+    COMMIT_REFUSED,
+    Dice,
+    JobContext,
+    publish_pending,
+    stop_epoch,
+    versions,
+)
+from blender.agreement import measure_agreement
+from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
+from blender.estimates import Estimates, FloatArray, GroupEstimates
+from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
+from blender.registry import randomizer_for
+from streams.counted import ReportsRead
+from streams.epochs import Stem
+from streams.records.estimates_document import (
+    Agreement,
+    EstimatedCell,
+    EstimatedQuery,
+    EstimatesDocument,
+    Figure,
+    Participants,
+    privacy_statement,
+)
+from streams.records.head_list_document import HeadListDocument
+from streams.releases import entries
+from streams.releases.book import EpochState
+from streams.releases.documents import split
+from streams.releases.entries import Kind, Outcome, Reason
+from streams.releases.log import CommitRefused
+from streams.releases.optin_release import read_optin_release
+
+__all__ = ["build_estimates", "empty_estimates", "publish_committed_estimates", "publish_estimates"]
+
+log = logging.getLogger(__name__)
+
+#: Below this p-value the groups are said to disagree. Higher cries wolf more often than once in a
+#: hundred epochs; lower trusts a blend of two different populations for longer.
+DISAGREE_BELOW = 0.01
+
+
+async def publish_estimates(context: JobContext) -> bool:
+    """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
+    counts = context.counts(Stem.CLIENT_REPORTS, Kind.ESTIMATES)
+    book = await context.log.catch_up()
+    if not isinstance(
+        next_estimates(book, await counts.positions(), context.now_ms()), BuildEstimates
+    ):
+        return False
+    async with context.log.turn(Kind.ESTIMATES, context.observe) as turn:
+        move = next_estimates(turn.book, await counts.positions(), context.now_ms())
+        if not isinstance(move, BuildEstimates):
+            return False
+        state = turn.book.epochs[move.epoch]
+        assert state.head_list is not None
+        assert state.reports_sealed is not None
+        head_list = HeadListDocument.from_bytes(
+            await context.log.read_document(state.head_list.head_list)
+        )
+        optin = await context.log.read_document(state.head_list.optin)
+        read = await counts.read_reports(
+            move.epoch,
+            state.reports_sealed.bounds,
+            state.head_list.cells,
+            complete=Reason.NOT_ALL_COUNTED not in move.reasons,
+        )
+        await context.observe("estimates.before_drawing")
+        release = read_optin_release(optin, head_list.head_list)
+        document = await asyncio.to_thread(
+            build_estimates, state, release, read, move.reasons, context.dice
+        )
+        await context.observe("estimates.drawn")
+        stored = split("estimates", document.to_bytes())
+        reasons = [Reason(reason) for reason in document.reasons]
+        outcome = Outcome(document.outcome)
+        added = [entries.estimate_released(move.epoch, stored, outcome, reasons)]
+        try:
+            await turn.commit(added, [stored])
+        except CommitRefused:
+            await stop_epoch(context, Kind.ESTIMATES, move.epoch, COMMIT_REFUSED)
+            raise
+        log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})
+    await publish_committed_estimates(context)
+    await context.observe("estimates.published")
+    return True
+
+
+async def publish_committed_estimates(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.estimates.name,
+        lambda state: None if state.estimates is None else state.estimates.document,
+    )
+
+
+def build_estimates(
+    state: EpochState,
+    release: OptinRelease,
+    read: ReportsRead,
+    reasons: Sequence[Reason],
+    dice: Dice,
+) -> EstimatesDocument:
+    """The publication that these counts give."""
+    why = list(reasons)
+    if read.lost and Reason.RECORDS_LOST not in why:
+        why.append(Reason.RECORDS_LOST)
+    cells, reports = read.cells, read.reports
+    if reports < state.parameters.plan.min_reports:
+        # Judged on participants alone. The blend is then the opt-in group's estimate.
+        why.append(Reason.TOO_FEW_REPORTS)
+        cells, reports = np.zeros_like(cells), 0
+    estimates = estimate_epoch(release, cells, reports)
+    agreement = _agreement(release, estimates.client, dice)
+    assert state.head_list is not None
+    return EstimatesDocument(
+        epoch=state.epoch,
+        window_start_s=state.parameters.window_start_ms // 1000,
+        window_end_s=state.parameters.window_end_ms // 1000,
+        reports_until_s=state.head_list.reports_until_ms // 1000,
+        outcome=(Outcome.INCOMPLETE if why else Outcome.COMPLETE).value,
+        reasons=tuple(reason.value for reason in why),
+        head_list_id=state.head_list.head_list.id,
+        parameters=_parameters(state),
+        mechanisms={k: str(v) for k, v in asdict(release.mechanisms).items()},
+        participants=Participants(release.selection_users, release.noisy.users, read.reports),
+        records=_records(release, estimates),
+        queries=_queries(release, estimates),
+        agreement=agreement,
+        privacy=_privacy(state),
+        versions=versions(),
+    )
+
+
+def empty_estimates(
+    state: EpochState,
+    reasons: Sequence[Reason],
+    selection_users: int,
+    estimation_users: int,
+    head_list_id: str | None,
+) -> EstimatesDocument:
+    """A publication that says why there is nothing to publish."""
+    return EstimatesDocument(
+        epoch=state.epoch,
+        window_start_s=state.parameters.window_start_ms // 1000,
+        window_end_s=state.parameters.window_end_ms // 1000,
+        reports_until_s=None,
+        outcome=Outcome.EMPTY.value,
+        reasons=tuple(reason.value for reason in reasons),
+        head_list_id=head_list_id,
+        parameters=_parameters(state),
+        mechanisms={"profile": state.parameters.plan.profile},
+        participants=Participants(selection_users, estimation_users, 0),
+        records=(),
+        queries=(),
+        agreement=None,
+        privacy=_privacy(state),
+        versions=versions(),
+    )
+
+
+def _agreement(release: OptinRelease, client: GroupEstimates, dice: Dice) -> Agreement | None:
+    found = measure_agreement(
+        release.head_list,
+        release.noisy,
+        client,
+        randomizer_for(release.head_list),
+        best_trimmed=release.best_trimmed,
+        rng=dice.bootstrap(),
+    )
+    if found is None:
+        return None
+    agree = found.p_value >= DISAGREE_BELOW
+    return Agreement(found.statistic, found.p_value, agree, "blend" if agree else "client")
+
+
+def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedCell, ...]:
+    cells = release.head_list.cells
+    blended = estimates.blended.cells
+    finite = np.isfinite(blended.probability).all() and np.isfinite(blended.variance).all()
+    projected = project_onto_simplex(blended.probability) if finite and len(cells) else None
+    weight = _weight(estimates)
+    rows = []
+    for number in range(len(cells)):
+        query, url = cells.cell(number)
+        rows.append(
+            EstimatedCell(
+                query=query,
+                url=url,
+                optin=_figure(estimates.optin, estimates.optin.cells, number),
+                client=_figure(estimates.client, estimates.client.cells, number),
+                blend=_figure(estimates.blended, blended, number),
+                optin_weight=_number(weight, number),
+                projected=_number(projected, number),
+            )
+        )
+    return tuple(rows)
+
+
+def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedQuery, ...]:
+    optin, client = estimates.optin.query_totals, estimates.client.query_totals
+    weight = _known_weight(estimates, optin_weight(optin.variance, client.variance))
+    return tuple(
+        EstimatedQuery(
+            query=query,
+            optin=_figure(estimates.optin, optin, number),
+            client=_figure(estimates.client, client, number),
+            blend=_figure(estimates.blended, estimates.blended.query_totals, number),
+            optin_weight=_number(weight, number),
+        )
+        for number, query in enumerate(release.head_list.cells.queries)
+    )
+
+
+def _weight(estimates: EpochEstimates) -> FloatArray | None:
+    """The opt-in group's weight in the blend of each cell."""
+    optin, client, blended = estimates.optin, estimates.client, estimates.blended
+    if estimates.mechanisms.blender == VarianceBlender.name:
+        weight = optin_weight(optin.cells.variance, client.cells.variance)
+    else:
+        # Inverse-variance weighting at the common p: the clients' part is σ²_blend/σ²_C(p).
+        p = np.clip(blended.cells.probability, 0.0, 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weight = np.clip(1 - blended.cells.variance / client.variance_at(p), 0.0, 1.0)
+    return _known_weight(estimates, weight)
+
+
+def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray | None:
+    if estimates.client.participants == 0:
+        return np.ones_like(weight)
+    if estimates.optin.participants == 0:
+        return np.zeros_like(weight)
+    return weight
+
+
+def _figure(group: GroupEstimates, of: Estimates, number: int) -> Figure | None:
+    if group.participants == 0:
+        return None
+    return Figure.of(
+        float(of.probability[number]),
+        float(of.variance[number]),
+        float(of.low[number]),
+        float(of.high[number]),
+    )
+
+
+def _number(values: FloatArray | None, number: int) -> float | None:
+    if values is None or not np.isfinite(values[number]):
+        return None
+    return float(values[number])
+
+
+def _parameters(state: EpochState) -> dict[str, object]:
+    plan = state.parameters.plan
+    return {
+        **asdict(plan.privacy),
+        "cohorts": plan.cohorts,
+        "profile": plan.profile,
+        "grace_s": plan.grace_ms / 1000,
+        "allowed_skew_s": plan.skew_ms / 1000,
+        "min_optin_users": plan.min_optin_users,
+        "min_reports": plan.min_reports,
+    }
+
+
+def _privacy(state: EpochState) -> dict[str, object]:
+    plan, charge = state.parameters.plan, state.parameters.charge
+    return {
+        "statement": privacy_statement(
+            epsilon=plan.privacy.epsilon,
+            delta=plan.privacy.delta,
+            cohorts=plan.cohorts,
+            records_per_user=plan.privacy.records_per_optin_user,
+            answers=plan.privacy.records_per_client,
+        ),
+        "neighbouring": "replace-one",
+        "optin": {"epsilon": charge.optin.epsilon, "delta": charge.optin.delta},
+        "clients": {"epsilon": charge.clients.epsilon, "delta": charge.clients.delta},
+    }

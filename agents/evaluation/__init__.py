@@ -1,0 +1,1 @@
+"""How close the published estimates come to the truth, on populations whose truth is known."""

@@ -1,0 +1,225 @@
+"""Epoch job: S and T counts ──▶ create, estimate ──▶ releases ──▶ head_lists.
+
+Four moves: read what was released, read counts, draw, commit; publishing follows from the
+committed bytes and may be repeated.
+
+Promises: noise is drawn once for a release that anyone sees. Whether an epoch has too little data
+is judged on participants, or on the noised list, never on raw counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from agents.epochs import BuildHeadList, next_head_list
+from agents.estimates import empty_estimates
+from agents.job_context import COMMIT_REFUSED, JobContext, publish_pending, stop_epoch
+from blender.errors import BlenderError
+from blender.profiles import OptinRelease, build_head_list
+from blender.record import Record
+from blender.registry import randomizer_for
+from blender.roles import OptinCounts
+from streams.epochs import Stem
+from streams.logs import Known
+from streams.records.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
+from streams.releases import entries
+from streams.releases.book import EpochState, ReleaseBook
+from streams.releases.documents import StoredDocument, split
+from streams.releases.entries import Entry, Kind, Outcome, Reason
+from streams.releases.log import CommitRefused, Turn
+from streams.releases.optin_release import write_optin_release
+
+__all__ = ["draw_head_list", "publish_committed_head_lists", "publish_head_list"]
+
+log = logging.getLogger(__name__)
+
+
+async def publish_head_list(context: JobContext) -> bool:
+    """Release the head list that is due, if one is; whether it did."""
+    counts = context.counts(Stem.OPTIN_RECORDS, Kind.HEAD_LISTS)
+    book = await context.log.catch_up()
+    if not isinstance(
+        next_head_list(book, await counts.positions(), context.now_ms()), BuildHeadList
+    ):
+        return False
+    async with context.log.turn(Kind.HEAD_LISTS, context.observe) as turn:
+        move = next_head_list(turn.book, await counts.positions(), context.now_ms())
+        if not isinstance(move, BuildHeadList):
+            return False
+        state = turn.book.epochs[move.epoch]
+        assert state.records_sealed is not None
+        read = await counts.read_optin(
+            move.epoch,
+            state.records_sealed.bounds,
+            complete=Reason.NOT_ALL_COUNTED not in move.reasons,
+        )
+        reasons = [*move.reasons, *([Reason.RECORDS_LOST] if read.lost else [])]
+        users = read.counts.selection_users + read.counts.estimation_users
+        if users < state.parameters.plan.min_optin_users:
+            await _commit_empty(context, turn, state, read.counts, reasons)
+        else:
+            await context.observe("head-lists.before_drawing")
+            known = await _known_records(context, turn.book, state)
+            release = await _draw(context, state, read.counts, known)
+            if release is None:
+                await _commit(
+                    context, turn, state, [entries.epoch_abandoned(move.epoch, _REFUSED)], []
+                )
+            else:
+                await context.observe("head-lists.drawn")
+                added, documents = _release(state, release, move.reports_until_ms, reasons)
+                await _commit(context, turn, state, added, documents)
+    await publish_committed_head_lists(context)
+    await context.observe("head-lists.published")
+    return True
+
+
+async def publish_committed_head_lists(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.head_lists.name,
+        lambda state: None if state.head_list is None else state.head_list.head_list,
+    )
+
+
+async def draw_head_list(
+    context: JobContext, state: EpochState, counts: OptinCounts, known: Sequence[Record]
+) -> OptinRelease:
+    """The only step that touches raw counts and noise, in a thread: it takes seconds."""
+    plan = state.parameters.plan
+    return await asyncio.to_thread(
+        build_head_list, plan.profile, counts, plan.privacy, context.dice.noise, known
+    )
+
+
+_REFUSED = "the mechanisms refused these parameters; see the log of the jobs"
+
+
+async def _draw(
+    context: JobContext, state: EpochState, counts: OptinCounts, known: Sequence[Record]
+) -> OptinRelease | None:
+    try:
+        release = await draw_head_list(context, state, counts, known)
+    except BlenderError:
+        # Not an outage: it would fail the same way for ever, and hold up every later epoch.
+        log.exception("head_list_refused", extra={"epoch": state.epoch})
+        return None
+    if release.head_list.randomizer.delta > state.parameters.charge.clients.delta:
+        log.error("head_list_refused", extra={"epoch": state.epoch})
+        return None
+    return release
+
+
+async def _known_records(
+    context: JobContext, book: ReleaseBook, state: EpochState
+) -> tuple[Record, ...]:
+    """The last published head list, whole: public already, so it costs no δ to ask again."""
+    last = book.last_head_list_before(state.epoch)
+    if last is None or last.head_list is None:
+        return ()
+    data = await context.log.read_document(last.head_list.head_list)
+    return HeadListDocument.from_bytes(data).head_list.records
+
+
+def _release(
+    state: EpochState,
+    release: OptinRelease,
+    reports_until_ms: int,
+    reasons: Sequence[Reason],
+) -> tuple[list[Entry], list[StoredDocument]]:
+    """The entries and documents of a drawn head list."""
+    parameters = state.parameters
+    names = {k: str(v) for k, v in asdict(release.mechanisms).items()}
+    document = HeadListDocument(
+        epoch=state.epoch,
+        window_start_s=parameters.window_start_ms // 1000,
+        window_end_s=parameters.window_end_ms // 1000,
+        reports_until_s=reports_until_ms // 1000,
+        head_list=release.head_list,
+        cohorts=parameters.plan.cohorts,
+        mechanisms=tuple(sorted(names.items())),
+    )
+    head_list = split("head-list", _fitting(document).to_bytes())
+    documents = [head_list, split("optin", write_optin_release(release))]
+    randomizer = randomizer_for(release.head_list)
+    added = [
+        entries.head_list_released(
+            state.epoch,
+            documents,
+            cells=len(release.head_list.cells),
+            cells_per_answer=randomizer.cells_per_answer,
+            answers=release.head_list.randomizer.answers,
+            reports_until_ms=reports_until_ms,
+            reasons=reasons,
+        )
+    ]
+    if release.head_list.listed == 0:
+        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
+        why = [*reasons, Reason.EMPTY_HEAD_LIST]
+        empty = split(
+            "estimates",
+            empty_estimates(
+                state, why, release.selection_users, release.noisy.users, head_list.id
+            ).to_bytes(),
+        )
+        documents.append(empty)
+        added.append(entries.estimate_released(state.epoch, empty, Outcome.EMPTY, why))
+    return added, documents
+
+
+def _fitting(document: HeadListDocument) -> HeadListDocument:
+    """The document with as much of the unlisted tail as fits. Post-processing of the draw.
+
+    The listed part always fits: `MAX_LISTED_RECORDS` was checked when the epoch opened.
+    """
+    while len(document.to_bytes()) > MAX_HEAD_LIST_BYTES:
+        whole = document.head_list
+        tail = len(whole.records) - whole.listed
+        keep = whole.listed + tail * 9 // 10
+        counts = whole.noisy_counts
+        document = replace(
+            document,
+            head_list=replace(
+                whole,
+                records=whole.records[:keep],
+                noisy_counts=None if counts is None else counts[:keep],
+            ),
+        )
+    return document
+
+
+async def _commit_empty(
+    context: JobContext,
+    turn: Turn,
+    state: EpochState,
+    counts: OptinCounts,
+    reasons: Sequence[Reason],
+) -> None:
+    why = [*reasons, Reason.TOO_FEW_OPTIN_USERS]
+    document = split(
+        "estimates",
+        empty_estimates(
+            state, why, counts.selection_users, counts.estimation_users, None
+        ).to_bytes(),
+    )
+    entry = entries.estimate_released(state.epoch, document, Outcome.EMPTY, why)
+    await _commit(context, turn, state, [entry], [document])
+
+
+async def _commit(
+    context: JobContext,
+    turn: Turn,
+    state: EpochState,
+    added: Sequence[Entry],
+    documents: Sequence[StoredDocument],
+) -> None:
+    try:
+        await turn.commit(added, documents)
+    except CommitRefused:
+        await stop_epoch(context, Kind.HEAD_LISTS, state.epoch, COMMIT_REFUSED)
+        raise
+    log.info("entry_committed", extra={"kind": Known(added[0]["entry"]), "epoch": state.epoch})

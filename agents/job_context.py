@@ -1,0 +1,208 @@
+"""What every epoch job works with: the log, the counts, the publisher, the noise and the clock.
+
+Promises: production noise is exact. Another noise, other dice or an observer of steps can be handed
+to the constructor by tests; no setting, file or variable reaches them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from blender.noise import ExactNoise, Noise
+from blender.record import NORMALISATION_VERSION
+from streams.counted import SealedCounts
+from streams.epochs import Stem
+from streams.kafka import KafkaLog
+from streams.ledger import Cost, Limit
+from streams.logs import Known
+from streams.publications import PublishedMarks, Publisher
+from streams.releases import entries
+from streams.releases.book import EpochState
+from streams.releases.documents import DocumentReference
+from streams.releases.entries import Kind
+from streams.releases.log import ReleaseLog, StepObserver, nobody_watches
+from streams.releases.parameters import PARTS, ClickGraphParameters, Plan
+from streams.settings import Settings
+from streams.tables import Client, CountTables
+from streams.topics import Topics
+
+__all__ = [
+    "COMMIT_REFUSED",
+    "Dice",
+    "JobContext",
+    "limit_from",
+    "plan_from",
+    "publish_pending",
+    "stop_epoch",
+    "versions",
+]
+
+log = logging.getLogger(__name__)
+
+#: The reason an operator reads when a broker would not take a release.
+COMMIT_REFUSED = "Kafka refused the release for good; see the log of the jobs"
+
+
+def _system_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dice:
+    """Where randomness comes from: noise for releases, a generator for the agreement test."""
+
+    noise: Noise = field(default_factory=ExactNoise)
+    #: Decides a p-value, never anyone's privacy.
+    bootstrap: Callable[[], np.random.Generator] = np.random.default_rng
+
+
+@dataclass(slots=True)
+class JobContext:
+    """One process's hands and eyes."""
+
+    settings: Settings
+    topics: Topics
+    log: ReleaseLog
+    kafka: KafkaLog
+    redis: Client
+    publisher: Publisher
+    now_ms: Callable[[], int] = _system_clock_ms
+    observe: StepObserver = nobody_watches
+    dice: Dice = field(default_factory=Dice)
+
+    @classmethod
+    def build(
+        cls,
+        settings: Settings,
+        topics: Topics,
+        redis: Client,
+        *,
+        now_ms: Callable[[], int] = _system_clock_ms,
+        observe: StepObserver = nobody_watches,
+        dice: Dice | None = None,
+    ) -> JobContext:
+        """Everything from the settings; nothing is asked of a server yet."""
+        return cls(
+            settings=settings,
+            topics=topics,
+            log=ReleaseLog(
+                settings.kafka,
+                topics.releases.name,
+                transaction_timeout_s=settings.jobs.transaction_timeout_s,
+                now_ms=now_ms,
+            ),
+            kafka=KafkaLog(settings.kafka),
+            redis=redis,
+            publisher=Publisher(settings.kafka),
+            now_ms=now_ms,
+            observe=observe,
+            dice=dice or Dice(),
+        )
+
+    def tables(self, stem: Stem) -> CountTables:
+        """The Redis tables of one topic."""
+        return CountTables(
+            self.redis, self.topics.of(stem).name, prefix=self.settings.topics.prefix
+        )
+
+    def counts(self, stem: Stem, kind: Kind) -> SealedCounts:
+        """What was counted of one topic, for one kind of job."""
+        return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
+
+    async def close(self) -> None:
+        """Let go of the servers."""
+        await self.log.close()
+        await self.redis.aclose()
+
+
+async def publish_pending(
+    context: JobContext,
+    topic: str,
+    of: Callable[[EpochState], DocumentReference | None],
+) -> bool:
+    """Write every committed document that may not be in its topic yet; whether there was one.
+
+    Releases of one topic may be committed by two kinds of jobs and in any order, and any of them
+    may have died before publishing: so not only the last one is looked at.
+    """
+    book = await context.log.catch_up()
+    marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
+    marked = await marks.all()
+    pending = [
+        (epoch, document)
+        for epoch, state in sorted(book.epochs.items())
+        if (document := of(state)) is not None and marked.get(epoch) != document.id
+    ]
+    for epoch, document in pending:
+        data = await context.log.read_document(document)
+        await context.publisher.publish(topic, epoch, data)
+        await marks.add(epoch, document.id)
+        log.info("document_published", extra={"epoch": epoch, "topic": Known(topic)})
+    return bool(pending)
+
+
+async def stop_epoch(context: JobContext, kind: Kind, epoch: int, reason: str) -> None:
+    """Give an epoch up, so that a refused release is never drawn again."""
+    async with context.log.turn(kind) as turn:
+        state = turn.book.epochs.get(epoch)
+        if state is not None and not state.stage.over:
+            await turn.commit([entries.epoch_abandoned(epoch, reason)])
+            log.error("epoch_abandoned", extra={"epoch": epoch, "kind": kind})
+
+
+def plan_from(settings: Settings) -> Plan:
+    """What the settings say the next epoch should be."""
+    graph, epoch = settings.click_graph, settings.epoch
+    return Plan(
+        window_ms=epoch.window_s * 1000,
+        grace_ms=round(epoch.grace_s * 1000),
+        skew_ms=round(epoch.allowed_skew_s * 1000),
+        privacy=settings.privacy.parameters(),
+        profile=settings.privacy.profile,
+        cohorts=settings.privacy.cohorts,
+        key_id=settings.keys.current_id,
+        optin_partitions=settings.topics.partitions,
+        report_partitions=settings.topics.partitions,
+        min_optin_users=epoch.minimum_participants,
+        min_reports=epoch.minimum_participants,
+        counting_deadline_ms=epoch.counting_deadline_s * 1000,
+        graph_share_ppm=round(graph.share * PARTS),
+        click_graph=None
+        if graph.share == 0
+        else ClickGraphParameters(
+            epsilon=graph.epsilon,
+            delta=graph.delta,
+            queries_per_user=graph.queries_per_user,
+            clicks_per_user=graph.clicks_per_user,
+            selection_share=graph.selection_share,
+            query_count_share=graph.query_count_share,
+            url_table="head-list" if graph.url_table_file is None else "file",
+        ),
+    )
+
+
+def limit_from(settings: Settings) -> Limit:
+    """What one person may spend in a period."""
+    budget = settings.budget
+    return Limit(
+        budget.period_s,
+        optin=Cost(budget.optin_epsilon_limit, budget.optin_delta_limit),
+        clients=Cost(budget.client_epsilon_limit, budget.client_delta_limit),
+    )
+
+
+def versions() -> dict[str, str]:
+    """What made a publication, for those who check it later."""
+    found = {"normalisation": str(NORMALISATION_VERSION)}
+    for name in ("blendstream", "opendp", "dp-accounting", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

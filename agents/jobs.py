@@ -1,0 +1,263 @@
+"""The jobs process: one loop for each kind of job, each under its own lease.
+
+    keeper        opens, seals, pauses, ends raw data
+    click-graphs  the graph share's click graph, before
+    head-lists    the head list with the opt-in estimates
+    estimates     the publication
+
+Any number of these processes may run; one holds each lease and does the work. Exact noise takes
+seconds and runs in a thread. Kafka or Redis away is waited out; a stop ends within its deadline
+whatever they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
+from agents.estimates import publish_committed_estimates, publish_estimates
+from agents.head_lists import publish_committed_head_lists, publish_head_list
+from agents.job_context import Dice, JobContext, limit_from, plan_from
+from agents.keeper import Keeper
+from agents.leases import Lease
+from blender.errors import BlenderError
+from streams import job_metrics
+from streams.errors import StoreUnavailable
+from streams.kafka import KafkaLog
+from streams.ledger import Ledger
+from streams.releases.entries import Kind
+from streams.releases.log import CommitRefused, StepObserver, nobody_watches
+from streams.settings import Settings
+from streams.tables import check_redis, connect_redis
+from streams.topics import ensure_topics
+
+__all__ = ["Jobs", "run_jobs"]
+
+log = logging.getLogger(__name__)
+
+#: The process ended itself: something hung past the stop's deadline.
+_EXIT_HUNG = 3
+_MOST_BACK_OFF_S = 10.0
+
+
+@dataclass(slots=True)
+class _Job:
+    """One kind of job: what to publish first, and one step of work."""
+
+    kind: Kind
+    publish: Callable[[], Awaitable[bool]]
+    step: Callable[[], Awaitable[bool]]
+
+
+class Jobs:
+    """All kinds of jobs of one process."""
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+        keeper = Keeper(context)
+        self._jobs = (
+            _Job(Kind.KEEPER, _nothing, keeper.step),
+            _Job(
+                Kind.CLICK_GRAPHS,
+                lambda: publish_committed_click_graphs(context),
+                lambda: publish_click_graph(context),
+            ),
+            _Job(
+                Kind.HEAD_LISTS,
+                lambda: publish_committed_head_lists(context),
+                lambda: publish_head_list(context),
+            ),
+            _Job(
+                Kind.ESTIMATES,
+                lambda: publish_committed_estimates(context),
+                lambda: publish_estimates(context),
+            ),
+        )
+        self._leases: dict[Kind, Lease] = {}
+        self._stopping = asyncio.Event()
+        self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
+
+    @classmethod
+    async def connect(
+        cls,
+        settings: Settings,
+        *,
+        observe: StepObserver = nobody_watches,
+        dice: Dice | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> Jobs:
+        """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
+        topics = await ensure_topics(settings, KafkaLog(settings.kafka))
+        redis = await connect_redis(settings.redis)
+        await check_redis(redis)
+        clock = {} if now_ms is None else {"now_ms": now_ms}
+        context = JobContext.build(settings, topics, redis, observe=observe, dice=dice, **clock)
+        # An epoch dearer than its limit is refused here, not in the middle of the night.
+        plan, limit = plan_from(settings), limit_from(settings)
+        fresh = Ledger()
+        fresh.refusal(
+            fresh.price(0, 0, plan.cohorts, limit, optin=plan.optin_cost, clients=plan.client_cost),
+            limit,
+        )
+        return cls(context)
+
+    @property
+    def ready(self) -> bool:
+        """Kafka and Redis answered every kind of job when it last asked."""
+        return all(self._answered.values())
+
+    async def run(self) -> None:
+        """Work until told to stop, then leave the leases to others."""
+        async with asyncio.TaskGroup() as group:
+            for job in self._jobs:
+                group.create_task(self._loop(job))
+
+    def stop(self) -> None:
+        """Finish the step at hand, begin no other."""
+        self._stopping.set()
+
+    async def close(self) -> None:
+        """Leave the leases and the servers."""
+        for lease in self._leases.values():
+            await lease.leave()
+        with contextlib.suppress(StoreUnavailable, OSError):
+            await self.context.close()
+
+    async def _loop(self, job: _Job) -> None:
+        settings = self.context.settings
+        lease = Lease(
+            self.context.redis, settings.topics.prefix, job.kind.value, settings.jobs.lease_s
+        )
+        self._leases[job.kind] = lease
+        back_off_s = settings.jobs.poll_s
+        while not self._stopping.is_set():
+            try:
+                await self._work(job, lease)
+                self._answered[job.kind] = True
+                back_off_s = settings.jobs.poll_s
+            except StoreUnavailable as error:
+                self._answered[job.kind] = False
+                job_metrics.FAILURES.labels(job.kind).inc()
+                log.warning(
+                    "job_waits", extra={"kind": job.kind, "retry_in_s": back_off_s}, exc_info=error
+                )
+                back_off_s = min(2 * back_off_s, _MOST_BACK_OFF_S)
+            except CommitRefused as error:
+                # The epoch was stopped; the next one goes on.
+                job_metrics.FAILURES.labels(job.kind).inc()
+                log.error("release_refused", extra={"kind": job.kind}, exc_info=error)
+            except BlenderError as error:
+                # What is stored is not what we wrote, or parameters that no mechanism takes.
+                self._answered[job.kind] = False
+                job_metrics.FAILURES.labels(job.kind).inc()
+                log.error("job_failed", extra={"kind": job.kind}, exc_info=error)
+                back_off_s = _MOST_BACK_OFF_S
+            job_metrics.LEASE_HELD.labels(job.kind).set(lease.held)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), back_off_s)
+
+    async def _work(self, job: _Job, lease: Lease) -> None:
+        had_it = lease.held
+        if not await lease.hold():
+            return
+        renewing = asyncio.create_task(self._renew(lease))
+        try:
+            if not had_it:
+                log.info("lease_taken", extra={"kind": job.kind})
+            await job.publish()
+            while not self._stopping.is_set() and await job.step():
+                job_metrics.STEPS.labels(job.kind).inc()
+            if job.kind is Kind.KEEPER:
+                job_metrics.show(self.context.log.book, self.context.now_ms())
+        finally:
+            renewing.cancel()
+
+    async def _renew(self, lease: Lease) -> None:
+        while True:
+            await asyncio.sleep(self.context.settings.jobs.lease_renew_s)
+            with contextlib.suppress(StoreUnavailable):
+                if not await lease.hold():
+                    log.warning("lease_lost")
+
+
+async def _nothing() -> bool:
+    return False
+
+
+def run_jobs(
+    settings: Settings,
+    *,
+    observe: StepObserver = nobody_watches,
+    dice: Dice | None = None,
+    now_ms: Callable[[], int] | None = None,
+) -> int:
+    """Run the jobs until SIGTERM or SIGINT; the process's exit code.
+
+    `observe`, `dice` and `now_ms` are for tests, which have a main program of their own.
+    """
+    return asyncio.run(_run(settings, observe, dice, now_ms))
+
+
+async def _run(
+    settings: Settings,
+    observe: StepObserver,
+    dice: Dice | None,
+    now_ms: Callable[[], int] | None,
+) -> int:
+    jobs = await Jobs.connect(settings, observe=observe, dice=dice, now_ms=now_ms)
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        log.info("jobs_stopping")
+        jobs.stop()
+        loop.call_later(settings.jobs.stop_deadline_s, _end_hung, settings.jobs.stop_deadline_s)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    served = await _serve(jobs)
+    log.info("jobs_started")
+    await jobs.run()
+    await served.cleanup()
+    await jobs.close()
+    log.info("jobs_stopped")
+    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _end_hung(seconds: float) -> None:
+    log.error("stop_deadline_passed", extra={"seconds": seconds})
+    logging.shutdown()
+    os._exit(_EXIT_HUNG)
+
+
+async def _serve(jobs: Jobs) -> web.AppRunner:
+    async def ready(_request: web.Request) -> web.Response:
+        if jobs.ready:
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text="Redis or Kafka does not answer\n")
+
+    async def alive(_request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    served = web.Application()
+    served.router.add_get("/metrics", metrics)
+    served.router.add_get("/healthz", alive)
+    served.router.add_get("/readyz", ready)
+    runner = web.AppRunner(served, access_log=None)
+    await runner.setup()
+    settings = jobs.context.settings
+    await web.TCPSite(runner, settings.metrics.host, settings.jobs.metrics_port).start()
+    return runner

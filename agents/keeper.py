@@ -1,0 +1,199 @@
+"""The keeper: opens and seals epochs, and ends raw data once it is released.
+
+    settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
+    releases ──▶ counts unlinked in Redis, records removed from Kafka
+
+Promises: an epoch opens once, with its charge; bounds are read after the time at which nothing can
+be in time any more. Raw counts of released epochs go, and go again whenever Redis brings them back.
+What is to be removed from Kafka is committed first, so that counters know it went on purpose.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+
+from agents.epochs import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
+from agents.job_context import JobContext, limit_from, plan_from
+from streams.epochs import Stem
+from streams.logs import Known
+from streams.releases import entries
+from streams.releases.book import EpochState, ReleaseBook
+from streams.releases.entries import Entry, Kind
+from streams.trimming import LogTrimmer
+
+__all__ = ["CHECKPOINT_EPOCHS", "Keeper", "released_through"]
+
+log = logging.getLogger(__name__)
+
+#: A checkpoint every so many epochs: fewer make opening the log slower, more make the log longer.
+CHECKPOINT_EPOCHS = 8
+
+_OVER: dict[Stem, Callable[[EpochState], bool]] = {
+    Stem.OPTIN_RECORDS: lambda state: state.optin_raw_over,
+    Stem.CLIENT_REPORTS: lambda state: state.reports_raw_over,
+}
+
+
+def released_through(book: ReleaseBook, stem: Stem) -> int:
+    """The highest epoch at and below which nobody needs raw data any more; −1 when there is none.
+
+    Only a whole prefix may go: counting bars everything up to an epoch at once.
+    """
+    through = min(book.epochs, default=0) - 1
+    for number, state in sorted(book.epochs.items()):
+        if not _OVER[stem](state):
+            break
+        through = number
+    return through
+
+
+class Keeper:
+    """Its memory is only about what need not be done again; the log and Redis hold the rest."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._plan = plan_from(context.settings)
+        self._limit = limit_from(context.settings)
+        self._trimmer = LogTrimmer(context.settings.kafka)
+        self._token = secrets.token_hex(8)
+        self._removed: dict[Stem, tuple[int, ...]] = {}
+        self._trimmed_for: dict[Stem, int] = {}
+
+    async def step(self) -> bool:
+        """Do one thing that is due; whether there was one."""
+        book = await self._context.log.catch_up()
+        if not isinstance(self._move(book), Wait):
+            return await self._advance()
+        for stem in Stem:
+            await self._sweep(book, stem)
+            if await self._trim(stem):
+                return True
+        return False
+
+    def _move(self, book: ReleaseBook) -> Open | Pause | SealRecords | SealReports | Wait:
+        return next_keeper_move(
+            book, self._plan, self._limit, self._context.now_ms(),
+            epochs_ahead=self._context.settings.epoch.epochs_ahead,
+            origin_ms=self._context.settings.epoch.origin_unix_s * 1000,
+        )  # fmt: skip
+
+    async def _advance(self) -> bool:
+        async with self._context.log.turn(Kind.KEEPER, self._context.observe) as turn:
+            move = self._move(turn.book)
+            if isinstance(move, Wait):
+                return False
+            if isinstance(move, Open):
+                added = [entries.epoch_opened(move.parameters), *_checkpoint(turn.book)]
+            elif isinstance(move, Pause):
+                added = [
+                    entries.service_paused(
+                        move.epoch, move.from_ms, move.resumes_at_ms, move.reason
+                    )
+                ]
+            elif isinstance(move, SealRecords):
+                bounds = await self._ends(Stem.OPTIN_RECORDS)
+                added = [entries.records_sealed(move.epoch, bounds)]
+            else:
+                bounds = await self._ends(Stem.CLIENT_REPORTS)
+                added = [entries.reports_sealed(move.epoch, bounds)]
+            await turn.commit(added)
+        for entry in added:
+            log.info(
+                "entry_committed",
+                extra={"kind": Known(entry["entry"]), "epoch": entry.get("epoch", -1)},
+            )
+        return True
+
+    async def _ends(self, stem: Stem) -> list[int]:
+        topic = self._context.topics.of(stem)
+        ends = await self._context.kafka.ends(topic.name, range(topic.partitions))
+        return [ends[partition] for partition in range(topic.partitions)]
+
+    # --- raw data ends with the release ----------------------------------------------------------
+
+    async def _sweep(self, book: ReleaseBook, stem: Stem) -> None:
+        """Unlink released epochs' counts, unless the mark of having done so is still there."""
+        through = released_through(book, stem)
+        over = [n for n in sorted(book.epochs) if n <= through]
+        if not over:
+            return
+        tables = self._context.tables(stem)
+        mark = f"{self._token}:{through}"
+        for partition in range(self._context.topics.of(stem).partitions):
+            found = await tables.token(partition, "swept")
+            if found == mark:
+                continue
+            before = -1
+            if found is not None and found.startswith(f"{self._token}:"):
+                before = int(found.partition(":")[2])
+            for epoch in over:
+                if epoch > before:
+                    await tables.release_epoch(partition, epoch)
+            await tables.put_token(partition, "swept", mark, None)
+
+    async def _trim(self, stem: Stem) -> bool:
+        """Remove raw records below the first that an unreleased epoch may have."""
+        context, topic = self._context, self._context.topics.of(stem)
+        through = released_through(await context.log.catch_up(), stem)
+        announced = context.log.book.trimmed.get(stem.value, ())
+        if self._removed.get(stem) != announced:
+            await self._trimmer.remove_below(topic.name, announced)
+            self._removed[stem] = announced
+        if through < 0 or self._trimmed_for.get(stem) == through:
+            return False
+        # Positions first, the log after: an epoch that is not in the log by then has nothing
+        # below these positions.
+        counted = await context.counts(stem, Kind.KEEPER).positions()
+        async with context.log.turn(Kind.KEEPER) as turn:
+            since_ms = _first_append_ms(turn.book, stem)
+            at_most = [position or 0 for position in counted]
+            bounds = await self._trimmer.bounds_before(topic.name, since_ms, at_most)
+            held = turn.book.trimmed.get(stem.value, ())
+            bounds = _forward(bounds, held)
+            if tuple(bounds) == held or not any(bounds):
+                self._trimmed_for[stem] = through
+                return False
+            await turn.commit([entries.log_trimmed(stem.value, bounds)])
+        await context.log.catch_up()
+        await self._trimmer.remove_below(topic.name, bounds)
+        self._removed[stem] = tuple(bounds)
+        self._trimmed_for[stem] = through
+        log.info("log_trimmed", extra={"topic": stem, "epoch": through})
+        return True
+
+
+def _first_append_ms(book: ReleaseBook, stem: Stem) -> int | None:
+    """The earliest append time that an entry of an unreleased epoch may have; `None`: no epoch."""
+    times = []
+    for state in book.epochs.values():
+        if _OVER[stem](state):
+            continue
+        skew_ms = state.parameters.plan.skew_ms
+        if stem is Stem.OPTIN_RECORDS:
+            times.append(state.parameters.window_start_ms - skew_ms)
+        elif state.head_list is not None:
+            times.append(state.head_list.at_ms - skew_ms)
+    return min(times, default=None)
+
+
+def _forward(bounds: Sequence[int], held: Sequence[int]) -> list[int]:
+    """Bounds never move back, whatever a rolled-back Redis says."""
+    return [max(b, held[p] if p < len(held) else 0) for p, b in enumerate(bounds)]
+
+
+def _checkpoint(book: ReleaseBook) -> list[Entry]:
+    """A checkpoint when enough epochs opened since the last, with what it would hide repeated."""
+    last, at = book.ledger.last_epoch, book.checkpoint_epoch
+    if last is None or last - (-1 if at is None else at) < CHECKPOINT_EPOCHS:
+        return []
+    repeated = [entries.log_trimmed(topic, bounds) for topic, bounds in book.trimmed.items()]
+    if book.paused is not None:
+        notice = book.paused
+        repeated.append(
+            entries.service_paused(
+                notice.epoch, notice.from_ms, notice.resumes_at_ms, notice.reason
+            )
+        )
+    return [entries.checkpoint(book.ledger, book.checkpoint_offset()), *repeated]

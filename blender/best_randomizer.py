@@ -1,0 +1,89 @@
+"""Choose the randomizer that leaves the least noise on the worst record of a head list.
+
+All candidates keep the same ε for the device; they differ in how much of it reaches the estimates.
+The choice looks at the shape of the published head list alone, so it spends nothing, and every
+server that is asked again answers the same.
+
+Symbols: K = cells, ω = cells per answer, n = devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from blender.cells import Cells, RandomizerSpec
+from blender.errors import ParameterError
+from blender.local import TwoStage
+from blender.parameters import PrivacyParameters
+from blender.rational import exp_rounded_down
+from blender.record import Record
+from blender.subset_selection import (
+    RandomizedResponse,
+    SubsetSelection,
+    best_subset_size,
+    rare_variance,
+)
+
+__all__ = ["best_randomizer", "worst_variance"]
+
+
+def best_randomizer(
+    listed: Sequence[Record], parameters: PrivacyParameters, max_cells: int = 32
+) -> RandomizerSpec:
+    """The randomizer with the least worst-case variance over the listed records.
+
+    Worst over records, each taken to be rare: that is where the noise, and not the record itself,
+    is the variance. `max_cells` caps the length of an answer (ω), and the choice knows it. Ties go
+    to the simpler: randomized response, then subset selection, then the paper's two stages.
+
+    >>> best_randomizer([Record(f"q{i}", "u") for i in range(500)], PrivacyParameters()).name
+    'subset-selection'
+    """
+    candidates = [
+        RandomizerSpec(
+            name=name,
+            epsilon=parameters.epsilon,
+            delta=delta,
+            answers=parameters.records_per_client,
+            query_budget_share=parameters.query_budget_share,
+            max_cells_per_answer=max_cells,
+        )
+        for name, delta in (
+            (RandomizedResponse.name, 0.0),
+            (SubsetSelection.name, 0.0),
+            (TwoStage.name, parameters.delta),
+        )
+    ]
+    return min(candidates, key=lambda spec: worst_variance(listed, spec))
+
+
+def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
+    """n·Var(p̂) of the worst listed record when hardly anybody holds any; ∞ if it cannot report."""
+    if not listed:
+        return 0.0
+    if spec.name == TwoStage.name:
+        return _two_stage_variance(listed, spec)
+    size = len(listed) + 1
+    likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
+    subset_size = 1
+    if spec.name == SubsetSelection.name:
+        subset_size = best_subset_size(size, likelihood, spec.max_cells_per_answer)
+    return spec.answers * float(rare_variance(size, likelihood, subset_size))
+
+
+def _two_stage_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
+    cells = Cells(tuple(listed), query_wildcards=True)
+    try:
+        randomizer = TwoStage(cells, spec)
+    except ParameterError:  # ε too small for that many queries to carry any signal
+        return float("inf")
+    # Everyone holds ⟨⋆,⋆⟩; any two reports serve to ask for the variance of many.
+    nobody = np.zeros(len(cells))
+    nobody[-1] = 1.0
+    answers = np.zeros(len(cells), dtype=np.int64)
+    answers[-1] = 2 * spec.answers
+    variance = randomizer.estimate(answers, 2).variance_at(nobody)
+    return float(2 * variance[: len(listed)].max()) * spec.answers

@@ -1,0 +1,187 @@
+"""What a device does to its records before anything leaves it.
+
+Paper: LocalAlg (Figure 6), a two-stage randomized response: lie about the query or tell it; if
+told, lie about the URL or tell it.
+
+Promises: (ε,δ)-DP for the device (Theorem 3), all m_C answers of one report together;
+neighbouring: replace-one, that is, any records of this device against any others. Choices are
+made by comparing whole numbers from `dice`; no float enters a probability.
+Assumes: one report per head list; the same report again on a retry (LocalClient keeps it).
+Symbols: k = queries with ⋆, k_q = URLs of q with ⋆, t = P(tell the query), t_q = P(tell the URL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from blender.cells import Cells, RandomizerSpec
+from blender.client import TwoStageChannel, estimate_client_probabilities
+from blender.dice import Dice
+from blender.errors import HeadListMismatch, ParameterError
+from blender.estimates import FloatArray, GroupEstimates
+from blender.noise import IntArray
+from blender.rational import exp_rounded_down
+from blender.record import Record
+from blender.roles import LocalRandomizer
+
+__all__ = ["TwoStage", "local_alg", "truth_probability"]
+
+
+def local_alg(
+    records: Sequence[Record], randomizer: LocalRandomizer, dice: Dice
+) -> tuple[tuple[int, ...], ...]:
+    """One device's report: exactly m_C answers, each randomised on its own.
+
+    A device with fewer records than m_C pads with ⟨⋆,⋆⟩ *before* randomising: fewer answers would
+    tell how many records it has. One with more must choose m_C of them first.
+    """
+    answers = randomizer.spec.answers
+    if len(records) > answers:
+        raise ParameterError(
+            f"a report holds {answers} answers (m_C), got {len(records)} records; "
+            "choose that many of them at random first"
+        )
+    padded = [*records, *[None] * (answers - len(records))]
+    cells = randomizer.cells
+    return tuple(randomizer.answer(cells.number(record), dice) for record in padded)
+
+
+def truth_probability(values: int, *, epsilon: Fraction, delta: Fraction) -> Fraction:
+    """P(tell the truth) among k values: the largest t for which reporting is (ε,δ)-DP.
+
+    With E ≤ e^ε a fraction and h = δ/2 (Figure 6, lines 4 and 6):
+
+        t = (E + h(k−1)) / (E + k−1),      lie = (1−t)/(k−1),      t − E·lie = h
+
+    so P(v | v) exceeds E·P(v | v′) by h, at two outputs at most, hence δ = 2h in all.
+
+    >>> truth_probability(1, epsilon=Fraction(4), delta=Fraction(0))
+    Fraction(1, 1)
+    >>> float(truth_probability(2, epsilon=Fraction(4), delta=Fraction(0)))  # doctest: +ELLIPSIS
+    0.98201379...
+    """
+    e = exp_rounded_down(epsilon)
+    return (e + delta / 2 * (values - 1)) / (e + values - 1)
+
+
+class TwoStage:
+    """Figure 6 on cell numbers: one cell an answer (w = 1)."""
+
+    name = "two-stage"
+    query_wildcards = True
+    cells_per_answer = 1
+
+    def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
+        """Derive the channel from the head list's shape; takes no probability from anyone."""
+        if not cells.query_wildcards:
+            raise HeadListMismatch(
+                f"the {self.name} randomizer needs cells with query wildcards; "
+                "this head list has none"
+            )
+        self.cells = cells
+        self.spec = spec
+        # ε′ = ε/m_C, ε′_Q = f_C·ε′, ε′_U = ε′ − ε′_Q, and δ alike (lines 2 and 3), as exact
+        # fractions: the parts add up to the whole with nothing lost to rounding.
+        share = Fraction(spec.query_budget_share)
+        epsilon = Fraction(spec.epsilon) / spec.answers
+        delta = Fraction(spec.delta) / spec.answers
+        epsilon_q, delta_q = share * epsilon, share * delta
+
+        # The cells of each query, ⋆ last: numbers `_members[_start[q] : _start[q + 1]]`.
+        queries = len(cells.queries)
+        query_of_cell = np.where(cells.query_of_cell < 0, queries, cells.query_of_cell)
+        self._query_of_cell = query_of_cell
+        self._members = np.argsort(query_of_cell, kind="stable")
+        self._sizes = np.bincount(query_of_cell, minlength=queries + 1)
+        self._start = np.concatenate([[0], np.cumsum(self._sizes)])
+        self._place = np.empty(len(cells), dtype=np.int64)  # of a cell among its query's
+        self._place[self._members] = np.arange(len(cells)) - np.repeat(
+            self._start[:-1], self._sizes
+        )
+
+        self.truth = truth_probability(queries + 1, epsilon=epsilon_q, delta=delta_q)
+        self.url_truth = {
+            int(k_q): truth_probability(
+                int(k_q), epsilon=epsilon - epsilon_q, delta=delta - delta_q
+            )
+            for k_q in np.unique(self._sizes)
+        }
+        self._url_truths = np.array([float(self.url_truth[int(k_q)]) for k_q in self._sizes])
+        self._channel = TwoStageChannel.of(cells, float(self.truth), self._url_truths)
+        for values, truth in ((queries + 1, self.truth), *self.url_truth.items()):
+            if values > 1 and truth * values <= 1:
+                raise ParameterError(
+                    f"truth must exceed 1/k to carry any signal; "
+                    f"epsilon={spec.epsilon!r} is too small for k={values}"
+                )
+
+    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+        """Randomise one true cell (lines 12 to 21)."""
+        k = len(self._sizes)
+        q = int(self._query_of_cell[cell])
+        if k > 1 and not _happens(self.truth, dice):
+            other = dice.below(k - 1)
+            other += other >= q
+            return (self._cell(other, dice.below(int(self._sizes[other]))),)
+        k_q = int(self._sizes[q])
+        if k_q > 1 and not _happens(self.url_truth[k_q], dice):
+            place = dice.below(k_q - 1)
+            place += place >= int(self._place[cell])
+            return (self._cell(q, place),)
+        return (cell,)
+
+    def _cell(self, query: int, place: int) -> int:
+        return int(self._members[self._start[query] + place])
+
+    def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
+        """The same channel for many simulated devices at once; floats are good enough there."""
+        n, k = len(cells), len(self._sizes)
+        q = self._query_of_cell[cells]
+        place = self._place[cells]
+
+        lie_url = rng.random(n) >= self._url_truths[q]
+        other_place = rng.integers(0, np.maximum(self._sizes[q] - 1, 1))
+        other_place += other_place >= place
+        place = np.where(lie_url & (self._sizes[q] > 1), other_place, place)
+
+        if k > 1:
+            liars = np.flatnonzero(rng.random(n) >= float(self.truth))
+            other = rng.integers(0, k - 1, size=len(liars))
+            other += other >= q[liars]
+            q = q.copy()
+            q[liars] = other
+            place[liars] = rng.integers(0, self._sizes[other])
+        return self._members[self._start[q] + place][:, np.newaxis]
+
+    def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
+        """P(answer | record): tell both, tell the query only, or lie about the query."""
+        (reported,) = answer
+        held = self.cells.number(record)
+        q, q_reported = int(self._query_of_cell[held]), int(self._query_of_cell[reported])
+        k, k_q = len(self._sizes), int(self._sizes[q_reported])
+        if q != q_reported:
+            return (1 - self.truth) / ((k - 1) * k_q)
+        t_q = self.url_truth[k_q]
+        return self.truth * (t_q if held == reported else (1 - t_q) / (k_q - 1))
+
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """What the reports would show on average if p were the truth."""
+        return self._channel.expected_shares(p)
+
+    def denoise(self, shares: FloatArray) -> FloatArray:
+        """The p under which these shares are expected."""
+        return self._channel.denoise(shares)
+
+    def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
+        """Figure 5: see `blender.client`."""
+        return estimate_client_probabilities(
+            counts, reports=reports, channel=self._channel, answers=self.spec.answers
+        )
+
+
+def _happens(probability: Fraction, dice: Dice) -> bool:
+    """True with exactly this probability."""
+    return dice.below(probability.denominator) < probability.numerator

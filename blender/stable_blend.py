@@ -1,0 +1,225 @@
+"""Combine all that is known of each record with weights that no single group's luck can move.
+
+Paper: BlendProbabilities (Figure 7), whose weights come from each group's own noisy p̂ and are
+therefore smallest in error where p̂ happens to be low, which pulls small records down.
+
+Here every source is asked how far it is from a *common* p, in units of the variance it would have
+at that p, and p̂ is where the answers cancel:
+
+    U(p) = Σ over groups of (p̂_g − p)/σ²_g(p)  +  m′(p)/τ²(p)·(Y/S − m(p))  =  0.
+
+Without the last term this is the fixed point of inverse-variance weighting, p = Σ w_g(p)·p̂_g, with
+pooled variances. The last term is S's released count, compared with what it would be on average
+*given that the record was listed* (`blender.selected_counts`); where it has a part, p̂ is the mean
+of the likelihood that U is the slope of.
+
+Promises: post-processing only. E U(p) = 0 at the true p, selection included. The 95 % interval is
+every p with |U(p)| ≤ z·√I(p), I = Var U, so that it too takes selection into account.
+Assumes: groups that are independent and estimate the same thing over the same cells.
+Symbols: p̂_g, σ²_g = one group's estimate and variance; Y, S, m, τ² as in `selected_counts`;
+I(p) = Σ 1/σ²_g(p) + m′²(p)/τ²(p).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from blender.blend import blend_probabilities
+from blender.cells import Cells
+from blender.errors import HeadListMismatch
+from blender.estimates import Estimates, FloatArray, GroupEstimates, unknown_group
+from blender.intervals import Z_95
+from blender.selected_counts import SelectedCounts
+
+__all__ = ["StableBlender"]
+
+#: An unbiased estimate may leave [0, 1] by a little; beyond this nothing is looked for.
+_LOWEST, _HIGHEST = -1.0, 2.0
+
+#: Halvings of that range: 3·2^-55 is below the rounding of any p that matters.
+_HALVINGS = 55
+
+#: The mean is taken over ± this many deviations, at so many points: what lies outside has less
+#: than 1e-6 of the likelihood, and between points it bends by less than a tenth of a deviation.
+_FAR, _STEPS = 5.0, 97
+
+#: Stands for a variance of 0, which a group that is certain states, so that it may be divided by.
+_TINY = 1e-200
+
+
+class StableBlender:
+    """Pooled variances, fixed point, and S's counts where the selector kept them."""
+
+    name = "pooled-score"
+
+    def blend(
+        self,
+        optin: GroupEstimates,
+        client: GroupEstimates,
+        cells: Cells | None = None,
+        selected: SelectedCounts | None = None,
+    ) -> GroupEstimates:
+        """Estimates over the same cells, with variances and intervals of the combination.
+
+        `selected` runs over the listed records, which are the first cells. `cells` says which
+        records a query's total sums; without it totals are blended as the paper blends.
+        """
+        size = len(client.cells)
+        if len(optin.cells) != size or (cells is not None and len(cells) != size):
+            raise HeadListMismatch(
+                "both groups and the head list must have the same cells, got "
+                f"{len(optin.cells)} opt-in and {size} client cells"
+            )
+        if selected is not None and len(selected.noisy) >= size:
+            raise HeadListMismatch(
+                f"S's counts must run over the listed records, fewer than the {size} cells, "
+                f"got {len(selected.noisy)}"
+            )
+        groups = [group for group in (optin, client) if group.participants > 0]
+        if selected is None and len(groups) < 2:
+            return groups[0] if groups else unknown_group(size, len(client.query_totals))
+        evidence = _Evidence(groups, selected, size)
+        estimates = evidence.estimates()
+        participants = sum(group.participants for group in groups)
+        totals = (
+            blend_probabilities(optin.query_totals, client.query_totals)
+            if cells is None
+            else _totals(evidence, estimates, client, cells)
+        )
+        marginals = None
+        if optin.query_marginals is not None and client.query_marginals is not None:
+            marginals = blend_probabilities(optin.query_marginals, client.query_marginals)
+        return GroupEstimates(
+            participants=participants + (selected.users if selected is not None else 0),
+            cells=estimates,
+            query_totals=totals,
+            query_marginals=marginals,
+            variance_at=evidence.variance_at,
+        )
+
+
+class _Evidence:
+    """U(p), I(p) and each source's weight, for all cells at once."""
+
+    def __init__(
+        self, groups: Sequence[GroupEstimates], selected: SelectedCounts | None, size: int
+    ) -> None:
+        self.groups = groups
+        self.variances = [_cell_by_cell(group) for group in groups]
+        self.selected = selected
+        self.size = size
+
+    def score(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """U(p) and I(p)."""
+        pull, information = np.zeros(self.size), np.zeros(self.size)
+        for group, precision in zip(self.groups, self._precisions(p), strict=True):
+            pull += (group.cells.probability - p) * precision
+            information += precision
+        if self.selected is not None:
+            listed = slice(0, len(self.selected.noisy))
+            selected_pull, selected_information = self.selected.score_at(p[listed])
+            pull[listed] += selected_pull
+            information[listed] += selected_information
+        return pull, information
+
+    def _precisions(self, p: FloatArray) -> list[FloatArray]:
+        # Never at a negative p, nor at one above 1: there the binomial variance is none.
+        inside = np.clip(p, 0.0, 1.0)
+        return [1 / np.maximum(at(inside), _TINY) for at in self.variances]
+
+    def client_part(self, p: FloatArray) -> FloatArray:
+        """How much of I(p) the last group, the clients, contributes."""
+        return np.asarray(self._precisions(p)[-1] / np.maximum(self.score(p)[1], _TINY))
+
+    def variance_at(self, p: FloatArray) -> FloatArray:
+        """1/I(p)."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 / self.score(p)[1])
+
+    def estimates(self) -> Estimates:
+        """p̂, 1/I there, and where |U| = z·√I."""
+        probability = self._solve(0.0)
+        if self.selected is not None:
+            listed = slice(0, len(self.selected.noisy))
+            probability[listed] = self._mean()[listed]
+        variance = self.variance_at(np.clip(probability, 0.0, 1.0))
+        low, high = self._solve(Z_95), self._solve(-Z_95)
+        told = np.isfinite(variance)  # a cell that no source speaks of: nothing known
+        return Estimates(
+            np.where(told, probability, 0.0),
+            variance,
+            np.where(told, np.clip(low, 0.0, 1.0), 0.0),
+            np.where(told, np.clip(high, 0.0, 1.0), 1.0),
+        )
+
+    def _mean(self) -> FloatArray:
+        """The mean of all p in [0, 1], each as likely as what was seen makes it: ∝ exp ∫U.
+
+        Beside the cut a count says "not much more than this" and little about how much less, so
+        the likelihood leans, and its peak lies too low; its mean does not. Where it does not lean
+        the two are the same.
+        """
+        lowest, highest = (np.clip(self._solve(z), 0.0, 1.0) for z in (_FAR, -_FAR))
+        steps = np.linspace(0.0, 1.0, _STEPS)[:, np.newaxis]
+        p = lowest + steps * (highest - lowest)
+        slopes = np.stack([self.score(row)[0] for row in p])
+        rises = (slopes[1:] + slopes[:-1]) / 2 * (highest - lowest) / (_STEPS - 1)
+        heights = np.vstack([np.zeros(self.size), np.cumsum(rises, axis=0)])
+        weights = np.exp(heights - heights.max(axis=0))
+        return np.asarray((weights * p).sum(axis=0) / weights.sum(axis=0))
+
+    def _solve(self, z: float) -> FloatArray:
+        """The p at which U(p) = z·√I(p): U falls, so what is above lies further up."""
+        below, above = np.full(self.size, _LOWEST), np.full(self.size, _HIGHEST)
+        for _ in range(_HALVINGS):
+            middle = (below + above) / 2
+            pull, information = self.score(middle)
+            go_up = pull > z * np.sqrt(information)
+            below, above = np.where(go_up, middle, below), np.where(go_up, above, middle)
+        return above
+
+
+def _cell_by_cell(group: GroupEstimates) -> Callable[[FloatArray], FloatArray]:
+    """The group's variance at p, one cell at a time.
+
+    Where reports tell queries apart, a cell's variance depends on its whole query, and a p tried
+    for all cells at once is no distribution: there the variance is taken once, at what the group
+    itself estimates, brought back to a distribution.
+    """
+    if group.query_marginals is None or group.participants == 0:
+        return group.variance_at
+    own = np.clip(group.cells.probability, 0.0, 1.0)
+    fixed = group.variance_at(own / max(float(own.sum()), _TINY))
+    return lambda p: fixed
+
+
+def _totals(
+    evidence: _Evidence, estimates: Estimates, client: GroupEstimates, cells: Cells
+) -> Estimates:
+    """A query's total: the sum of its listed records' p̂, with the covariance of that sum.
+
+    Opt-in records are all but independent (−p·p′/S, which is left out: it would only narrow). The
+    clients' are not, and by how much their own totals say: Var(Σ)/Σ Var for each query.
+    """
+    listed, queries = len(cells.records), len(cells.queries)
+    query = cells.query_of_cell[:listed]
+
+    def by_query(values: FloatArray) -> FloatArray:
+        sums = np.bincount(query, weights=values[:listed], minlength=queries)
+        return np.asarray(sums, dtype=np.float64)
+
+    total = by_query(estimates.probability)
+    inflation, part = np.ones(queries), np.zeros(evidence.size)
+    if client.participants > 1:
+        inflation = client.query_totals.variance / by_query(client.cells.variance)
+        part = evidence.client_part(estimates.probability)
+    # p̂ = Σ w_g·p̂_g with w = precision/I, so that w²σ²_g = w/I: a group's part of the variance is
+    # its part of the information.
+    spread = np.where(np.isfinite(estimates.variance), estimates.variance, 0.0)
+    variance = by_query(spread * (1 - part)) + inflation * by_query(spread * part)
+    margin = Z_95 * np.sqrt(variance)
+    return Estimates(
+        total, variance, np.clip(total - margin, 0.0, 1.0), np.clip(total + margin, 0.0, 1.0)
+    )

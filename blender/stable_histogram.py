@@ -1,0 +1,88 @@
+"""Find the records that many people hold, and keep the noisy counts that finding them paid for.
+
+Paper: CreateHeadList (Figure 3), which throws the counts away, spends only half of δ and forgets
+what it published before.
+
+    new record (not on the last list)    kept if N + X ≥ θ;  looked at only if somebody holds it
+    known record (on the last list)      noised even if nobody holds it;  kept if N + X ≥ drop
+
+X is discrete Laplace of scale b = 2/ε. θ − 1 is the least j with P(X ≥ j) ≤ min(δ, 1 − e^(−ε/2)),
+so π, the probability that a record of one single person shows, is at most δ.
+
+Promises: (ε,δ)-DP for S, counts included; neighbouring: replace-one. A record of one person shows
+with probability π ≤ δ, and of two neighbouring data sets only one can show a new record that the
+other lacks *in the direction under test*, so all of δ may be spent on it; everything else is
+within e^ε pointwise (docs/privacy-sharp.md has the proof, docs/decisions/0020 the choice).
+Assumes: m_O = 1; `known` is public before this epoch's data are looked at, and lists *all* known
+records, those of count 0 too: leaving those out would show who was the last to hold them.
+
+Symbols: N = count, X = noise, b = scale, θ = threshold, drop = least noisy count that stays.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender.errors import require
+from blender.noise import IntArray, Noise, laplace_scale, rare_noise
+from blender.parameters import PrivacyParameters
+from blender.rational import exp_rounded_down
+from blender.roles import Selection
+
+__all__ = ["FORGETTING", "StableHistogram", "drop_level", "stable_threshold"]
+
+#: How often a known record that nobody holds any more may survive an epoch. Lower would forget
+#: real but rare records sooner; higher would let dead ones pile up. At ε = 4 it means: below 2.
+FORGETTING = Fraction(1, 50)
+
+
+def stable_threshold(epsilon: float, delta: float) -> int:
+    """θ = 1 + min{ j : P(X ≥ j) ≤ min(δ, 1 − e^(−ε/2)) }.
+
+    The second bound matters only for δ near 1 or ε near 0: it keeps 1/(1−π) ≤ e^(ε/2), which is
+    what *not* showing a new record may cost beside a known or frequent one.
+
+    >>> stable_threshold(4.0, 1e-5), stable_threshold(4.0, 1e-7)
+    (7, 9)
+    """
+    scale = laplace_scale(sensitivity=2, epsilon=epsilon)
+    hidden = 1 - 1 / exp_rounded_down(Fraction(epsilon) / 2, bits=128)
+    return 1 + rare_noise(scale=scale, at_most=min(Fraction(delta), hidden))
+
+
+def drop_level(scale: float) -> int:
+    """The least noisy count with which a known record stays on the list.
+
+    >>> drop_level(0.5)
+    2
+    """
+    return rare_noise(scale=scale, at_most=FORGETTING)
+
+
+class StableHistogram:
+    """Selector for m_O = 1 that releases its noisy counts."""
+
+    name = "stable-histogram"
+
+    def select(
+        self,
+        counts: IntArray,
+        known: NDArray[np.bool_],
+        parameters: PrivacyParameters,
+        noise: Noise,
+    ) -> Selection:
+        """Keep new records from θ on and known ones from the drop level on."""
+        require(
+            parameters.records_per_optin_user == 1,
+            "stable-histogram is proved for records_per_optin_user=1 "
+            f"(m_O), got {parameters.records_per_optin_user}; gaussian-histogram takes more",
+        )
+        scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
+        threshold = stable_threshold(parameters.epsilon, parameters.delta)
+        looked_at = np.flatnonzero(known | (counts > 0))
+        noisy = noise.discrete_laplace(counts[looked_at], scale=scale)
+        stays = noisy >= np.where(known[looked_at], drop_level(scale), threshold)
+        return Selection(looked_at[stays], noisy[stays], threshold)

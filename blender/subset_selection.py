@@ -1,0 +1,333 @@
+"""Report ω whole records at once, the true one among them more often than chance would have it.
+
+Not in the paper, which reports a query and then a URL and so splits the device's budget. Here one
+answer covers all records and ⋆, at the full ε and with δ = 0. With ω = 1 it is k-ary randomized
+response: the true cell with probability t = e^ε/(e^ε+K−1), else any other.
+
+Promises: every answer of one device is ε/m_C-DP, δ = 0, so a report of m_C answers is ε-DP;
+neighbouring: replace-one, that is any two records the device might hold. All K-choose-ω answers
+are possible; those that hold the true cell are e^(ε/m_C), rounded down, times as likely as those
+that do not, and there is no third likelihood. (docs/privacy-sharp.md has the proof.)
+Assumes: cells without ⟨q,⋆⟩, so that a record is listed or is ⋆; dice that are fair.
+
+Symbols: K = cells, ω = cells_per_answer, E = e^(ε/m_C) rounded down, p = P(true cell in answer),
+q = P(a given false cell in answer), n = answers, r = share of answers that hold a cell,
+π = wanted probability of a cell.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from blender.cells import Cells, RandomizerSpec
+from blender.dice import Dice
+from blender.errors import HeadListMismatch, ParameterError
+from blender.estimates import Estimates, FloatArray, GroupEstimates
+from blender.noise import IntArray
+from blender.rational import exp_rounded_down
+from blender.record import Record
+from blender.score_intervals import Z95, score_interval
+
+__all__ = ["RandomizedResponse", "SubsetSelection", "best_subset_size"]
+
+
+def best_subset_size(cells: int, likelihood: Fraction, max_cells: int) -> int:
+    """The ω ≤ max_cells with the least variance for a rare record, by exact arithmetic.
+
+    Rare, because that is what nearly every record of a head list is, and where q(1−q)/(p−q)² is
+    the whole variance. That expression falls until ω reaches K/(E+1) and rises after it, so only
+    the whole numbers beside that point, or the cap, can be best. Exact, because device and
+    estimator must choose the same ω on any processor.
+
+    >>> [best_subset_size(k, Fraction(546, 10), 32) for k in (2, 51, 501, 50_001)]
+    [1, 1, 9, 32]
+    """
+    highest = max(1, min(max_cells, cells - 1))
+    turning = math.floor(cells / (likelihood + 1))
+    candidates = {min(max(w, 1), highest) for w in (1, turning, turning + 1)}
+    return min(sorted(candidates), key=lambda w: rare_variance(cells, likelihood, w))
+
+
+def rare_variance(cells: int, likelihood: Fraction, subset_size: int) -> Fraction:
+    """n·Var(p̂) of a record that nobody holds: q(1−q)/(p−q)²."""
+    if cells == 1:
+        return Fraction(0)
+    p, q = _inclusion(cells, likelihood, subset_size)
+    return q * (1 - q) / (p - q) ** 2
+
+
+def _inclusion(cells: int, likelihood: Fraction, subset_size: int) -> tuple[Fraction, Fraction]:
+    # Of the sets that hold the true cell there are C(K−1, ω−1), each E times as likely as each of
+    # the C(K−1, ω) others. The ratio of those two numbers is ω : K−ω, so
+    #
+    #     p = ωE / (ωE + K − ω).
+    #
+    # Every answer holds ω cells, so p + (K−1)q = ω, and q follows.
+    w = subset_size
+    p = w * likelihood / (w * likelihood + cells - w)
+    return p, (w - p) / (cells - 1)
+
+
+class SubsetSelection:
+    """Randomizer over whole records; ω follows from K, ε and `spec.max_cells_per_answer`."""
+
+    name = "subset-selection"
+    query_wildcards = False
+
+    def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
+        """Derive the channel from the number of cells and the budget; nothing else enters it."""
+        if cells.query_wildcards:
+            raise ParameterError(f"{self.name} is defined on cells without query wildcards")
+        self.cells = cells
+        self.spec = spec
+        self._size = len(cells)
+        self.likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
+        self.cells_per_answer = self._subset_size()
+        p, q = Fraction(1), Fraction(1)
+        if self._size > 1:
+            p, q = _inclusion(self._size, self.likelihood, self.cells_per_answer)
+        self._p, self._q = p, q
+
+    def _subset_size(self) -> int:
+        return best_subset_size(self._size, self.likelihood, self.spec.max_cells_per_answer)
+
+    # ------------------------------------------------------------------ on the device
+
+    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+        """Randomise one true cell number by integer arithmetic on `dice`."""
+        self._check(cell)
+        if self._size == 1:
+            return (0,)
+        # p = a·ω / (a·ω + d·(K−ω)) with E = a/d in whole numbers.
+        w = self.cells_per_answer
+        true_weight = self.likelihood.numerator * w
+        false_weight = self.likelihood.denominator * (self._size - w)
+        holds_truth = dice.below(true_weight + false_weight) < true_weight
+        others = _choose(self._size - 1, w - holds_truth, dice)
+        # Numbers from `cell` on move up by one, so that the others never name the true cell.
+        chosen = [other + (other >= cell) for other in others]
+        return tuple(sorted([*chosen, cell] if holds_truth else chosen))
+
+    def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
+        """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        w = self.cells_per_answer
+        in_order = all(a < b for a, b in itertools.pairwise(answer))
+        if len(answer) != w or not in_order or not 0 <= answer[0] <= answer[-1] < self._size:
+            return Fraction(0)
+        if self._size == 1:
+            return Fraction(1)
+        # Weights E and 1, divided by their sum E·C(K−1, ω−1) + C(K−1, ω).
+        total = self.likelihood * math.comb(self._size - 1, w - 1) + math.comb(self._size - 1, w)
+        return (self.likelihood if self.cells.number(record) in answer else Fraction(1)) / total
+
+    # ------------------------------------------------------------------ in simulations
+
+    def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
+        """For simulation only: the same channel for many devices, shape (n, ω)."""
+        answers = np.empty((len(cells), self.cells_per_answer), dtype=np.int64)
+        for start, chunk in _chunks(cells):
+            answers[start : start + len(chunk)] = self._answer_chunk(chunk, rng)
+        return answers
+
+    def count_batch(self, cell_counts: IntArray, rng: np.random.Generator) -> IntArray:
+        """For simulation only: answers that hold each cell, when `cell_counts[c]` devices hold c.
+
+        The same law as counting `answer_batch` over all those devices, without telling devices
+        apart. An answer is with probability K-choose-ω/Z uniform over all sets, whatever the
+        truth (Z as in `report_probability`), else the true cell and ω−1 uniform others.
+        """
+        size, w = self._size, self.cells_per_answer
+        if size == 1:
+            return cell_counts.copy()
+        total = self.likelihood * math.comb(size - 1, w - 1) + math.comb(size - 1, w)
+        blind = float(math.comb(size, w) / total)
+        held = rng.binomial(cell_counts, 1 - blind)
+        if w == 1:
+            lies = rng.multinomial(int(cell_counts.sum() - held.sum()), np.full(size, 1 / size))
+            return np.asarray(held + lies, dtype=np.int64)
+        tally = held.astype(np.int64)
+        for _, chunk in _chunks(np.repeat(np.arange(size), held)):
+            others = _choose_batch(len(chunk), size - 1, w - 1, rng)
+            others += others >= chunk[:, None]
+            tally += np.bincount(others.ravel(), minlength=size)
+        for _, chunk in _chunks(np.empty(int(cell_counts.sum() - held.sum()), dtype=np.int8)):
+            sets = _choose_batch(len(chunk), size, w, rng)
+            tally += np.bincount(sets.ravel(), minlength=size)
+        return tally
+
+    def _answer_chunk(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
+        if self._size == 1:
+            return np.zeros((len(cells), 1), dtype=np.int64)
+        w = self.cells_per_answer
+        truthful = rng.random(len(cells)) < float(self._p)
+        answers = np.empty((len(cells), w), dtype=np.int64)
+        for holds_truth in (True, False):
+            rows = np.flatnonzero(truthful == holds_truth)
+            true_cells = cells[rows, None]
+            others = _choose_batch(len(rows), self._size - 1, w - holds_truth, rng)
+            others += others >= true_cells
+            answers[rows] = np.hstack([others, true_cells]) if holds_truth else others
+        answers.sort(axis=1)
+        return answers
+
+    # ------------------------------------------------------------------ on the server
+
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """For each cell P(it is in an answer), if p is the truth over the cells (last axis)."""
+        if self._size == 1:
+            return np.ones_like(p)
+        # A device holds cell c with probability π; its answer then holds c with probability p,
+        # otherwise with q:    r = q + (p−q)·π.
+        return np.asarray(float(self._q) + float(self._p - self._q) * p)
+
+    def denoise(self, shares: FloatArray) -> FloatArray:
+        """π̂ = (r̂ − q)/(p − q): the inverse of `expected_shares`."""
+        if self._size == 1:
+            return np.ones_like(shares)
+        return np.asarray((shares - float(self._q)) / float(self._p - self._q))
+
+    def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
+        """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
+        m_c = self.spec.answers
+        n = reports * m_c
+        shown = n * self.cells_per_answer
+        fits = counts.shape == (self._size,) and (counts >= 0).all() and (counts <= n).all()
+        if not fits or int(counts.sum()) != shown:
+            raise HeadListMismatch(
+                f"{reports} reports of {m_c} answers of {self.cells_per_answer} cells make {shown} "
+                f"counts over {self._size} cells, got {int(counts.sum())} over {len(counts)}"
+            )
+        p, q = float(self._p), float(self._q)
+        queries = len(self.cells.queries)
+        if reports == 0 or self._size == 1:
+            cells, totals = _without_evidence(self._size, queries, reports)
+            return GroupEstimates(reports, cells, totals, None, _flat(cells.variance))
+
+        gain = p - q
+        probability = self.denoise(counts / n)
+
+        # Answers of different devices are independent: Var(r̂) = r(1−r)/n. The m_C answers of one
+        # device may repeat its record; their covariance cannot be seen in counts, and is bounded
+        # by taking them for one answer, which multiplies the variance by m_C.
+        def variance_at(truth: FloatArray) -> FloatArray:
+            r = self.expected_shares(truth)
+            return np.asarray(m_c * r * (1 - r) / (n * gain**2), dtype=np.float64)
+
+        # Bessel's n/(n−1) makes it the unbiased sample variance. It is not taken at a negative π̂,
+        # where it would promise too much (docs/decisions/0004-variance-floors.md).
+        def sample(variance: FloatArray) -> FloatArray:
+            return variance * (n / (n - 1)) if n > 1 else np.full_like(variance, math.inf)
+
+        floored = np.clip(probability, 0.0, 1.0)
+        cells = _estimates(probability, sample(variance_at(floored)), variance_at)
+        listed = self.cells.query_of_cell[:-1]
+        records = np.bincount(listed, minlength=queries).astype(np.float64)
+        total = np.asarray(
+            np.bincount(listed, weights=probability[:-1], minlength=queries), dtype=np.float64
+        )
+
+        def total_variance_at(truth: FloatArray) -> FloatArray:
+            return m_c / (n * gain**2) * self._overlap_variance(records, truth)
+
+        variance = sample(total_variance_at(np.clip(total, 0.0, 1.0)))
+        totals = _estimates(total, variance, total_variance_at)
+        return GroupEstimates(reports, cells, totals, None, variance_at)
+
+    def _overlap_variance(self, records: FloatArray, total: FloatArray) -> FloatArray:
+        """Variance of the number of cells that one answer shares with a query's L records.
+
+        Two given cells are both in an answer with probability J₁ if one of them is true and J₀ if
+        neither is. Over the ordered pairs of L records whose probabilities sum to P, exactly
+        2(L−1) times P has a true one in the pair, hence
+
+            E(T)  = Lq + (p−q)P
+            E(T²) = E(T) + L(L−1)·J₀ + 2(L−1)P·(J₁−J₀).
+        """
+        p, q, w, size = float(self._p), float(self._q), self.cells_per_answer, self._size
+        j1 = p * (w - 1) / (size - 1)
+        j0 = (p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)) / ((size - 1) * max(size - 2, 1))
+        mean = records * q + (p - q) * total
+        pairs = records * (records - 1) * j0 + 2 * (records - 1) * total * (j1 - j0)
+        return np.asarray(np.maximum(mean + pairs - mean**2, 0.0), dtype=np.float64)
+
+    def _check(self, cell: int) -> None:
+        if not 0 <= cell < self._size:
+            raise HeadListMismatch(f"cell must lie in 0..{self._size - 1}, got {cell}")
+
+
+class RandomizedResponse(SubsetSelection):
+    """k-ary randomized response: subset selection with ω = 1 whatever K is."""
+
+    name = "randomized-response"
+
+    def _subset_size(self) -> int:
+        return 1
+
+
+def _choose(n: int, size: int, dice: Dice) -> list[int]:
+    """`size` different numbers below n, every set equally likely (Floyd's method)."""
+    chosen: set[int] = set()
+    for last in range(n - size, n):
+        drawn = dice.below(last + 1)
+        chosen.add(last if drawn in chosen else drawn)
+    return list(chosen)
+
+
+#: Devices simulated at once: larger only needs more memory (8 bytes × K a device at worst).
+_CHUNK = 100_000
+
+
+def _chunks(cells: IntArray) -> Iterator[tuple[int, IntArray]]:
+    for start in range(0, len(cells), _CHUNK):
+        yield start, cells[start : start + _CHUNK]
+
+
+def _choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntArray:
+    """`_choose` for many rows at once: every set of `size` numbers below n equally likely."""
+    if size * (size - 1) > 3 * n:
+        # Dense: the places of the `size` smallest of n random numbers.
+        chosen = np.empty((rows, size), dtype=np.int64)
+        step = max(1, 20_000_000 // n)
+        for start in range(0, rows, step):
+            keys = rng.random((min(step, rows - start), n), dtype=np.float32)
+            places = np.argpartition(keys, size - 1, axis=1)[:, :size]
+            chosen[start : start + step] = places
+        return chosen
+    # Sparse: draw with repetition and draw again the rows that repeat a number.
+    chosen = rng.integers(0, n, size=(rows, size), dtype=np.int64)
+    if size < 2:
+        return chosen
+    again = np.arange(rows)
+    while len(again):
+        in_order = np.sort(chosen[again].astype(np.int32), axis=1)
+        again = again[(in_order[:, 1:] == in_order[:, :-1]).any(axis=1)]
+        chosen[again] = rng.integers(0, n, size=(len(again), size), dtype=np.int64)
+    return chosen
+
+
+def _flat(variance: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    return lambda truth: variance
+
+
+def _estimates(
+    probability: FloatArray,
+    variance: FloatArray,
+    variance_at: Callable[[FloatArray], FloatArray],
+) -> Estimates:
+    low, high = score_interval(probability, variance_at, z=Z95)
+    return Estimates(probability, variance, low, high)
+
+
+def _without_evidence(size: int, queries: int, reports: int) -> tuple[Estimates, Estimates]:
+    # K = 1: everyone holds ⋆, and one cell needs no report to say so. No reports: nothing known.
+    certain = size == 1
+    value = np.full(size, 1.0 if certain else 0.0)
+    spread = np.full(size, 0.0 if certain else math.inf)
+    cells = Estimates(value, spread, value if certain else np.zeros(size), np.ones(size))
+    nothing = np.zeros(queries)
+    return cells, Estimates(nothing, np.full(queries, math.inf), nothing, np.ones(queries))

@@ -1,0 +1,154 @@
+"""Reads what was counted up to a seal, whole and unmoved, however Redis behaves meanwhile.
+
+After a seal no entry at or beyond the bound belongs to the epoch, so a partition counted up to its
+bound holds its final counts for the epoch, and they do not change until the epoch is released.
+What could still go wrong is Redis losing its tail, or everything, while we read. So before reading
+a random token is stored with each partition's counts, and after reading it must still be there:
+Redis loses its history from the end only, so a token that survived proves that everything written
+before it, the counts, was there throughout.
+
+Promises: complete counts, or `CountsMoved`, which is safe to retry.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from blender.noise import IntArray
+from blender.record import Record
+from blender.roles import OptinCounts
+from streams.epochs import Share
+from streams.errors import StoreUnavailable
+from streams.judging import SEPARATOR
+from streams.tables import CountTables
+
+__all__ = ["CountsMoved", "OptinRead", "ReportsRead", "SealedCounts"]
+
+#: Long enough to read a hundred million counts; a token left behind by a crash then goes by itself.
+_TOKEN_S = 3600
+
+
+class CountsMoved(StoreUnavailable):
+    """Redis lost counts while they were read, or has not counted up to the seal any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptinRead:
+    """One epoch's opt-in counts: S and T for the head list, and the graph share's own."""
+
+    counts: OptinCounts
+    graph: dict[Record, int]
+    graph_users: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsRead:
+    """One epoch's reports by cell, and how many devices sent them."""
+
+    cells: IntArray
+    reports: int
+    lost: bool
+
+
+class SealedCounts:
+    """Counts of one topic, for one kind of job, whose name is `reader`."""
+
+    def __init__(self, tables: CountTables, partitions: int, reader: str) -> None:
+        self._tables = tables
+        self._reader = reader
+        self.partitions = partitions
+
+    async def positions(self) -> list[int | None]:
+        """How far each partition is counted."""
+        return [
+            (await self._tables.stored_state(partition)).offset
+            for partition in range(self.partitions)
+        ]
+
+    async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
+        """Opt-in counts; `complete` insists that every partition is counted up to its bound."""
+        partitions = range(len(bounds))
+        token = await self._begin(bounds, complete)
+        shares = {
+            share: await self._tables.record_counts(epoch, share, partitions) for share in Share
+        }
+        totals = [await self._tables.totals(partition, epoch) for partition in partitions]
+        await self._end(token, len(bounds))
+
+        texts = sorted(shares[Share.S].keys() | shares[Share.T].keys())
+        counts = OptinCounts(
+            records=[_record(text) for text in texts],
+            selection=_column(texts, shares[Share.S]),
+            estimation=_column(texts, shares[Share.T]),
+            selection_users=_users(totals, Share.S, shares[Share.S]),
+            estimation_users=_users(totals, Share.T, shares[Share.T]),
+        )
+        graph = shares[Share.GRAPH]
+        return OptinRead(
+            counts,
+            {_record(text): graph[text] for text in sorted(graph)},
+            _users(totals, Share.GRAPH, graph),
+            any(t.get("incomplete", 0) for t in totals),
+        )
+
+    async def read_reports(
+        self, epoch: int, bounds: Sequence[int], cells: int, *, complete: bool
+    ) -> ReportsRead:
+        """Report counts over `cells` cells."""
+        partitions = range(len(bounds))
+        token = await self._begin(bounds, complete)
+        counts = await self._tables.cell_counts(epoch, partitions, cells)
+        totals = [await self._tables.totals(partition, epoch) for partition in partitions]
+        await self._end(token, len(bounds))
+        return ReportsRead(
+            counts,
+            sum(t.get("counted", 0) for t in totals),
+            any(t.get("incomplete", 0) for t in totals),
+        )
+
+    async def _begin(self, bounds: Sequence[int], complete: bool) -> str:
+        token = secrets.token_hex(8)
+        for partition in range(len(bounds)):
+            await self._tables.put_token(partition, self._name(token), token, _TOKEN_S)
+        if complete:
+            for partition, bound in enumerate(bounds):
+                offset = (await self._tables.stored_state(partition)).offset
+                if bound > 0 and (offset is None or offset < bound):
+                    raise CountsMoved(
+                        f"partition {partition} must be counted up to {bound}, found {offset}: "
+                        "Redis lost its tail; the counts come again from Kafka"
+                    )
+        return token
+
+    async def _end(self, token: str, partitions: int) -> None:
+        for partition in range(partitions):
+            if await self._tables.token(partition, self._name(token)) != token:
+                raise CountsMoved(
+                    f"partition {partition} changed under the reader: Redis lost its tail; the "
+                    "counts come again from Kafka"
+                )
+
+    def _name(self, token: str) -> str:
+        # Of this one reading: two jobs that race must not see each other's mark for their own.
+        return f"{self._reader}-{token}"
+
+
+def _record(text: bytes) -> Record:
+    query, _, url = text.partition(SEPARATOR)
+    return Record(query.decode(), url.decode())
+
+
+def _column(texts: Sequence[bytes], counts: dict[bytes, int]) -> IntArray:
+    return np.fromiter((counts.get(text, 0) for text in texts), np.int64, len(texts))
+
+
+def _users(totals: Sequence[dict[str, Any]], share: Share, counts: dict[bytes, int]) -> int:
+    """People in a share: what the counter says, or the sum of counts where each has one record."""
+    told = sum(t.get(f"users:{share}", 0) for t in totals)
+    return told or sum(counts.values())

@@ -1,0 +1,150 @@
+"""Published documents on the compacted topics: the newest of each epoch, for readers at large.
+
+Written from committed bytes of the release log, again whenever in doubt, so the same bytes come
+wherever and however often they are written. A document is compressed and split as in the log:
+
+    key      "41/0", "41/1", …      the epoch and the part's number
+    value    the part
+    headers  id (SHA-256 of the document), bytes, parts
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from redis.exceptions import RedisError
+
+from streams.errors import StoreUnavailable
+from streams.kafka import KafkaLog, librdkafka_settings
+from streams.releases.documents import DocumentReference, join, split
+from streams.settings.sections import KafkaSettings
+from streams.tables import Client
+
+__all__ = ["PublishedMarks", "Publisher", "read_publications"]
+
+
+class Publisher:
+    """Writes documents to their compacted topics."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._settings = librdkafka_settings(kafka)
+        self._timeout_s = kafka.request_timeout_s
+
+    async def publish(self, topic: str, epoch: int, data: bytes) -> None:
+        """Return when the brokers have all of it; safe to repeat."""
+        await asyncio.to_thread(self._publish, topic, epoch, data)
+
+    def _publish(self, topic: str, epoch: int, data: bytes) -> None:
+        document = split("publication", data)
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("id", document.id.encode()),
+            ("bytes", str(document.size).encode()),
+            ("parts", str(len(document.parts)).encode()),
+        ]
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer = Producer(
+            {**self._settings, "enable.idempotence": True, "acks": "all", "linger.ms": 0,
+             "message.timeout.ms": round(self._timeout_s * 1000)}
+        )  # fmt: skip
+        try:
+            for number, part in enumerate(document.parts):
+                producer.produce(
+                    topic, key=f"{epoch}/{number}".encode(), value=part, headers=headers,
+                    partition=0, on_delivery=delivered,
+                )  # fmt: skip
+                producer.poll(0)
+            left = producer.flush(self._timeout_s + 0.1 * len(document.parts))
+        except (KafkaException, BufferError) as error:
+            raise StoreUnavailable("Kafka did not take a publication") from error
+        if failed or left:
+            raise StoreUnavailable("Kafka did not take a publication in time")
+
+
+class PublishedMarks:
+    """Which documents were written to a topic, as far as Redis remembers.
+
+    A mark is set after the brokers have the document, so one that is there is true. One that Redis
+    lost only means that the same bytes are written again.
+    """
+
+    def __init__(self, client: Client, prefix: str, topic: str) -> None:
+        self._client = client
+        self._key = f"{prefix}:published:{topic}"
+
+    async def all(self) -> dict[int, str]:
+        """Document ids by epoch."""
+        found = await self._answered(self._client.hgetall(self._key))
+        return {int(epoch): document_id.decode() for epoch, document_id in found.items()}
+
+    async def add(self, epoch: int, document_id: str) -> None:
+        """The brokers have this document."""
+        await self._answered(self._client.hset(self._key, str(epoch), document_id))
+
+    @staticmethod
+    async def _answered(call: Any) -> Any:
+        try:
+            return await call
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+
+
+async def read_publications(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:
+    """Every epoch's document that the topic holds whole."""
+    bounds = await KafkaLog(kafka).bounds(topic, 0)
+    return await asyncio.to_thread(_read, kafka, topic, bounds.begin, bounds.end)
+
+
+def _read(kafka: KafkaSettings, topic: str, begin: int, end: int) -> dict[int, bytes]:
+    reader = Consumer(
+        {
+            **librdkafka_settings(kafka),
+            "group.id": "blendstream-publications",  # Required, never joined.
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    parts: dict[tuple[int, str], dict[int, bytes]] = {}
+    about: dict[int, tuple[str, Mapping[str, bytes]]] = {}
+    deadline = time.monotonic() + 6 * kafka.request_timeout_s
+    position = begin
+    try:
+        reader.assign([TopicPartition(topic, 0, begin)])
+        while position < end:
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("the published documents could not be read in time")
+            first = reader.poll(0.25)
+            rest = reader.consume(num_messages=500, timeout=0)
+            for message in [*([] if first is None else [first]), *rest]:
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        position = max(position, message.offset() or 0)
+                    continue
+                position = (message.offset() or 0) + 1
+                headers: dict[str, Any] = dict(message.headers() or [])
+                epoch, number = map(int, (message.key() or b"").split(b"/"))
+                document_id = headers["id"].decode()
+                about[epoch] = document_id, headers
+                parts.setdefault((epoch, document_id), {})[number] = message.value() or b""
+    finally:
+        reader.close()
+    found = {}
+    for epoch, (document_id, told) in about.items():
+        held = parts[epoch, document_id]
+        reference = DocumentReference(
+            "publication", document_id, int(told["bytes"]), int(told["parts"]), 0, 0
+        )
+        if len(held) == reference.parts:
+            found[epoch] = join(reference, [held[n] for n in sorted(held)])
+    return found

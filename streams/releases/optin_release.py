@@ -1,0 +1,73 @@
+"""What the opt-in group released, as a document: all that the estimates will need of it.
+
+The head list itself is a document of its own, because devices read it. This one holds the rest:
+T's noisy counts, and how high S's counts had to be. Both are committed in one transaction, so that
+the noise of an epoch is in the log, whole, before anybody sees any of it.
+
+Promises: `read_optin_release` rebuilds exactly what `write_optin_release` was given, estimates
+included, since they follow from the numbers stored here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from blender.cells import HeadList
+from blender.optin import NoisyCounts
+from blender.profiles import Mechanisms, OptinRelease, optin_estimates
+from streams.errors import StoreMismatch
+from streams.records.estimates_document import canonical_json
+
+__all__ = ["SCHEMA", "read_optin_release", "write_optin_release"]
+
+SCHEMA = "blendstream/optin-release/1"
+
+
+def write_optin_release(release: OptinRelease) -> bytes:
+    """Canonical bytes of everything but the head list."""
+    return canonical_json(
+        {
+            "schema": SCHEMA,
+            "mechanisms": asdict(release.mechanisms),
+            "noisy_counts": release.noisy.counts.tolist(),
+            "noise_terms": release.noisy.noise_terms.tolist(),
+            "noise_scale": release.noisy.scale,
+            "estimation_users": release.noisy.users,
+            "threshold": release.threshold,
+            "selection_users": release.selection_users,
+            "selection_scale": release.selection_scale,
+            "least": None if release.least is None else list(release.least),
+            "best_trimmed": release.best_trimmed,
+        }
+    )
+
+
+def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
+    """The release again, for the head list it was committed with."""
+    body: Any = json.loads(data)
+    if body["schema"] != SCHEMA:
+        raise StoreMismatch(f"an opt-in release must have the schema {SCHEMA}")
+    noisy = NoisyCounts(
+        counts=np.array(body["noisy_counts"], dtype=np.int64),
+        noise_terms=np.array(body["noise_terms"], dtype=np.int64),
+        scale=float(body["noise_scale"]),
+        users=int(body["estimation_users"]),
+    )
+    mechanisms = Mechanisms(**body["mechanisms"])
+    least = None if body["least"] is None else tuple(body["least"])
+    users, scale = int(body["selection_users"]), float(body["selection_scale"])
+    return OptinRelease(
+        mechanisms=mechanisms,
+        head_list=head_list,
+        noisy=noisy,
+        threshold=body["threshold"],
+        selection_users=users,
+        selection_scale=scale,
+        least=least,
+        best_trimmed=body["best_trimmed"],
+        optin=optin_estimates(mechanisms.profile, head_list, noisy, least, users, scale),
+    )

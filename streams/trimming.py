@@ -1,0 +1,75 @@
+"""Removes raw records from Kafka once nothing unreleased can lie among them.
+
+Epochs interleave while the grace of one and the window of the next overlap, so a partition is cut
+at the first offset that an unreleased epoch may have, judged by the brokers' append times; the
+rest goes when the next epoch is released.
+
+Promises: `bounds_before` never returns an offset above `at_most`. Removing is safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from streams.errors import StoreUnavailable
+from streams.kafka import librdkafka_settings
+from streams.settings.sections import KafkaSettings
+
+__all__ = ["LogTrimmer"]
+
+
+class LogTrimmer:
+    """Asks where a time begins in a topic, and removes what lies before an offset."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._settings = librdkafka_settings(kafka)
+        self._timeout_s = kafka.request_timeout_s
+
+    async def bounds_before(
+        self, topic: str, time_ms: int | None, at_most: Sequence[int]
+    ) -> list[int]:
+        """For each partition the first offset appended at or after `time_ms`, capped.
+
+        `None` is no such time: then the cap itself.
+        """
+        if time_ms is None:
+            return list(at_most)
+        spec = OffsetSpec.for_timestamp(time_ms)
+        wanted = {TopicPartition(topic, p): spec for p in range(len(at_most))}
+        futures = self._admin().list_offsets(wanted, request_timeout=self._timeout_s)
+        bounds = list(at_most)
+        try:
+            for where, future in futures.items():
+                found = int((await asyncio.wrap_future(future)).offset)
+                # No record is that young: everything below the cap is older.
+                if found >= 0:
+                    bounds[where.partition] = min(found, bounds[where.partition])
+        except KafkaException as error:
+            raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
+        return bounds
+
+    async def remove_below(self, topic: str, bounds: Sequence[int]) -> None:
+        """Remove everything below the bounds; what is gone already stays gone."""
+        wanted = [TopicPartition(topic, p, bound) for p, bound in enumerate(bounds) if bound > 0]
+        if not wanted:
+            return
+        futures = self._admin().delete_records(wanted, request_timeout=self._timeout_s)
+        for future in futures.values():
+            try:
+                await asyncio.wrap_future(future)
+            except KafkaException as error:
+                # Below the log's beginning already, by retention or an earlier attempt.
+                if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
+                    raise StoreUnavailable(
+                        f"Kafka did not remove raw records ({error.args[0].name()})"
+                    ) from error
+
+    def _admin(self) -> AdminClient:
+        # A new one each time, a few times an epoch: one that is kept holds on to leaders that a
+        # restarted broker no longer recognises.
+        return AdminClient(self._settings)

@@ -1,0 +1,362 @@
+"""A whole service for epoch tests: real Kafka and Redis, workers and jobs as processes.
+
+`Service` sends entries, remembers every one of them, starts and disturbs workers and jobs, and
+reads what was released. Jobs run in a main program of the tests' own (tests/job_main.py), which may
+kill or pause itself at a step and run its clock ahead; production has no such switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Producer
+
+from agents.stack.ports import free_port
+from blender.cells import HeadList
+from blender.record import Record
+from blender.registry import randomizer_for
+from streams.epochs import Share, Stem
+from streams.errors import StoreUnavailable
+from streams.judging import _shares as shares_of_contributors
+from streams.kafka import KafkaLog
+from streams.keys import EpochKeys
+from streams.publications import read_publications
+from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
+from streams.records.head_list_document import HeadListDocument
+from streams.releases.book import EpochState, ReleaseBook, Stage
+from streams.releases.log import ReleaseLog
+from streams.settings import Settings
+from streams.tables import CountTables, connect_redis
+from streams.topics import Topics, ensure_topics
+
+ROOT = Path(__file__).parent.parent
+MASTER = bytes(range(32))
+
+
+def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, str]:
+    """Settings with windows of an hour: one epoch is open as long as a test wants."""
+    return {
+        "kafka.url": kafka,
+        "kafka.request_timeout_s": "5",
+        "redis.url": redis,
+        "redis.timeout_s": "2",
+        "budget.period_s": "8640000",
+        "budget.optin_epsilon_limit": "1000",
+        "budget.optin_delta_limit": "0.5",
+        "budget.client_epsilon_limit": "1000",
+        "budget.client_delta_limit": "0.5",
+        "keys.master_secrets": f"k1={MASTER.hex()}",
+        "keys.current_id": "k1",
+        "topics.prefix": prefix,
+        "topics.partitions": str(partitions),
+        "topics.replication": "1",
+        "topics.min_insync_replicas": "1",
+        "topics.one_node": "true",
+        "topics.retention_s": "864000",
+        "worker.session_timeout_s": "3",
+        "worker.idle_check_s": "0.3",
+        "worker.stop_deadline_s": "5",
+        "epoch.window_s": "3600",
+        "epoch.minimum_participants": "20",
+        # Tests run the jobs' clock hours ahead of the broker's.
+        "epoch.counting_deadline_s": "360000",
+        "privacy.selection_share": "0.7",
+        "privacy.head_list_cells": "10",
+        "jobs.poll_s": "0.1",
+        "jobs.lease_s": "1",
+        "jobs.lease_renew_s": "0.3",
+        "jobs.transaction_timeout_s": "8",
+        "jobs.stop_deadline_s": "5",
+    }
+
+
+#: Windows of a few seconds, as short as the rules between settings allow.
+SHORT = {
+    "epoch.window_s": "7",
+    "epoch.grace_s": "1.2",
+    "epoch.allowed_skew_s": "0.1",
+    "gateway.delivery_deadline_s": "0.9",
+    "gateway.linger_s": "0.01",
+}
+
+
+class Part:
+    """A process that a test can disturb."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], output: Path) -> None:
+        self.output_path = output
+        with output.open("ab") as out:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        if self.running:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait(10)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = 20) -> int:
+        return self.process.wait(timeout_s)
+
+    @property
+    def paused(self) -> bool:
+        with contextlib.suppress(OSError):
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+            return stat.rpartition(")")[2].split()[0] == "T"
+        return False
+
+    def output(self) -> str:
+        return self.output_path.read_text(errors="replace")
+
+
+class Service:
+    """One installation and all that a test did to it."""
+
+    def __init__(
+        self, kafka: str, redis: str, prefix: str, *, partitions: int = 2, **changes: str
+    ) -> None:
+        self.partitions = partitions
+        self.values = values(kafka, redis, prefix, partitions)
+        self.change(**changes)
+        self.topics = Topics(self.settings)
+        self.kafka = KafkaLog(self.settings.kafka)
+        self._folder = tempfile.TemporaryDirectory(prefix="epochs-")
+        self.parts: list[Part] = []
+        self._producer = Producer(
+            {"bootstrap.servers": self.settings.kafka.bootstrap, "enable.idempotence": True,
+             "linger.ms": 5, "log_level": 0}
+        )  # fmt: skip
+        self.sent: dict[tuple[int, Share], Counter[Record]] = {}
+        self.reported: dict[int, Counter[int]] = {}
+        self.reports: Counter[int] = Counter()
+        self.texts: set[str] = set()
+        self._log: ReleaseLog | None = None
+
+    def change(self, **changes: str) -> None:
+        """Change settings for processes started from now on: `epoch__window_s="4"`."""
+        self.values |= {name.replace("__", "."): value for name, value in changes.items()}
+        self.settings = Settings.from_values(self.values)
+
+    async def create(self) -> None:
+        await ensure_topics(self.settings, self.kafka)
+
+        async def every_partition_has_a_leader() -> bool:
+            # A topic just made may have none for a moment; real jobs wait that out.
+            for topic in self.topics.all():
+                await self.kafka.ends(topic.name, range(topic.partitions))
+            return True
+
+        await self.until(every_partition_has_a_leader, 30)
+
+    async def close(self) -> None:
+        for part in self.parts:
+            part.kill()
+        if self._log is not None:
+            await self._log.close()
+        self._folder.cleanup()
+
+    # --- processes ------------------------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        given = {
+            f"BLENDSTREAM_{name.replace('.', '_').upper()}": v for name, v in self.values.items()
+        }
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        ports = {
+            "BLENDSTREAM_WORKER_METRICS_PORT": str(free_port()),
+            "BLENDSTREAM_JOBS_METRICS_PORT": str(free_port()),
+        }
+        return kept | given | ports | {"PYTHONPATH": str(ROOT), "BLENDSTREAM_LOG_FORM": "text"}
+
+    def _start(self, *command: str) -> Part:
+        output = Path(self._folder.name) / f"{len(self.parts)}.log"
+        part = Part([sys.executable, *command], self.environment(), output)
+        self.parts.append(part)
+        return part
+
+    def start_worker(self) -> Part:
+        return self._start("-m", "tests.worker_main")
+
+    def start_jobs(self, *options: str) -> Part:
+        """`--ahead-ms N` runs the clock ahead; `--at KIND STEP kill|pause` disturbs itself once."""
+        return self._start("-m", "tests.job_main", *options)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {p.process.args[2:]}\n{p.output()[-4000:]}" for p in self.parts)
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def _send(self, stem: Stem, partition: int, frame: bytes) -> None:
+        self._producer.produce(self.topics.of(stem).name, value=frame, partition=partition)
+
+    def flush(self) -> None:
+        if self._producer.flush(60):
+            raise AssertionError("the broker did not acknowledge in a minute")
+
+    def send_optin(self, state: EpochState, users: int, rng: np.random.Generator) -> None:
+        """Users with one record each, Zipf over a few dozen; every one must be counted."""
+        epoch, plan = state.epoch, state.parameters.plan
+        keys = EpochKeys.derive(MASTER, epoch)
+        contributors = [rng.bytes(16) for _ in range(users)]
+        numbers = np.minimum(rng.zipf(1.6, users), 40)
+        columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
+        shares = shares_of_contributors(_view(plan), keys, columns)
+        by_partition: dict[int, list[OptinEntry]] = {}
+        for contributor, number, share in zip(contributors, numbers, shares, strict=True):
+            record = Record(f"query {epoch} {number}", f"https://site-{number}.example/{epoch}")
+            self.texts |= {record.query, record.url}
+            place = keys.partition_of(contributor, self.partitions)
+            entry = OptinEntry(contributor, 0, record.query.encode(), record.url.encode())
+            by_partition.setdefault(place, []).append(entry)
+            self.sent.setdefault((epoch, list(Share)[share]), Counter())[record] += 1
+        for partition, entries in by_partition.items():
+            self._send(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries))
+        self.flush()
+
+    def send_reports(
+        self, epoch: int, head_list: HeadList, head_list_id: str, n: int, rng: np.random.Generator
+    ) -> None:
+        """Devices that hold random cells and answer by the head list's own randomizer."""
+        randomizer = randomizer_for(head_list)
+        truth = rng.integers(0, len(head_list.cells), n)
+        answers = np.asarray(randomizer.answer_batch(truth, rng)).reshape(n, -1)
+        keys = EpochKeys.derive(MASTER, epoch)
+        contributors = [rng.bytes(16) for _ in range(n)]
+        places = np.array([keys.partition_of(c, self.partitions) for c in contributors])
+        for partition in range(self.partitions):
+            mine = np.flatnonzero(places == partition)
+            if len(mine):
+                frame = encode_reports(
+                    epoch, bytes.fromhex(head_list_id), [contributors[i] for i in mine],
+                    answers[mine], cell_width(len(head_list.cells)),
+                )  # fmt: skip
+                self._send(Stem.CLIENT_REPORTS, partition, frame)
+        self.flush()
+        self.reported.setdefault(epoch, Counter()).update(answers.ravel().tolist())
+        self.reports[epoch] += n
+
+    # --- looking --------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> ReleaseLog:
+        """A reader of its own, kept for the whole test: connecting takes longer than reading."""
+        if self._log is None:
+            self._log = ReleaseLog(self.settings.kafka, self.topics.releases.name)
+        return self._log
+
+    async def book(self) -> ReleaseBook:
+        return await self.log.catch_up()
+
+    async def until(
+        self, condition: Callable[[], Any], timeout_s: float = 60, what: str = "the condition"
+    ) -> Any:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                answer = condition()
+                answer = await answer if asyncio.iscoroutine(answer) else answer
+                if answer:
+                    return answer
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} did not come within {timeout_s} s\n{self.logs()}")
+            await asyncio.sleep(0.1)
+
+    async def until_stage(self, epoch: int, *stages: Stage, timeout_s: float = 60) -> EpochState:
+        """Wait until the log says so; returns the epoch's state."""
+
+        async def there() -> EpochState | None:
+            state = (await self.book()).epochs.get(epoch)
+            return state if state is not None and state.stage in stages else None
+
+        found: EpochState = await self.until(
+            there, timeout_s, f"epoch {epoch} in {[s.value for s in stages]}"
+        )
+        return found
+
+    async def document(self, reference: Any) -> bytes:
+        return await self.log.read_document(reference)
+
+    async def head_list(self, state: EpochState) -> tuple[HeadList, str]:
+        assert state.head_list is not None
+        reference = state.head_list.head_list
+        data = await self.document(reference)
+        return HeadListDocument.from_bytes(data).head_list, reference.id
+
+    async def published(self, topic: str) -> dict[int, bytes]:
+        return await read_publications(self.settings.kafka, topic)
+
+    async def tables(self, stem: Stem) -> CountTables:
+        client = await connect_redis(self.settings.redis)
+        return CountTables(client, self.topics.of(stem).name, prefix=self.settings.topics.prefix)
+
+    async def redis_keys(self) -> dict[bytes, bytes]:
+        """Every key under the prefix with its dump, to search for text."""
+        client = await connect_redis(self.settings.redis)
+        found = {}
+        async for key in client.scan_iter(match=f"{self.settings.topics.prefix}:*", count=1000):
+            found[key] = await client.dump(key) or b""
+        await client.aclose()
+        return found
+
+    async def counted(self, epoch: int) -> dict[Share, dict[Record, int]]:
+        """What Redis has counted of an epoch's opt-in records."""
+        tables = await self.tables(Stem.OPTIN_RECORDS)
+        found = {}
+        for share in Share:
+            counts = await tables.record_counts(epoch, share, range(self.partitions))
+            found[share] = {
+                Record(*(part.decode() for part in text.split(b"\t"))): n
+                for text, n in counts.items()
+            }
+        await tables.close()
+        return found
+
+
+class _View:
+    """What the split into shares looks at."""
+
+    def __init__(self, shares: dict[Share, int]) -> None:
+        self.shares_ppm = shares
+
+
+def _view(plan: Any) -> Any:
+    from streams.releases.parameters import shares_ppm
+
+    return _View({Share(name): ppm for name, ppm in shares_ppm(plan).items()})
+
+
+@contextlib.asynccontextmanager
+async def service(
+    kafka: str, redis: str, *, partitions: int = 2, **changes: str
+) -> AsyncIterator[Service]:
+    """A service whose topics are there and whose processes end with it."""
+    made = Service(kafka, redis, f"test-{secrets.token_hex(6)}", partitions=partitions, **changes)
+    try:
+        await made.create()
+        yield made
+    finally:
+        await made.close()

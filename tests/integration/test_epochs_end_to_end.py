@@ -1,0 +1,137 @@
+"""Whole epochs on a real broker and Redis: what was accepted is what is published."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from agents.estimates import build_estimates
+from agents.job_context import Dice
+from blender.profiles import build_head_list
+from blender.roles import OptinCounts
+from streams.counted import ReportsRead
+from streams.epochs import Share, Stem
+from streams.records.estimates_document import EstimatesDocument
+from streams.records.head_list_document import HeadListDocument
+from streams.records.schemas import schema
+from streams.releases.book import Stage
+from streams.releases.entries import Outcome
+from tests.doubles_jobs import RepeatableNoise
+from tests.epoch_service import SHORT, Service, service
+
+SEED = 7
+
+
+def shorten() -> dict[str, str]:
+    return {name.replace(".", "__"): value for name, value in SHORT.items()}
+
+
+def optin_counts(made: Service, epoch: int) -> OptinCounts:
+    """What the test sent, as the job must have counted it."""
+    s, t = made.sent[epoch, Share.S], made.sent[epoch, Share.T]
+    records = sorted(s.keys() | t.keys())
+    return OptinCounts(
+        records=records,
+        selection=np.array([s[r] for r in records], dtype=np.int64),
+        estimation=np.array([t[r] for r in records], dtype=np.int64),
+        selection_users=s.total(),
+        estimation_users=t.total(),
+    )
+
+
+@pytest.mark.timeout(150)
+async def test_three_epochs_are_published_as_blender_computes_them_from_what_was_sent(
+    kafka, redis_server
+):
+    """Record by record at sealing, byte by byte when published, with the same dice."""
+    rng = np.random.default_rng(1)
+    async with service(kafka.url, redis_server.url, **shorten()) as made:
+        made.start_worker()
+        made.start_jobs("--seed", str(SEED))
+        known = ()
+        for epoch in range(3):
+            state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=30)
+            wait_s = state.parameters.window_start_ms / 1000 - made_now()
+            await made.until(lambda w=wait_s, t=made_now(): made_now() >= t + w, 20)
+            made.send_optin(state, 900, rng)
+            state = await made.until_stage(
+                epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=30
+            )
+            head_list, head_list_id = await made.head_list(state)
+
+            # The head list is what blender draws from exactly what was sent.
+            expected = build_head_list(
+                "sharp", optin_counts(made, epoch), state.parameters.plan.privacy,
+                RepeatableNoise(SEED), known,
+            )  # fmt: skip
+            assert head_list == expected.head_list
+            assert head_list.listed > 0
+            known = head_list.records
+            made.send_reports(epoch, head_list, head_list_id, 1500, rng)
+
+        for epoch in range(3):
+            state = await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=40)
+            assert state.estimates is not None
+            assert state.estimates.outcome is Outcome.COMPLETE, made.logs()
+            data = await made.document(state.estimates.document)
+            document = EstimatesDocument.from_bytes(data)
+            Draft202012Validator(schema("estimates")).validate(json.loads(data))
+            assert document.participants.clients == made.reports[epoch]
+
+            # Computed here from what was sent and released, with the same dice: the same bytes.
+            from streams.releases.optin_release import read_optin_release
+
+            assert state.head_list is not None
+            head_list, _ = await made.head_list(state)
+            release = read_optin_release(await made.document(state.head_list.optin), head_list)
+            cells = np.array(
+                [made.reported[epoch][c] for c in range(len(head_list.cells))], dtype=np.int64
+            )
+            dice = Dice(RepeatableNoise(SEED), lambda: np.random.default_rng(SEED))
+            again = build_estimates(
+                state, release, ReportsRead(cells, made.reports[epoch], False), (), dice
+            )
+            assert again.to_bytes() == data
+
+        # The same bytes wherever they are read.
+        async def all_published() -> bool:
+            return set(range(3)) <= (await made.published(made.topics.estimates.name)).keys()
+
+        await made.until(all_published, 20)
+        heads = await made.published(made.topics.head_lists.name)
+        estimates = await made.published(made.topics.estimates.name)
+        book = await made.book()
+        for epoch in range(3):
+            state = book.epochs[epoch]
+            assert state.head_list is not None
+            assert state.estimates is not None
+            assert heads[epoch] == await made.document(state.head_list.head_list)
+            assert HeadListDocument.from_bytes(heads[epoch]).id == state.head_list.head_list.id
+            Draft202012Validator(schema("head-list")).validate(json.loads(heads[epoch]))
+            assert estimates[epoch] == await made.document(state.estimates.document)
+
+        # Raw data ended: no text of epochs 0..2 in Redis, none readable from the raw topics.
+        async def nothing_raw_in_redis() -> bool:
+            held = b"".join(k + v for k, v in (await made.redis_keys()).items())
+            return not any(text.encode() in held for text in made.texts)
+
+        await made.until(nothing_raw_in_redis, 20, "an end of raw counts in Redis")
+        assert not any(text in made.logs() for text in made.texts)
+
+        async def records_removed() -> bool:
+            for partition in range(made.partitions):
+                bounds = await made.kafka.bounds(made.topics.of(Stem.OPTIN_RECORDS).name, partition)
+                if bounds.begin != bounds.end:
+                    return False
+            return True
+
+        await made.until(records_removed, 30, "an end of raw records in Kafka")
+
+
+def made_now() -> float:
+    import time
+
+    return time.time()
