@@ -182,6 +182,10 @@ class PartitionCounter:
             bounds = await self._kafka.bounds(self.topic.name, partition)
             if read.applying is not None:
                 raise stops.half_applied(read.applying)
+            if self._bars_open_epochs(read.released_through):
+                await self._directory.refresh_to_end()  # Released since we last read the log?
+                if self._bars_open_epochs(read.released_through):
+                    raise stops.released_too_much(read.released_through)
             if read.topic_id not in (None, description.id):
                 raise stops.topic_recreated()
             if read.offset is not None and read.offset > bounds.end:
@@ -468,6 +472,10 @@ class PartitionCounter:
     def _still_ours(self, partition: int, assigned: _Partition) -> None:
         if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
             raise _Gone
+
+    def _bars_open_epochs(self, released_through: int) -> bool:
+        unreleased = self._directory.book.unreleased(self.stem)
+        return any(epoch.number <= released_through for epoch in unreleased)
 
     def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:
         self._check_partitions(description)
