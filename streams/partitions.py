@@ -380,6 +380,9 @@ class PartitionCounter:
                 if partition not in self._assigned:
                     continue
                 metrics.ENTRY_TOTALS.set(self.stem, partition, totals)
+                # Of a busy one too: whoever holds the lock and does not move has stalled.
+                assigned.lag = ends[partition] - (assigned.state.offset if assigned.state else 0)
+                metrics.LAG.labels(self.stem, str(partition)).set(max(0, assigned.lag))
                 if assigned.lock.locked():
                     continue
                 async with assigned.lock:
@@ -406,10 +409,9 @@ class PartitionCounter:
             metrics.SEEKS.labels(self.stem).inc()
             await self._seek(partition, state.offset)
         self._check_topic(state, description)
-        assigned.lag = max(0, end - state.offset)
-        metrics.LAG.labels(self.stem, str(partition)).set(assigned.lag)
+        assigned.lag = end - state.offset
         idle_s = time.monotonic() - assigned.moved_at
-        if assigned.lag == 0:
+        if assigned.lag <= 0:
             assigned.moved_at = time.monotonic()
         elif idle_s > _IDLE_S and time.monotonic() - assigned.probed_at > _IDLE_S:
             assigned.probed_at = time.monotonic()

@@ -426,7 +426,7 @@ async def test_optin_records_and_a_cluster_take_the_plain_path(
         made.expect_refused(Stem.OPTIN_RECORDS, "unknown", Reason.MALFORMED)
         made.flush()
         worker = made.start_worker()
-        await made.until_counted(timeout_s=40)
+        await made.until_counted()
         await made.assert_exact()
         await made.until(lambda: _has_metric(made, worker), 10, "the refusal's metric")
 
