@@ -145,6 +145,15 @@ class ReleaseLog:
             reader.close()
         return book, seen
 
+    async def fence(self, kind: Kind) -> None:
+        """End whatever an earlier job of this kind left open.
+
+        A job killed between send and commit leaves a transaction behind which readers wait, until
+        it times out or, as here, a new producer of its kind aborts it.
+        """
+        producer = await asyncio.to_thread(self._start_producer, kind)
+        await asyncio.to_thread(_discard, producer)
+
     @contextlib.asynccontextmanager
     async def turn(self, kind: Kind, observe: StepObserver = nobody_watches) -> AsyncIterator[Turn]:
         """Steps 1 and 2; the caller decides, draws, and commits at most once."""
