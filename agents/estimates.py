@@ -178,6 +178,7 @@ def empty_estimates(
 
 def _agreement(release: OptinRelease, client: GroupEstimates, dice: Dice) -> Agreement | None:
     found = measure_agreement(
+        release.head_list,
         release.noisy,
         client,
         randomizer_for(release.head_list),

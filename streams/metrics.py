@@ -6,20 +6,33 @@ and refused is read from Redis (`EntryTotals`), so that replays do not double it
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from streams.epochs import Stem
 from streams.judging import Reason
+from streams.stops import StopReason
 
 __all__ = [
     "BATCH_ENTRIES",
     "BATCH_SECONDS",
     "ENTRY_TOTALS",
     "GAPS",
+    "GATEWAY_CLOCK_SKEW_SECONDS",
+    "GATEWAY_CONNECTIONS",
+    "GATEWAY_FRAMES",
+    "GATEWAY_FRAME_BYTES",
+    "GATEWAY_FRAME_ENTRIES",
+    "GATEWAY_HELD_BYTES",
+    "GATEWAY_LATE_FRAMES",
+    "GATEWAY_READY",
+    "GATEWAY_STALLED_PARTITIONS",
+    "GATEWAY_TOTALS",
     "LAG",
     "LOST_OFFSETS",
     "PARTITIONS_ASSIGNED",
@@ -29,20 +42,10 @@ __all__ = [
     "RETRIES",
     "SCRIPT_SECONDS",
     "SEEKS",
-    "STOP_REASONS",
     "EntryTotals",
+    "GatewayTotals",
+    "RouteTotals",
 ]
-
-#: Why a partition is stopped. Each needs somebody to look; docs/operations.md says what to do.
-STOP_REASONS = (
-    "topic_recreated",
-    "offset_beyond_end",
-    "partitions_changed",
-    "newer_frame",
-    "store_refused",
-    "half_applied",
-    "key_missing",
-)
 
 _STEM = ["stem"]
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
@@ -94,7 +97,7 @@ for _stem in Stem:
         LOST_OFFSETS, PARTITIONS_ASSIGNED,
     ):  # fmt: skip
         _metric.labels(_stem)
-    for _reason in STOP_REASONS:
+    for _reason in StopReason:
         PARTITION_STOPPED.labels(_stem, _reason).set(0)
 
 
@@ -138,3 +141,99 @@ def _registered(totals: EntryTotals, registry: CollectorRegistry = REGISTRY) -> 
 
 
 ENTRY_TOTALS = _registered(EntryTotals())
+
+
+# --- the gateway ---------------------------------------------------------------------------------
+
+GATEWAY_FRAMES = Counter("blender_gateway_frames", "Frames acknowledged by Kafka.")
+GATEWAY_FRAME_BYTES = Histogram(
+    "blender_gateway_frame_bytes",
+    "Size of acknowledged frames.",
+    buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
+)
+GATEWAY_FRAME_ENTRIES = Histogram(
+    "blender_gateway_frame_entries",
+    "Entries in acknowledged frames.",
+    buckets=(1, 10, 100, 1_000, 10_000),
+)
+GATEWAY_LATE_FRAMES = Counter(
+    "blender_gateway_late_frames", "Frames that Kafka did not acknowledge within the deadline."
+)
+GATEWAY_HELD_BYTES = Gauge("blender_gateway_held_bytes", "Bytes of entries waiting for Kafka.")
+GATEWAY_STALLED_PARTITIONS = Gauge(
+    "blender_gateway_stalled_partitions",
+    "Partitions that owe an overdue acknowledgement; their entries are answered 503.",
+)
+GATEWAY_CONNECTIONS = Gauge("blender_gateway_connections", "Open HTTP connections.")
+GATEWAY_CLOCK_SKEW_SECONDS = Gauge(
+    "blender_gateway_clock_skew_seconds",
+    "How far this clock is ahead of the brokers' at least; below 0 when it is behind.",
+)
+GATEWAY_READY = Gauge("blender_gateway_ready", "1 while submissions can be taken.")
+
+
+class RouteTotals:
+    """Requests to one route. Plain numbers: a gateway counts on the path of every request."""
+
+    __slots__ = ("_by_status", "_seconds", "_slots")
+
+    def __init__(self) -> None:
+        self._by_status: dict[int, int] = {}
+        self._slots = [0] * (len(_SECONDS) + 1)
+        self._seconds = 0.0
+
+    def answered(self, status: int, seconds: float) -> None:
+        self._by_status[status] = self._by_status.get(status, 0) + 1
+        self._slots[bisect_left(_SECONDS, seconds)] += 1
+        self._seconds += seconds
+
+    def statuses(self) -> Mapping[int, int]:
+        return self._by_status
+
+    def histogram(self) -> tuple[list[tuple[str, float]], float]:
+        """Cumulative buckets by upper bound, and the sum."""
+        bounds = [*(str(float(bound)) for bound in _SECONDS), "+Inf"]
+        return list(zip(bounds, accumulate(self._slots), strict=True)), self._seconds
+
+
+class GatewayTotals(Collector):
+    """What a gateway answered, by route and status, and its verdicts on entries."""
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[str, str], RouteTotals] = {}
+        self._verdicts: dict[Stem, dict[str, int]] = {}
+
+    def route(self, method: str, path: str) -> RouteTotals:
+        return self._routes.setdefault((method, path), RouteTotals())
+
+    def verdicts(self, stem: Stem, names: Iterable[str]) -> dict[str, int]:
+        """Where the gateway counts its verdicts on one kind of entry; all begin at zero."""
+        return self._verdicts.setdefault(stem, dict.fromkeys(names, 0))
+
+    def collect(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            "blender_gateway_requests",
+            "HTTP requests answered.",
+            labels=["method", "path", "status"],
+        )
+        seconds = HistogramMetricFamily(
+            "blender_gateway_request_seconds",
+            "From a request's head to its answer, acknowledgement by Kafka included.",
+            labels=["method", "path"],
+        )
+        entries = CounterMetricFamily(
+            "blender_gateway_entries", "Entries judged, by verdict.", labels=["stem", "verdict"]
+        )
+        for (method, path), totals in self._routes.items():
+            for status, answered in sorted(totals.statuses().items()):
+                requests.add_metric([method, path, str(status)], answered)
+            buckets, total = totals.histogram()
+            seconds.add_metric([method, path], buckets, total)
+        for stem, by_verdict in self._verdicts.items():
+            for verdict, judged in by_verdict.items():
+                entries.add_metric([stem, verdict], judged)
+        yield from (requests, seconds, entries)
+
+
+GATEWAY_TOTALS = GatewayTotals()
+REGISTRY.register(GATEWAY_TOTALS)

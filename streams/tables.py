@@ -154,9 +154,9 @@ async def check_redis(client: Client) -> None:
         policy = node.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise StoreMismatch(
-                f"Redis must have maxmemory-policy noeviction, found {policy}: it would drop counts "
-                "when memory is short. Set it in redis.conf, or `CONFIG SET maxmemory-policy "
-                "noeviction`"
+                f"Redis must have maxmemory-policy noeviction, found {policy}: it would drop "
+                "counts when memory is short. Set it in redis.conf, or run "
+                "`CONFIG SET maxmemory-policy noeviction`"
             )
 
 
@@ -416,7 +416,7 @@ class _Script:
 
     async def run(self, client: Client, keys: Sequence[str], *arguments: object) -> Any:
         """Call it; a mapping travels as MessagePack, whose binary type Redis does not read."""
-        packed = [
+        packed: list[Any] = [
             msgspec.msgpack.encode(argument) if isinstance(argument, dict) else argument
             for argument in arguments
         ]

@@ -37,6 +37,7 @@ __all__ = [
     "cell_width",
     "decode",
     "encode_optin_records",
+    "encode_packed_reports",
     "encode_reports",
 ]
 
@@ -202,21 +203,41 @@ def encode_reports(
     packed = cells.astype(_WIDTHS[width])
     if not np.array_equal(packed, cells):
         raise ValueError(f"cell numbers must be in 0…{(1 << 8 * width) - 1} for width {width}")
-    size = _REPORTS.size + len(keys) + packed.nbytes
-    _check_frame(epoch, len(cells), size)
+    return encode_packed_reports(
+        epoch, head_list_id, keys, packed.tobytes(), cells_per_entry=cells.shape[1], width=width
+    )
+
+
+def encode_packed_reports(
+    epoch: int,
+    head_list_id: bytes,
+    keys: bytes,
+    cells: bytes,
+    *,
+    cells_per_entry: int,
+    width: int,
+) -> bytes:
+    """Pack reports whose keys and cells are already joined, `width` bytes a cell."""
+    entries = len(keys) // CONTRIBUTOR_BYTES
+    if len(keys) % CONTRIBUTOR_BYTES or len(cells) != entries * cells_per_entry * width:
+        raise ValueError(
+            f"{len(keys)} bytes of keys and {len(cells)} of cells are no whole number of entries"
+        )
+    size = _REPORTS.size + len(keys) + len(cells)
+    _check_frame(epoch, entries, size)
     head = _REPORTS.pack(
         MAGIC,
         FRAME_VERSION,
         FrameKind.CLIENT_REPORTS,
         size,
         epoch,
-        len(cells),
+        entries,
         width,
         0,
-        cells.shape[1],
+        cells_per_entry,
         head_list_id,
     )
-    return b"".join((head, keys, packed.tobytes()))
+    return b"".join((head, keys, cells))
 
 
 def decode(data: bytes) -> Frame:
@@ -230,7 +251,11 @@ def decode(data: bytes) -> Frame:
         return _malformed("states another length than it has")
     if version > FRAME_VERSION:
         return NewerFrame(version)
-    if length > MAX_FRAME_BYTES:
+    return _decode_version_1(data, kind)
+
+
+def _decode_version_1(data: bytes, kind: int) -> OptinFrame | ReportFrame | RefusedFrame:
+    if len(data) > MAX_FRAME_BYTES:
         return RefusedFrame(too_long=True, why=f"is over {MAX_FRAME_BYTES} bytes")
     if kind == FrameKind.CLIENT_REPORTS:
         return _decode_reports(data)

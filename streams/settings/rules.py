@@ -163,6 +163,14 @@ def _secrets(settings: Settings) -> Iterator[str]:
             "keys.current_id must be one of the ids in keys.master_secrets "
             f"({', '.join(sorted(keys.master_secrets))}), got {keys.current_id}; add its secret"
         )
+    # The current secret will not do for cohorts, which must stay as they are when secrets rotate.
+    needed = settings.privacy.cohorts > 1 or keys.cohort_id
+    if needed and keys.cohort_id not in keys.master_secrets:
+        yield (
+            "keys.cohort_id must be one of the ids in keys.master_secrets "
+            f"({', '.join(sorted(keys.master_secrets))}) when privacy.cohorts is above 1, got "
+            f"{keys.cohort_id or 'none'}; name one and keep it for good"
+        )
     if kafka.sasl_mechanism != "none" and not (kafka.user and kafka.password):
         yield (
             "kafka.sasl_user and kafka.sasl_password must be given with kafka.sasl_mechanism = "

@@ -243,6 +243,9 @@ class KeysSettings:
         checks.master_secrets,
     )
     current_id: str = required("Which of them the next epoch opens with.", checks.name)
+    cohort_id: str = setting(
+        "", "Which of them decides the opt-in users' cohorts; never change it. Empty: one cohort."
+    )
 
     def masters(self) -> dict[str, bytes]:
         """The secrets as bytes."""
@@ -259,12 +262,14 @@ class GatewaySettings:
     port: int = setting(8080, "Port of the public API.", checks.port)
     metrics_port: int = setting(9101, "Port of /metrics, not public.", checks.port)
     linger_s: float = setting(
-        0.02, "How long a frame waits for more entries, in seconds.", between(0, 1)
+        0.05, "How long a frame waits for more entries, in seconds.", between(0, 1)
     )
     delivery_deadline_s: float = setting(
         10.0, "Kafka must have acknowledged by then, or the answer is 503, in seconds.", above(0)
     )
-    frame_bytes: int = setting(256 * 1024, "Most bytes in one frame.", between(1024, 900_000))
+    frame_bytes: int = setting(
+        256 * 1024, "Most bytes in one frame; workers refuse larger ones.", between(4096, 256 * 1024)
+    )
     frame_entries: int = setting(4096, "Most entries in one frame.", between(1, 65535))
     buffer_bytes: int = setting(
         64 * MIB, "Most bytes waiting for Kafka; beyond it the answer is 503.", at_least(MIB)
@@ -272,8 +277,26 @@ class GatewaySettings:
     body_bytes: int = setting(MIB, "Most bytes in one request.", between(1024, 64 * MIB))
     batch_entries: int = setting(1000, "Most entries in one request.", between(1, 100_000))
     connections: int = setting(10_000, "Most connections at once.", at_least(1))
-    requests_per_s: float = setting(
-        0.0, "Most requests a second for one application or in all; 0: no limit.", at_least(0)
+    bodies_bytes: int = setting(
+        64 * MIB, "Most bytes of unfinished requests held at once.", at_least(MIB)
+    )
+    read_timeout_s: float = setting(
+        20.0, "How long a request may take to arrive whole, in seconds.", above(0)
+    )
+    idle_timeout_s: float = setting(
+        60.0, "How long a connection without a request is kept, in seconds.", at_least(1)
+    )
+    reports_per_s: float = setting(
+        0.0, "Most reports a second through one gateway; 0: no limit.", at_least(0)
+    )
+    optin_records_per_s: float = setting(
+        10_000.0, "Most opt-in records a second from one application; 0: no limit.", at_least(0)
+    )
+    admission: str = setting(
+        "", "package.module:function that returns the hook admitting reports; empty: everybody."
+    )
+    history_epochs: int = setting(
+        400, "Published epochs that the API keeps at hand.", between(2, 100_000)
     )
     cors_origins: tuple[str, ...] = setting((), "Origins whose pages may call the API; * for all.")
     token_file: Path | None = setting(

@@ -1,0 +1,27 @@
+"""Serve the HTTP API until SIGTERM or Ctrl-C: submissions in, publications out.
+
+Run any number behind a balancer; each is stateless. The API describes itself at /docs and
+/openapi.json; /readyz says whether this one takes submissions, and if not, why. /metrics has a
+port of its own, which must not be public. A stop answers what is under way and flushes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from agents.gateway.server import run_gateway
+from streams.logs import configure_logging
+from streams.settings import load_settings
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Nothing of its own; everything is a setting."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve."""
+    settings = load_settings(arguments.settings).settings
+    configure_logging(settings.log)
+    return run_gateway(settings)

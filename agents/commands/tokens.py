@@ -1,0 +1,50 @@
+"""Give an application a token for opt-in records, or take it away.
+
+    blendstream tokens add news-app        prints the token, once; the file keeps a salted hash
+    blendstream tokens remove news-app     every token of that application
+    blendstream tokens list                the applications, and how many tokens each has
+
+Running gateways notice within a second. An application may hold several tokens while one replaces
+another; the file has a line for each, oldest first, and a line may be deleted by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from agents.gateway.tokens import TokenFileError, add_token, read_tokens, remove_tokens
+from streams.settings import load_settings
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what to do, the name, and --file."""
+    parser.add_argument("what", choices=("add", "remove", "list"))
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the application")
+    parser.add_argument(
+        "--file", type=Path, metavar="FILE", help="the token file; default: gateway.token_file"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Change or show the token file."""
+    path = arguments.file or load_settings(arguments.settings).settings.gateway.token_file
+    if path is None:
+        raise TokenFileError(
+            "the token file must be named, by --file or by the setting gateway.token_file"
+        )
+    if arguments.what == "list":
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for name, tokens in sorted(read_tokens(text).items()):
+            print(f"{name}  {len(tokens)}")
+        return 0
+    if arguments.name is None:
+        raise TokenFileError(f"`blendstream tokens {arguments.what}` needs an application's NAME")
+    if arguments.what == "add":
+        print(add_token(path, arguments.name))
+        return 0
+    removed = remove_tokens(path, arguments.name)
+    print(f"removed {removed} token(s)")
+    return 0 if removed else 1

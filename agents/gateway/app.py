@@ -1,0 +1,345 @@
+"""The gateway as a bare ASGI application: dispatch, submissions, publications, health.
+
+Bare, because a framework between the server and these few addresses costs more than everything
+the gateway itself does to a report (docs/decisions/0070-bare-asgi.md).
+
+Promises: stateless but for what travels to Kafka and copies of what was published; any number run
+behind a balancer. Every answer that is not a result is a problem that says what to do. No query,
+URL, user id, token or address is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents.gateway import meters
+from agents.gateway.admission import Admission
+from agents.gateway.answers import Answer, Headers, problem
+from agents.gateway.bodies import (
+    MalformedBody,
+    Report,
+    decode_optin_records,
+    decode_reports,
+)
+from agents.gateway.clock import ClockCheck
+from agents.gateway.cors import Cors
+from agents.gateway.frame_writer import FrameWriter
+from agents.gateway.limits import ByteBudget, TokenBucket
+from agents.gateway.optin_records import Cohorts, queue_optin_records
+from agents.gateway.publications import Publications
+from agents.gateway.reading import Reading
+from agents.gateway.reports import (
+    PAST,
+    UNKNOWN,
+    all_on_one_head_list,
+    queue_report,
+    queue_reports,
+)
+from agents.gateway.requests import Disconnected, Receive, Refused, Request, Scope, Send
+from agents.gateway.routes import ROUTES
+from agents.gateway.tokens import ApplicationTokens
+from agents.gateway.verdicts import BUSY, Reason, Verdict, answer_for, refused
+from streams.metrics import GATEWAY_TOTALS, RouteTotals
+
+__all__ = ["Gateway", "GatewayLimits"]
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Request, str], Awaitable[Answer]]
+#: Serves what is no part of the API (the results page); `None` when the path is not its own.
+Pages = Callable[[Request, str], Answer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLimits:
+    """What one request and one application may ask for. A rate of 0 is no limit."""
+
+    body_bytes: int = 1024 * 1024
+    batch_entries: int = 1000
+    bodies_bytes: int = 64 * 1024 * 1024
+    reports_per_s: float = 0.0
+    optin_records_per_s: float = 0.0
+    allowed_skew_s: float = 5.0
+
+
+class Gateway:
+    """The ASGI application."""
+
+    def __init__(
+        self,
+        *,
+        limits: GatewayLimits,
+        publications: Publications,
+        writer: FrameWriter,
+        clock: ClockCheck,
+        cohorts: Cohorts,
+        tokens: ApplicationTokens | None,
+        admission: Admission | None = None,
+        cors: Cors | None = None,
+        pages: Pages = lambda request, path: None,
+        unready: Callable[[], list[str]] = list,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.limits = limits
+        self.publications = publications
+        self.writer = writer
+        self.clock = clock
+        self.reading = Reading(publications, wall_clock)
+        self._cohorts = cohorts
+        self._tokens = tokens
+        self._admission = admission
+        self._cors = cors
+        self._pages = pages
+        self._unready = unready
+        self._wall_clock = wall_clock
+        self._bodies = ByteBudget(limits.bodies_bytes)
+        self._report_rate = _bucket(limits.reports_per_s)
+        self._optin_rates: dict[str, TokenBucket] = {}
+        self._exact: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
+        self._below: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
+        for route in ROUTES:
+            handler = getattr(self, route.handler, None) or getattr(self.reading, route.handler)
+            prefix, brace, _ = route.path.partition("{")
+            table = self._below if brace else self._exact
+            totals = GATEWAY_TOTALS.route(route.method, route.path)
+            table.setdefault(prefix, {})[route.method] = (handler, totals)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; lifespan events are the server's own matter."""
+        if scope["type"] != "http":
+            return
+        began = time.perf_counter()
+        request = Request(scope, receive)
+        method, path = scope["method"], scope["path"]
+        handlers, rest = self._exact.get(path), ""
+        if handlers is None:
+            head, slash, rest = path.rpartition("/")
+            handlers = self._below.get(head + slash) if rest else None
+        totals = meters.OTHER_ROUTES
+        try:
+            if handlers is None:
+                answer = self._page(request, path)
+            else:
+                found = handlers.get(method) or (handlers.get("GET") if method == "HEAD" else None)
+                if found is None:
+                    answer = self._no_such_method(request, handlers)
+                else:
+                    handler, totals = found
+                    answer = await handler(request, rest)
+        except Refused as refusal:
+            answer = refusal.answer
+        except Disconnected:
+            return
+        except Exception as error:
+            # The log's handler writes the error's kind and place, never its text.
+            log.error("request_failed", exc_info=error)
+            answer = problem(500, "an error in the gateway; it was logged, and repeating may help")
+        extra = None if self._cors is None else self._cors.headers(request)
+        start, body = answer.messages(extra)
+        totals.answered(answer.status, time.perf_counter() - began)
+        await send(start)
+        await send(body)
+
+    # --- submissions -----------------------------------------------------------------------------
+
+    async def post_reports(self, request: Request, _: str) -> Answer:
+        """Judge and queue reports."""
+        body = await request.body(body_bytes=self.limits.body_bytes, held=self._bodies)
+        if self._admission is not None:
+            refusal = await self._admission.refusal(request.headers, body)
+            if refusal is not None:
+                return problem(403, refusal, reason="not_admitted")
+        try:
+            entries = decode_reports(body)
+        except MalformedBody as error:
+            return problem(400, str(error))
+        self._check_batch(len(entries))
+        self._take(self._report_rate, len(entries))
+        if not self.clock.ok:
+            return self._wrong_clock()
+        verdicts = await self._queue_reports(entries, self._wall_clock() * 1000)
+        meters.CLIENT_REPORTS.judged(verdicts)
+        return answer_for(verdicts, retry_after_s=self._retry_after_s)
+
+    async def _queue_reports(
+        self, entries: Sequence[Report | str], now_ms: float
+    ) -> Sequence[Verdict]:
+        # Nearly every request holds well-formed reports on one head list that is known here.
+        first = entries[0]
+        if isinstance(first, Report):
+            target = self.publications.report_targets.get(first.head_list)
+            if target is not None:
+                if len(entries) == 1:
+                    return [await queue_report(first, target, self.writer, now_ms)]
+                if all_on_one_head_list(entries, first.head_list):
+                    return await queue_reports(entries, target, self.writer, now_ms)
+        return await self._queue_mixed_reports(entries, now_ms)
+
+    async def _queue_mixed_reports(
+        self, entries: Sequence[Report | str], now_ms: float
+    ) -> list[Verdict]:
+        verdicts: list[Verdict] = [UNKNOWN] * len(entries)
+        by_head_list: dict[str, list[tuple[int, Report]]] = {}
+        for i, entry in enumerate(entries):
+            if isinstance(entry, str):
+                verdicts[i] = refused(Reason.MALFORMED, entry)
+            else:
+                by_head_list.setdefault(entry.head_list, []).append((i, entry))
+        held = self.publications
+        known = by_head_list.keys() <= held.report_targets.keys() | held.past_head_lists
+        # Another gateway may have served a head list that this one has not read yet.
+        if not known and not await held.read_to_end():
+            verdicts = [BUSY if v is UNKNOWN else v for v in verdicts]
+        for head_list, rows in by_head_list.items():
+            target = held.report_targets.get(head_list)
+            if target is None:
+                if head_list in held.past_head_lists:
+                    for i, _ in rows:
+                        verdicts[i] = PAST
+                continue
+            reports = [report for _, report in rows]
+            queued = await queue_reports(reports, target, self.writer, now_ms)
+            for (i, _), verdict in zip(rows, queued, strict=True):
+                verdicts[i] = verdict
+        return verdicts
+
+    async def post_optin_records(self, request: Request, _: str) -> Answer:
+        """Judge and queue opt-in records of an application that shows its token."""
+        application = self._application(request)
+        body = await request.body(body_bytes=self.limits.body_bytes, held=self._bodies)
+        try:
+            entries = decode_optin_records(body)
+        except MalformedBody as error:
+            return problem(400, str(error))
+        self._check_batch(len(entries))
+        if self.limits.optin_records_per_s:
+            rate = self._optin_rates.get(application)
+            if rate is None:
+                rate = _bucket(self.limits.optin_records_per_s)
+                assert rate is not None
+                self._optin_rates[application] = rate
+            self._take(rate, len(entries))
+        if not self.clock.ok:
+            return self._wrong_clock()
+        now_ms = self._wall_clock() * 1000
+        verdicts = [refused(Reason.MALFORMED, e) if isinstance(e, str) else None for e in entries]
+        good = [i for i, verdict in enumerate(verdicts) if verdict is None]
+        # Only the end of the release log tells whether no epoch is open.
+        nothing_open = self.publications.optin_targets.now(now_ms) is None
+        if nothing_open and not await self.publications.read_to_end():
+            return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
+        paused = self.publications.paused(now_ms / 1000)
+        queued = await queue_optin_records(
+            [e for e in entries if not isinstance(e, str)],
+            self.publications.optin_targets,
+            self._cohorts,
+            self.writer,
+            now_ms=now_ms,
+            skew_ms=self.limits.allowed_skew_s * 1000,
+            paused_detail=None if paused is None else paused.detail,
+        )
+        for i, verdict in zip(good, queued, strict=True):
+            verdicts[i] = verdict
+        judged = [v for v in verdicts if v is not None]
+        meters.OPTIN_RECORDS.judged(judged)
+        # Entries without an epoch were read as the open one; a retry after its end must say so.
+        left_out = any(not isinstance(e, str) and e.epoch is None for e in entries)
+        current = self.publications.optin_targets.now(now_ms) if left_out else None
+        return answer_for(
+            judged,
+            retry_after_s=self._retry_after_s,
+            epoch=None if current is None else current.epoch,
+            resumes_s=None if paused is None else paused.resumes_s,
+        )
+
+    def _application(self, request: Request) -> str:
+        authorization = request.headers.get(b"authorization")
+        application = None if self._tokens is None else self._tokens.application(authorization)
+        if application is None:
+            raise Refused(
+                problem(
+                    401,
+                    "opt-in records need the header `Authorization: Bearer NAME.SECRET` with a "
+                    "token of a known application; ask the operator for one "
+                    "(`blendstream tokens add NAME`)",
+                    headers=[(b"www-authenticate", b'Bearer realm="opt-in records"')],
+                )
+            )
+        return application
+
+    def _check_batch(self, entries: int) -> None:
+        if entries > self.limits.batch_entries:
+            raise Refused(
+                problem(
+                    413,
+                    f"a batch must hold at most {self.limits.batch_entries} entries, got "
+                    f"{entries}; send it in parts",
+                )
+            )
+
+    def _take(self, rate: TokenBucket | None, entries: int) -> None:
+        if rate is None:
+            return
+        wait_s = rate.take(entries, now=time.monotonic())
+        if wait_s > 0:
+            raise Refused(
+                problem(
+                    429,
+                    "entries arrive faster than the operator allows; send the same request again "
+                    "after the seconds in Retry-After",
+                    retry_after_s=wait_s,
+                )
+            )
+
+    def _wrong_clock(self) -> Answer:
+        return problem(
+            503,
+            "this gateway's clock is off and it takes no submissions; send the same request "
+            "again, another gateway will take it",
+            retry_after_s=self._retry_after_s,
+            reason="clock",
+        )
+
+    @property
+    def _retry_after_s(self) -> float:
+        return self.writer.limits.deadline_s
+
+    # --- health and everything else --------------------------------------------------------------
+
+    async def get_health(self, request: Request, _: str) -> Answer:
+        """The process runs and answers."""
+        return self.reading.health(200, [])
+
+    async def get_readiness(self, request: Request, _: str) -> Answer:
+        """Submissions can be taken, or why not."""
+        reasons = self._unready()
+        if not self.clock.ok:
+            reasons.append(
+                f"this clock is {self.clock.skew_s:+.1f} s off the brokers', more than the "
+                f"allowed {self.clock.allowed_s:g} s; set it right (NTP)"
+            )
+        return self.reading.health(503 if reasons else 200, reasons)
+
+    def _page(self, request: Request, path: str) -> Answer:
+        method = request.scope["method"]
+        if method in ("GET", "HEAD"):
+            page = self._pages(request, path)
+            if page is not None:
+                return page
+        return problem(404, "there is nothing at this address; /openapi.json lists what there is")
+
+    def _no_such_method(self, request: Request, handlers: dict[str, Any]) -> Answer:
+        offered = sorted({*handlers, *({"HEAD"} if "GET" in handlers else ()), "OPTIONS"})
+        allow = (b"allow", ", ".join(offered).encode())
+        if request.scope["method"] == "OPTIONS":
+            extra: Headers = [] if self._cors is None else self._cors.preflight(request, offered)
+            return Answer(204, b"", b"text/plain", [allow, *extra])
+        return problem(405, f"this address takes {', '.join(offered)}", headers=[allow])
+
+
+def _bucket(rate_per_s: float) -> TokenBucket | None:
+    return TokenBucket(rate_per_s=rate_per_s, burst=rate_per_s) if rate_per_s else None

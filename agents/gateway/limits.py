@@ -1,0 +1,67 @@
+"""Limits that keep one gateway's memory and work bounded, whoever calls and however often.
+
+Promises: nothing here remembers an address or a person; a rate belongs to an application or to
+the whole gateway. What a limit refuses it refuses at once, so refusing costs next to nothing.
+Assumes: `now` is a monotonic clock in seconds, handed in.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ByteBudget", "TokenBucket"]
+
+
+class TokenBucket:
+    """At most `rate_per_s` entries a second on average, with bursts of `burst` entries.
+
+    >>> bucket = TokenBucket(rate_per_s=10, burst=5)
+    >>> bucket.take(5, now=0.0), round(bucket.take(5, now=0.1), 3), bucket.take(1, now=0.1)
+    (0.0, 0.4, 0.0)
+    """
+
+    __slots__ = ("_at", "_left", "burst", "rate_per_s")
+
+    def __init__(self, *, rate_per_s: float, burst: float) -> None:
+        self.rate_per_s = rate_per_s
+        self.burst = burst
+        self._left = burst
+        self._at = 0.0
+
+    def take(self, entries: int, *, now: float) -> float:
+        """0 when `entries` may pass; otherwise the seconds after which they could.
+
+        A batch larger than the bucket passes when the bucket is full and leaves it in debt:
+        refusing it for ever would only make its sender repeat it for ever.
+        """
+        self._left = min(self.burst, self._left + (now - self._at) * self.rate_per_s)
+        self._at = now
+        needed = min(float(entries), self.burst)
+        if self._left >= needed:
+            self._left -= entries
+            return 0.0
+        return (needed - self._left) / self.rate_per_s
+
+
+class ByteBudget:
+    """Bytes that may be held at one time.
+
+    >>> budget = ByteBudget(100)
+    >>> budget.take(60), budget.take(60), budget.used
+    (True, False, 60)
+    """
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def take(self, size: int) -> bool:
+        """Reserve `size` bytes, or change nothing and say no."""
+        if self.used + size > self.limit:
+            return False
+        self.used += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Release what was reserved."""
+        self.used -= size

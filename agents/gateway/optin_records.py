@@ -1,0 +1,192 @@
+"""POST /v1/optin-records: judge opt-in users' records against their epoch and queue them.
+
+Promises: a user id is hashed under the epoch's key before its record is looked at, and neither
+kept nor sent on. A retry that repeats user, epoch and slot counts once, across the epoch's end
+too, since the epoch it states decides and not the moment it arrives. Only one cohort of users is
+admitted in an epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from agents.gateway.bodies import OptinRecord
+from agents.gateway.frame_writer import Delivered, FrameWriter, OptinFrames
+from agents.gateway.verdicts import ACCEPTED, BUSY, NOT_ACKNOWLEDGED, Reason, Verdict, refused
+from blender.errors import ParameterError
+from blender.record import normalise
+from streams.keys import EpochKeys
+from streams.records.frames import OptinEntry
+from streams.records.submissions import MAX_USER_ID_BYTES
+
+__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "queue_optin_records"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OptinTarget:
+    """An epoch that opt-in records may be sent for."""
+
+    epoch: int
+    keys: EpochKeys
+    frames: OptinFrames
+    partitions: int
+    records_per_user: int
+    cohorts: int
+    window_start_ms: int
+    window_end_ms: int
+    late_from_ms: int
+
+
+class OptinTargets:
+    """The epochs whose records may be on their way, and which of them is now."""
+
+    def __init__(self, targets: Sequence[OptinTarget] = ()) -> None:
+        self._targets = {target.epoch: target for target in targets}
+
+    def get(self, epoch: int) -> OptinTarget | None:
+        """The target of this epoch, if there is one."""
+        return self._targets.get(epoch)
+
+    def now(self, now_ms: float) -> OptinTarget | None:
+        """The epoch whose window holds this moment."""
+        for target in self._targets.values():
+            if target.window_start_ms <= now_ms < target.window_end_ms:
+                return target
+        return None
+
+    def stated(self, epoch: int, now_ms: float, skew_ms: float) -> OptinTarget | None:
+        """The epoch an entry states, from its beginning until its grace is over.
+
+        A device whose clock is a little ahead may state an epoch that begins in a moment; what
+        is early is judged by the broker's append time.
+        """
+        target = self._targets.get(epoch)
+        if target is None or not (target.window_start_ms - skew_ms <= now_ms < target.late_from_ms):
+            return None
+        return target
+
+
+class Cohorts:
+    """Which of R cohorts a user is in: a keyed hash that stays the same in every epoch.
+
+    Epoch e admits cohort e mod R, so that somebody who is always there spends R times slower. The
+    key must outlive the epochs' master secrets: a new one would shuffle the cohorts, and a person
+    could be admitted twice in a row.
+    """
+
+    def __init__(self, secret: bytes | None) -> None:
+        """`secret` may be `None` where there is one cohort only."""
+        self._key = None if secret is None else _cohort_key(secret)
+
+    def admits(self, user_id: bytes, target: OptinTarget) -> bool:
+        """Whether it is this user's turn."""
+        if target.cohorts == 1:
+            return True
+        if self._key is None:
+            raise LookupError("an epoch with cohorts needs the setting keys.cohort_id")
+        digest = blake2b(user_id, key=self._key, digest_size=8).digest()
+        cohort = int.from_bytes(digest, "little") % target.cohorts
+        return target.epoch % target.cohorts == cohort
+
+
+def _cohort_key(secret: bytes) -> bytes:
+    return HKDF(hashes.SHA256(), 32, salt=None, info=b"blendstream cohorts").derive(secret)
+
+
+_OTHER_COHORT = refused(
+    Reason.OTHER_COHORT,
+    "it is not this user's turn in this epoch: users take turns so that each spends less of their "
+    "privacy budget; nothing is wrong, and the record may be forgotten",
+)
+_USER_ID = refused(
+    Reason.MALFORMED, f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8"
+)
+
+
+async def queue_optin_records(
+    records: Sequence[OptinRecord],
+    targets: OptinTargets,
+    cohorts: Cohorts,
+    writer: FrameWriter,
+    *,
+    now_ms: float,
+    skew_ms: float,
+    paused_detail: str | None = None,
+) -> list[Verdict]:
+    """Judge each record, queue the good ones, and wait until Kafka has them."""
+    current = targets.now(now_ms)
+    verdicts: list[Verdict] = []
+    waiting: list[tuple[int, OptinTarget, Delivered]] = []
+    for i, record in enumerate(records):
+        target = current
+        if record.epoch is not None:
+            target = targets.stated(record.epoch, now_ms, skew_ms)
+        if target is None:
+            verdicts.append(_wrong_epoch(current, paused_detail))
+            continue
+        queued = _queue(record, target, cohorts, writer)
+        if isinstance(queued, Verdict):
+            verdicts.append(queued)
+        else:
+            verdicts.append(NOT_ACKNOWLEDGED)
+            waiting.append((i, target, queued))
+    if waiting:
+        await asyncio.wait({delivered for _, _, delivered in waiting})
+    for i, target, delivered in waiting:
+        append_ms = delivered.result()
+        if append_ms is not None:
+            verdicts[i] = ACCEPTED if append_ms < target.late_from_ms else _late(target)
+    return verdicts
+
+
+def _queue(
+    record: OptinRecord, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
+) -> Verdict | Delivered:
+    # msgspec lets no unpaired surrogates through, so this cannot fail.
+    user_id = record.user_id.encode()
+    if not 0 < len(user_id) <= MAX_USER_ID_BYTES:
+        return _USER_ID
+    contributor = target.keys.contributor_of(user_id)
+    if not cohorts.admits(user_id, target):
+        return _OTHER_COHORT
+    if record.slot >= target.records_per_user:
+        return refused(
+            Reason.OVER_LIMIT,
+            f"slot must be below {target.records_per_user}, the records a user counts with in "
+            f"epoch {target.epoch}; send no more than that, chosen at random",
+        )
+    try:
+        query, url = normalise(record.query, record.url)
+    except ParameterError as error:
+        return refused(Reason.MALFORMED, str(error))
+    entry = OptinEntry(contributor, record.slot, query.encode(), url.encode())
+    partition = target.keys.partition_of(contributor, target.partitions)
+    if not writer.has_room(len(entry.query) + len(entry.url) + 64) or writer.is_stalled(
+        target.frames.topic, partition
+    ):
+        return BUSY
+    return writer.add_optin_record(target.frames, partition, entry)
+
+
+def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verdict:
+    if current is None and paused_detail is not None:
+        return refused(Reason.PAUSED, paused_detail)
+    now = "no epoch is open" if current is None else f"epoch {current.epoch} is open"
+    return refused(
+        Reason.WRONG_EPOCH,
+        f"epoch must be one that takes records now (the open one, or the last one during its "
+        f"grace); {now}; see /v1/epochs",
+    )
+
+
+def _late(target: OptinTarget) -> Verdict:
+    return refused(
+        Reason.LATE,
+        f"the record reached the log after the grace of epoch {target.epoch}; it is not counted",
+    )

@@ -1,0 +1,234 @@
+"""GET: head lists, estimates, click graphs, epochs, health, and the API's own description.
+
+Promises: published bytes and states only, so anybody may read them and any cache may keep them.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from agents.gateway.answers import JSON, Answer, json_answer, problem
+from agents.gateway.estimates_csv import estimates_csv
+from agents.gateway.negotiation import (
+    CSV,
+    FOR_A_MINUTE,
+    FOR_EVER,
+    choose_form,
+    document_answer,
+    no_such_form,
+)
+from agents.gateway.openapi import openapi_document
+from agents.gateway.publications import Document, EpochView, Publications
+from agents.gateway.requests import Request
+from agents.gateway.routes import Collecting, Epochs, Health, PausedView
+
+__all__ = ["Reading"]
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 10, 100
+#: A page ends early rather than grow beyond this.
+_PAGE_BYTES = 8 * 1024 * 1024
+#: Tables made from documents, kept because analysts ask for the same few again and again.
+_KEPT_TABLES = 8
+#: States change by the minute at most; a stampede of devices should not ask each second.
+_FOR_SECONDS = b"public, max-age=5"
+
+
+class Reading:
+    """The handlers of every GET address; `rest` is what stands in place of a path's `{…}`."""
+
+    def __init__(self, publications: Publications, wall_clock: Callable[[], float]) -> None:
+        self._publications = publications
+        self._wall_clock = wall_clock
+        self._tables: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
+
+    # --- documents -------------------------------------------------------------------------------
+
+    async def get_current_head_list(self, request: Request, _: str) -> Answer:
+        """The newest head list that is reported against."""
+        current = self._publications.current_head_list
+        found = None if current is None else self._publications.head_lists.get(current)
+        if found is None:
+            return problem(
+                404, "no head list has been published yet; see /v1/epochs and ask again later"
+            )
+        return _served(request, found, FOR_A_MINUTE)
+
+    async def get_head_list(self, request: Request, rest: str) -> Answer:
+        """A head list by id."""
+        found = self._publications.head_lists.get(rest)
+        if found is None and await self._publications.read_to_end():
+            found = self._publications.head_lists.get(rest)
+        if found is None:
+            return problem(404, "no head list of this id is kept; fetch the current one")
+        return _served(request, found, FOR_EVER)
+
+    async def get_latest_estimates(self, request: Request, _: str) -> Answer:
+        """The newest published epoch."""
+        estimates = self._publications.estimates
+        if not estimates:
+            return problem(404, "no epoch has been published yet; see /v1/epochs")
+        return self._estimates(request, estimates[max(estimates)], FOR_A_MINUTE)
+
+    async def get_epoch_estimates(self, request: Request, rest: str) -> Answer:
+        """One published epoch."""
+        found = _of_epoch(self._publications.estimates, rest)
+        if found is None:
+            return problem(404, "no published epoch of this number is kept; see /v1/estimates")
+        return self._estimates(request, found, FOR_EVER)
+
+    async def get_latest_click_graph(self, request: Request, _: str) -> Answer:
+        """The newest click graph."""
+        graphs = self._publications.click_graphs
+        if not graphs:
+            return problem(404, "no click graph has been published; it is an optional release")
+        return _served(request, graphs[max(graphs)], FOR_A_MINUTE)
+
+    async def get_click_graph(self, request: Request, rest: str) -> Answer:
+        """The click graph of one epoch."""
+        found = _of_epoch(self._publications.click_graphs, rest)
+        if found is None:
+            return problem(404, "no click graph of this epoch is kept")
+        return _served(request, found, FOR_EVER)
+
+    def _estimates(self, request: Request, found: Document, cache_control: bytes) -> Answer:
+        form = choose_form(request.headers.get(b"accept", b""))
+        if form == JSON:
+            return _served(request, found, cache_control)
+        if form != CSV:
+            return no_such_form()
+        body, packed = self._table(found)
+        return document_answer(
+            request.headers,
+            name=f"{found.id}-csv",
+            body=body,
+            packed=packed,
+            content_type=b"text/csv; charset=utf-8; header=present",
+            cache_control=cache_control,
+        )
+
+    def _table(self, found: Document) -> tuple[bytes, bytes]:
+        kept = self._tables.pop(found.id, None)
+        if kept is None:
+            body = estimates_csv([msgspec.json.decode(found.body)])
+            kept = body, gzip.compress(body, 6, mtime=0)
+        self._tables[found.id] = kept
+        while len(self._tables) > _KEPT_TABLES:
+            self._tables.popitem(last=False)
+        return kept
+
+    # --- history ---------------------------------------------------------------------------------
+
+    async def get_estimates(self, request: Request, _: str) -> Answer:
+        """Published epochs, newest first, a page at a time."""
+        asked = _page_asked(request.scope["query_string"])
+        if asked is None:
+            return problem(
+                400,
+                f"before must be a whole number of at least 0, limit one from 1 to {_LARGEST_PAGE}",
+            )
+        before, limit = asked
+        estimates = self._publications.estimates
+        numbers = sorted((n for n in estimates if before is None or n < before), reverse=True)
+        page: list[Document] = []
+        size = 0
+        for number in numbers[:limit]:
+            size += len(estimates[number].body)
+            if page and size > _PAGE_BYTES:
+                break
+            page.append(estimates[number])
+        more = len(page) < len(numbers)
+        following = f"/v1/estimates?before={page[-1].epoch}&limit={limit}" if more else None
+        form = choose_form(request.headers.get(b"accept", b""))
+        headers = [(b"cache-control", FOR_A_MINUTE), (b"vary", b"accept")]
+        if following is not None:
+            headers.append((b"link", f'<{following}>; rel="next"'.encode()))
+        if form == CSV:
+            table = estimates_csv([msgspec.json.decode(document.body) for document in page])
+            return Answer(200, table, b"text/csv; charset=utf-8; header=present", headers)
+        if form != JSON:
+            return no_such_form()
+        documents = b",".join(document.body for document in page)
+        end = msgspec.json.encode(following)
+        body = b'{"estimates":[' + documents + b'],"next":' + end + b"}"
+        return Answer(200, body, JSON, headers)
+
+    # --- states ----------------------------------------------------------------------------------
+
+    async def get_epochs(self, request: Request, _: str) -> Answer:
+        """States and times."""
+        held = self._publications
+        now_s = self._wall_clock()
+        collecting = _collecting(held.collecting(now_s))
+        pause = held.paused(now_s)
+        paused = None if pause is None else PausedView(pause.resumes_s, pause.detail)
+        newest_first = [held.epochs[number] for number in sorted(held.epochs, reverse=True)]
+        return json_answer(
+            200, Epochs(collecting, paused, newest_first), [(b"cache-control", _FOR_SECONDS)]
+        )
+
+    def health(self, status: int, reasons: list[str]) -> Answer:
+        """`ready` and, if not, why."""
+        return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
+
+    async def get_openapi(self, request: Request, _: str) -> Answer:
+        """The description of this API."""
+        name, body, packed = _openapi()
+        return document_answer(
+            request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
+        )
+
+
+@functools.cache
+def _openapi() -> tuple[str, bytes, bytes]:
+    body = msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1)
+    return hashlib.sha256(body).hexdigest(), body, gzip.compress(body, 6, mtime=0)
+
+
+def _collecting(view: EpochView | None) -> Collecting | None:
+    if view is None:
+        return None
+    return Collecting(
+        epoch=view.epoch,
+        window_start_s=view.window_start_s,
+        window_end_s=view.window_end_s,
+        optin_until_s=view.optin_until_s,
+        records_per_user=view.records_per_user,
+    )
+
+
+def _served(request: Request, found: Document, cache_control: bytes) -> Answer:
+    return document_answer(
+        request.headers,
+        name=found.id,
+        body=found.body,
+        packed=found.packed,
+        cache_control=cache_control,
+    )
+
+
+def _of_epoch(documents: dict[int, Document], text: str) -> Document | None:
+    # `isdecimal` takes digits of every script; int() would too, and one epoch has one address.
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16):
+        return None
+    return documents.get(int(text)) if text == str(int(text)) else None
+
+
+def _page_asked(query_string: bytes) -> tuple[int | None, int] | None:
+    before, limit = None, _DEFAULT_PAGE
+    for pair in query_string.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name not in (b"before", b"limit"):
+            continue
+        if not (value.isdigit() and len(value) <= 16):
+            return None
+        if name == b"before":
+            before = int(value)
+        else:
+            limit = int(value)
+    return (before, limit) if 1 <= limit <= _LARGEST_PAGE else None

@@ -1,0 +1,255 @@
+"""POST /v1/reports: judge devices' reports against their head lists and queue them.
+
+    body ──▶ entries ──▶ head list known? shape? in time? ──▶ contributor key ──▶ frame ──▶ verdicts
+
+Promises: a device's id is hashed under the epoch's key before anything else is done with the
+report, and the id itself is not kept. An accepted report was appended before its epoch's reports
+are late, by the broker's own clock, which is what the counters judge by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import chain
+from typing import Final, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.gateway.bodies import Report
+from agents.gateway.frame_writer import Delivered, FrameWriter, ReportFrames
+from agents.gateway.verdicts import ACCEPTED, BUSY, NOT_ACKNOWLEDGED, Reason, Verdict, refused
+from streams.keys import EpochKeys
+from streams.records.frames import CONTRIBUTOR_BYTES, cell_width
+
+__all__ = [
+    "PAST",
+    "UNKNOWN",
+    "ReportTarget",
+    "all_on_one_head_list",
+    "queue_report",
+    "queue_reports",
+]
+
+_IDENTITY_BYTES: Final = 16
+_STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I"}
+
+
+class ReportTarget:
+    """A head list that may be reported against: its shape, its times and its epoch's keys."""
+
+    def __init__(
+        self,
+        *,
+        head_list_id: str,
+        epoch: int,
+        keys: EpochKeys,
+        topic: str,
+        partitions: int,
+        cells: int,
+        cells_per_answer: int,
+        answers: int,
+        late_from_ms: int,
+    ) -> None:
+        self.epoch = epoch
+        self.keys = keys
+        self.partitions = partitions
+        self.cells = cells
+        self.cells_per_answer = cells_per_answer
+        self.answers = answers
+        self.late_from_ms = late_from_ms
+        width = cell_width(cells)
+        per_entry = cells_per_answer * answers
+        self.frames = ReportFrames(topic, epoch, bytes.fromhex(head_list_id), per_entry, width)
+        self.dtype = np.dtype(f"<u{width}")
+        self.pack = struct.Struct(f"<{per_entry}{_STRUCT_CODES[width]}").pack
+        self.wrong_shape = refused(
+            Reason.WRONG_SHAPE,
+            f"a report on this head list must hold {answers} answers of {cells_per_answer} "
+            f"strictly increasing cell numbers from 0 to {cells - 1}; build it with the "
+            "randomizer that the head list names",
+        )
+        self.late = refused(
+            Reason.LATE,
+            f"reports on the head list of epoch {epoch} are over; fetch the current head list",
+        )
+
+    def fits(self, answers: list[list[int]]) -> bool:
+        """Whether these answers have the shape that the head list asks for."""
+        if len(answers) != self.answers:
+            return False
+        wide, cells = self.cells_per_answer, self.cells
+        for answer in answers:
+            if len(answer) != wide or answer[-1] >= cells:
+                return False
+            if wide > 1 and (sorted(answer) != answer or len(set(answer)) != wide):
+                return False
+        return True
+
+
+UNKNOWN = refused(
+    Reason.UNKNOWN_HEAD_LIST,
+    "head_list must be the id of a published head list that is still reported against; fetch the "
+    "current one",
+)
+PAST = refused(Reason.LATE, "reports on this head list are over; fetch the current head list")
+_NOT_HEX = refused(
+    Reason.MALFORMED, "contributor must be 128 random bits: 32 lower-case hexadecimal digits"
+)
+
+
+async def queue_report(
+    report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float
+) -> Verdict:
+    """One report: the path that most requests take, so it does nothing twice."""
+    identity = _identity(report.contributor)
+    if identity is None:
+        return _NOT_HEX
+    keys = target.keys
+    key = keys.contributor_of(identity)
+    answers = report.answers
+    if not target.fits(answers):
+        return target.wrong_shape
+    if now_ms >= target.late_from_ms:
+        return target.late
+    partition = keys.partition_of(key, target.partitions)
+    frames = target.frames
+    if not writer.has_room(frames.entry_bytes) or writer.is_stalled(frames.topic, partition):
+        return BUSY
+    packed = target.pack(*(answers[0] if len(answers) == 1 else chain.from_iterable(answers)))
+    return _verdict(await writer.add_report(frames, partition, key, packed), target)
+
+
+def _verdict(append_ms: int | None, target: ReportTarget) -> Verdict:
+    if append_ms is None:
+        return NOT_ACKNOWLEDGED
+    return target.late if append_ms >= target.late_from_ms else ACCEPTED
+
+
+def all_on_one_head_list(
+    entries: Sequence[Report | str], head_list: str
+) -> TypeGuard[Sequence[Report]]:
+    """Whether every entry could be read and is about this head list."""
+    try:
+        return {entry.head_list for entry in entries} == {head_list}  # type: ignore[union-attr]
+    except AttributeError:  # a sentence in place of an entry
+        return False
+
+
+async def queue_reports(
+    reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
+) -> list[Verdict]:
+    """Many reports on one head list, checked and hashed in columns."""
+    keys, bad_ids = _contributor_keys(reports, target.keys)
+    if now_ms >= target.late_from_ms:
+        return [target.late] * len(reports)
+    verdicts: list[Verdict] = [ACCEPTED] * len(reports)
+    cells, fits = _cells(reports, target)
+    for i in np.flatnonzero(~fits).tolist():
+        verdicts[i] = target.wrong_shape
+    for i in bad_ids:
+        verdicts[i] = _NOT_HEX
+    fits[bad_ids] = False
+    partitions = _partitions(keys, target)
+    frames = target.frames
+    waiting: list[tuple[NDArray[np.intp], Delivered]] = []
+    # One stable sort brings each partition's reports together, in the order they came.
+    order = np.argsort(partitions, kind="stable")
+    order = order[fits[order]]
+    bounds = np.flatnonzero(np.diff(partitions[order])) + 1
+    key_rows = np.frombuffer(keys, dtype=f"V{CONTRIBUTOR_BYTES}")
+    for rows in np.split(order, bounds) if len(order) else ():
+        partition = int(partitions[rows[0]])
+        if not writer.has_room(len(rows) * frames.entry_bytes) or writer.is_stalled(
+            frames.topic, partition
+        ):
+            for i in rows.tolist():
+                verdicts[i] = BUSY
+            continue
+        done = 0
+        for count, delivered in writer.add_reports(
+            frames, partition, key_rows[rows].tobytes(), cells[rows].tobytes()
+        ):
+            waiting.append((rows[done : done + count], delivered))
+            done += count
+    if waiting:
+        await asyncio.wait({delivered for _, delivered in waiting})
+    for rows, delivered in waiting:
+        verdict = _verdict(delivered.result(), target)
+        if verdict is not ACCEPTED:
+            for i in rows.tolist():
+                verdicts[i] = verdict
+    return verdicts
+
+
+def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes, list[int]]:
+    """Every contributor's key, joined, and which ids were not 32 hexadecimal digits."""
+    bad: list[int] = []
+    try:
+        identities = bytes.fromhex("".join([report.contributor for report in reports]))
+    except ValueError:
+        identities = b""
+    if len(identities) != _IDENTITY_BYTES * len(reports):
+        each = [_identity(report.contributor) for report in reports]
+        bad = [i for i, identity in enumerate(each) if identity is None]
+        identities = b"".join(identity or bytes(_IDENTITY_BYTES) for identity in each)
+    # `EpochKeys.contributor_of`, without a call of our own for each of thousands.
+    secret = keys.contributor
+    joined = b"".join(
+        [
+            blake2b(
+                identities[i : i + _IDENTITY_BYTES], key=secret, digest_size=CONTRIBUTOR_BYTES
+            ).digest()
+            for i in range(0, len(identities), _IDENTITY_BYTES)
+        ]
+    )
+    return joined, bad
+
+
+def _identity(text: str) -> bytes | None:
+    # `fromhex` passes over white space; the length of its answer tells whether there was any.
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return identity if len(identity) == _IDENTITY_BYTES else None
+
+
+def _partitions(keys: bytes, target: ReportTarget) -> NDArray[np.int64]:
+    # `EpochKeys.partition_of` in a column.
+    secret = target.keys.partition
+    digests = b"".join(
+        [
+            blake2b(keys[i : i + CONTRIBUTOR_BYTES], key=secret, digest_size=8).digest()
+            for i in range(0, len(keys), CONTRIBUTOR_BYTES)
+        ]
+    )
+    return (np.frombuffer(digests, dtype="<u8") % np.uint64(target.partitions)).astype(np.int64)
+
+
+def _cells(
+    reports: Sequence[Report], target: ReportTarget
+) -> tuple[NDArray[np.unsignedinteger], NDArray[np.bool_]]:
+    """A row of packed cells for each report, and which reports fit the head list."""
+    rows = [report.answers for report in reports]
+    fits = np.ones(len(rows), dtype=np.bool_)
+    wide, answers = target.cells_per_answer, target.answers
+    if set(map(len, rows)) != {answers} or set(map(len, chain.from_iterable(rows))) != {wide}:
+        stand_in = [list(range(wide))] * answers
+        for i, row in enumerate(rows):
+            if len(row) != answers or any(len(answer) != wide for answer in row):
+                fits[i] = False
+                rows[i] = stand_in
+    flat = np.fromiter(
+        chain.from_iterable(chain.from_iterable(rows)),
+        dtype=np.int64,
+        count=len(rows) * answers * wide,
+    )
+    shaped = flat.reshape(len(rows), answers, wide)
+    fits &= (shaped[:, :, -1] < target.cells).all(axis=1)
+    if wide > 1:
+        fits &= (np.diff(shaped, axis=2) > 0).all(axis=(1, 2))
+    return shaped.reshape(len(rows), -1).astype(target.dtype), fits

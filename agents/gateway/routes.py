@@ -1,0 +1,220 @@
+"""Every address of the public API, once: dispatching and the API description both read this.
+
+A path with `{…}` takes one more segment. `body` is the type that decodes one entry of a request's
+body; `answers` are the statuses that a caller must be ready for, with the type of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from agents.gateway.answers import Problem
+from agents.gateway.bodies import OptinRecord, Report
+from agents.gateway.publications import EpochView
+from agents.gateway.verdicts import Verdicts
+
+__all__ = ["ROUTES", "Document", "Parameter", "Route"]
+
+
+class Collecting(msgspec.Struct, frozen=True):
+    """The epoch whose opt-in records are being collected."""
+
+    epoch: int
+    window_start_s: int
+    window_end_s: int
+    optin_until_s: int
+    records_per_user: int
+
+
+class PausedView(msgspec.Struct, frozen=True):
+    """The privacy budget of this period is spent."""
+
+    resumes_s: int
+    detail: str
+
+
+class Epochs(msgspec.Struct, frozen=True):
+    """States and times of recent epochs, newest first. Times are seconds since 1970."""
+
+    collecting: Collecting | None
+    paused: PausedView | None
+    epochs: list[EpochView]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether this process works, and if not, why."""
+
+    ready: bool
+    reasons: list[str]
+
+
+class EstimatesPage(msgspec.Struct, frozen=True):
+    """Published epochs, newest first; `next` is the address of the older ones."""
+
+    estimates: list[dict[str, Any]]
+    next: str | None
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A published document, byte for byte as it was released; its schema is named inside."""
+
+    schema: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value in the path or after the question mark."""
+
+    name: str
+    where: str
+    kind: Any
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method on one path, and what may come back."""
+
+    method: str
+    path: str
+    handler: str
+    sentence: str
+    tag: str
+    answers: Mapping[int, Any]
+    body: Any = None
+    csv: bool = False
+    token: bool = False
+    parameters: tuple[Parameter, ...] = field(default=())
+
+
+_READ = {406: Problem}
+_WRITE = {
+    202: Verdicts,
+    400: Problem,
+    413: Problem,
+    415: Problem,
+    422: Problem,
+    429: Problem,
+    503: Problem,
+}
+_EPOCH = Parameter("epoch", "path", int, "The number of an epoch.")
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/v1/reports",
+        "post_reports",
+        "Send randomised reports: one, or an array of them. Accepted means durably queued; a "
+        "repeated report counts once.",
+        "submit",
+        {**_WRITE, 403: Problem},
+        body=Report,
+    ),
+    Route(
+        "POST",
+        "/v1/optin-records",
+        "post_optin_records",
+        "Send records of opt-in users: one, or an array of them. A retry repeats user, epoch and "
+        "slot, and counts once.",
+        "submit",
+        {200: Verdicts, **_WRITE, 401: Problem},
+        body=OptinRecord,
+        token=True,
+    ),
+    Route(
+        "GET",
+        "/v1/head-lists/current",
+        "get_current_head_list",
+        "The newest head list that devices report against.",
+        "read",
+        {200: Document, 304: None, 404: Problem},
+    ),
+    Route(
+        "GET",
+        "/v1/head-lists/{id}",
+        "get_head_list",
+        "A head list by its id, the SHA-256 of its bytes.",
+        "read",
+        {200: Document, 304: None, 404: Problem},
+        parameters=(Parameter("id", "path", str, "64 hexadecimal digits."),),
+    ),
+    Route(
+        "GET",
+        "/v1/estimates",
+        "get_estimates",
+        "Published epochs, newest first, a page at a time.",
+        "read",
+        {200: EstimatesPage, 400: Problem, **_READ},
+        csv=True,
+        parameters=(
+            Parameter("before", "query", int, "Only epochs below this one."),
+            Parameter("limit", "query", int, "At most this many epochs, 1 to 100."),
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/estimates/latest",
+        "get_latest_estimates",
+        "The newest published epoch.",
+        "read",
+        {200: Document, 304: None, 404: Problem, **_READ},
+        csv=True,
+    ),
+    Route(
+        "GET",
+        "/v1/estimates/{epoch}",
+        "get_epoch_estimates",
+        "One published epoch.",
+        "read",
+        {200: Document, 304: None, 404: Problem, **_READ},
+        csv=True,
+        parameters=(_EPOCH,),
+    ),
+    Route(
+        "GET",
+        "/v1/click-graphs/latest",
+        "get_latest_click_graph",
+        "The newest published query click graph.",
+        "read",
+        {200: Document, 304: None, 404: Problem},
+    ),
+    Route(
+        "GET",
+        "/v1/click-graphs/{epoch}",
+        "get_click_graph",
+        "The query click graph of one epoch.",
+        "read",
+        {200: Document, 304: None, 404: Problem},
+        parameters=(_EPOCH,),
+    ),
+    Route(
+        "GET",
+        "/v1/epochs",
+        "get_epochs",
+        "States and times of recent epochs, and which one collects now.",
+        "read",
+        {200: Epochs},
+    ),
+    Route(
+        "GET",
+        "/healthz",
+        "get_health",
+        "200 while the process runs.",
+        "operate",
+        {200: Health},
+    ),
+    Route(
+        "GET",
+        "/readyz",
+        "get_readiness",
+        "200 while submissions can be taken, 503 with the reasons otherwise.",
+        "operate",
+        {200: Health, 503: Health},
+    ),
+    Route("GET", "/openapi.json", "get_openapi", "This description.", "operate", {200: dict}),
+)

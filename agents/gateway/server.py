@@ -1,0 +1,287 @@
+"""The gateway process: connects, serves until told to stop, and leaves nothing accepted behind.
+
+    start   topics checked, producer connected, release log read to its end, then listening
+    ready   while Kafka answers, the release log can be followed and the clock is right (/readyz)
+    stop    unready at once; requests under way are answered, frames flushed, within a deadline
+
+Promises: wrong settings, an unreachable Kafka or a bad token file are one clear error before
+anything listens. The access log is off: it would hold addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+from prometheus_client import start_http_server
+
+from agents.gateway.admission import load_admission
+from agents.gateway.app import Gateway, GatewayLimits
+from agents.gateway.clock import ClockCheck
+from agents.gateway.cors import Cors
+from agents.gateway.frame_writer import FrameLimits, FrameWriter
+from agents.gateway.kafka_clients import make_producer, make_reader
+from agents.gateway.optin_records import Cohorts
+from agents.gateway.static_pages import StaticPages
+from agents.gateway.producer import FrameProducer
+from agents.gateway.protocol import protocol_class, sweep
+from agents.gateway.publications import Publications
+from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.gateway.tokens import ApplicationTokens
+from streams import metrics
+from streams.errors import StoreUnavailable
+from streams.kafka import KafkaLog
+from streams.keys import KeyRing
+from streams.settings import Settings
+from streams.topics import Topics, ensure_topics
+
+__all__ = ["GatewayProcess", "run_gateway"]
+
+log = logging.getLogger(__name__)
+
+#: How often the brokers' clock and answer are looked at when nobody submits anything.
+_PROBE_EVERY_S = 2.0
+_PROBE = b"clock"
+
+
+def run_gateway(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; the process's exit code."""
+    # What was imported lives for ever and requests leave no cycles behind, so looking for
+    # garbage as often as Python does by default is a tenth of a busy gateway's time for nothing.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    return uvloop.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    process = GatewayProcess(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, process.stop)
+    try:
+        await process.start()
+        await process.serve()
+    finally:
+        await process.close()
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: they end the process before frames are flushed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `GatewayProcess`."""
+        yield
+
+
+class GatewayProcess:
+    """Everything one gateway holds, from connecting to closing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._kafka = KafkaLog(settings.kafka)
+        self._producer = FrameProducer(lambda: make_producer(settings.kafka))
+        self._clock = ClockCheck(allowed_s=settings.epoch.allowed_skew_s)
+        self._publications = Publications()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._caught_up = False
+        self._kafka_answered_at = time.monotonic()
+        self._server: _Server | None = None
+        self._writer: FrameWriter | None = None
+        self._reader: ReleaseReader | None = None
+
+    async def start(self) -> None:
+        """Connect and read what was published; raises with one clear line when it cannot."""
+        settings, gateway = self._settings, self._settings.gateway
+        tokens = None
+        if gateway.token_file is not None:
+            tokens = ApplicationTokens(gateway.token_file, clock=time.monotonic)
+        admission = load_admission(gateway.admission)
+        topics = await ensure_topics(settings, self._kafka)
+        try:
+            await self._producer.start()
+        except Exception as error:
+            raise StoreUnavailable(
+                f"Kafka must answer a producer at {settings.kafka.bootstrap}, got "
+                f"{type(error).__name__}; is it running, and may this user write?"
+            ) from error
+        self._writer = FrameWriter(
+            self._producer,
+            FrameLimits(
+                linger_s=gateway.linger_s,
+                deadline_s=gateway.delivery_deadline_s,
+                max_held_bytes=gateway.buffer_bytes,
+                max_frame_bytes=gateway.frame_bytes,
+                max_entries=gateway.frame_entries,
+            ),
+            on_delivery=self._delivered,
+            on_late=metrics.GATEWAY_LATE_FRAMES.inc,
+        )
+        self._follow_releases(topics)
+        masters = settings.keys.masters()
+        cohort_secret = masters.get(settings.keys.cohort_id)
+        app = Gateway(
+            limits=GatewayLimits(
+                body_bytes=gateway.body_bytes,
+                batch_entries=gateway.batch_entries,
+                bodies_bytes=gateway.bodies_bytes,
+                reports_per_s=gateway.reports_per_s,
+                optin_records_per_s=gateway.optin_records_per_s,
+                allowed_skew_s=settings.epoch.allowed_skew_s,
+            ),
+            publications=self._publications,
+            writer=self._writer,
+            clock=self._clock,
+            cohorts=Cohorts(cohort_secret),
+            tokens=tokens,
+            admission=admission,
+            cors=Cors(gateway.cors_origins) if gateway.cors_origins else None,
+            pages=StaticPages(),
+            unready=self._unready,
+        )
+        self._server = self._make_server(app)
+        self._watch(topics)
+
+    def _follow_releases(self, topics: Topics) -> None:
+        settings = self._settings
+        fold = ReleaseFold(
+            self._publications,
+            keys=KeyRing(settings.keys.masters()),
+            topics=topics,
+            history_epochs=settings.gateway.history_epochs,
+        )
+        self._reader = ReleaseReader(
+            lambda: make_reader(settings.kafka),
+            fold,
+            self._kafka,
+            topics.releases.name,
+            patience_s=settings.gateway.delivery_deadline_s,
+        )
+        self._tasks.append(asyncio.create_task(self._reader.run()))
+
+    def _watch(self, topics: Topics) -> None:
+        assert self._server is not None
+        self._tasks += [
+            asyncio.create_task(sweep(self._server.server_state.connections)),
+            asyncio.create_task(self._probe_clock(topics)),
+            asyncio.create_task(self._probe_kafka()),
+        ]
+        writer = self._writer
+        assert writer is not None
+        metrics.GATEWAY_HELD_BYTES.set_function(lambda: writer.held_bytes)
+        metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
+        metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
+        metrics.GATEWAY_READY.set_function(lambda: not self._unready() and self._clock.ok)
+        connections = self._server.server_state.connections
+        metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
+
+    def _make_server(self, app: Gateway) -> _Server:
+        gateway = self._settings.gateway
+        return _Server(
+            uvicorn.Config(
+                app,
+                host=gateway.host,
+                port=gateway.port,
+                http=protocol_class(
+                    max_connections=gateway.connections, read_timeout_s=gateway.read_timeout_s
+                ),
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,
+                backlog=4096,
+                timeout_keep_alive=max(1, round(gateway.idle_timeout_s)),
+                timeout_graceful_shutdown=max(1, round(gateway.stop_deadline_s)),
+                ssl_certfile=gateway.tls_certificate_file,
+                ssl_keyfile=gateway.tls_key_file,
+            )
+        )
+
+    async def serve(self) -> None:
+        """Listen until `stop`."""
+        assert self._server is not None
+        if self._stopping:
+            return
+        settings = self._settings
+        start_http_server(settings.gateway.metrics_port, addr=settings.metrics.host)
+        log.info("gateway_started", extra={"port": settings.gateway.port, "pid": os.getpid()})
+        await self._server.serve()
+
+    def stop(self) -> None:
+        """Take no more connections, answer what is under way, and return from `serve`."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.should_exit = True
+
+    async def close(self) -> None:
+        """Flush what was accepted and disconnect."""
+        within_s = self._settings.gateway.stop_deadline_s
+        for task in self._tasks:
+            task.cancel()
+        if self._writer is not None:
+            await self._writer.close(within_s)
+        await self._producer.stop(within_s)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._kafka.close()
+        log.info("gateway_stopped")
+
+    # --- readiness -------------------------------------------------------------------------------
+
+    def _unready(self) -> list[str]:
+        reasons = []
+        if self._stopping:
+            reasons.append("this gateway is stopping; send requests to another")
+        if self._reader is not None and self._reader.failure is not None:
+            reasons.append(self._reader.failure)
+        elif not self._caught_up:
+            reasons.append("the release log is still being read; this passes by itself")
+        silent_s = time.monotonic() - self._kafka_answered_at
+        if silent_s > self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S:
+            reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
+        return reasons
+
+    async def _probe_kafka(self) -> None:
+        assert self._reader is not None
+        while True:
+            # Also tells whether the release log could be read to its end.
+            if await self._reader.read_to_end():
+                self._caught_up = True
+            self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
+            await asyncio.sleep(_PROBE_EVERY_S if self._caught_up else 0.1)
+
+    async def _probe_clock(self, topics: Topics) -> None:
+        # An unready gateway gets no traffic; without this it could never learn that its clock
+        # was set right.
+        while True:
+            sent_s = time.time()
+            with contextlib.suppress(Exception):
+                answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
+                self._compare_clocks(sent_s, answer.timestamp)
+            await asyncio.sleep(_PROBE_EVERY_S)
+
+    def _delivered(self, sent_s: float, append_ms: int | None, size: int, entries: int) -> None:
+        metrics.GATEWAY_FRAMES.inc()
+        metrics.GATEWAY_FRAME_BYTES.observe(size)
+        metrics.GATEWAY_FRAME_ENTRIES.observe(entries)
+        self._compare_clocks(sent_s, append_ms)
+
+    def _compare_clocks(self, sent_s: float, append_ms: int | None) -> None:
+        if append_ms is None:
+            return
+        was_ok = self._clock.ok
+        self._clock.appended(sent_s=sent_s, append_s=append_ms / 1000, acknowledged_s=time.time())
+        if was_ok and not self._clock.ok:
+            log.error("clock_is_off", extra={"skew_s": round(self._clock.skew_s, 3)})

@@ -1,0 +1,7 @@
+"""`python -m localclient`."""
+
+import sys
+
+from localclient.cli import main
+
+sys.exit(main())

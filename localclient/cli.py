@@ -1,0 +1,224 @@
+"""`localclient`: try a device by hand.
+
+Every command says what it did and what is on the device afterwards. Only `report` uses the
+network; nothing is ever sent by the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from blender.errors import BlenderError
+from localclient.client import LocalClient, Status
+from localclient.limits import Limits
+from localclient.opting_in import OptIn
+from localclient.search import PublishedResult
+
+__all__ = ["main"]
+
+_ABOUT = """\
+Keep searches on this device and report them privately, as an embedding application would.
+
+  localclient record "weather tomorrow" https://weather.example/
+  localclient status
+  localclient report --server https://gateway.example --epsilon 4 --period-epsilon 40
+  localclient search "weather" --result estimates.json
+  localclient trends --result estimates.json
+  localclient forget
+"""
+
+_REPORT_ABOUT = """\
+Fetch and check the server's head list; report on this device's searches once, randomised here.
+
+The limits are this device's own: a list that asks for more is refused. ε and δ bound what anyone
+can learn about *which* searches were made here, all answers of a report together; two sets of
+searches of this one person are compared (replace-one). That the device takes part is not hidden.
+"""
+
+_DEFAULT_FOLDER = "~/.local/share/blendstream-localclient"
+#: The server is never contacted by commands that do not name one.
+_NOWHERE = "https://localhost"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 when it did what it says, 2 when it was refused."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        return int(chosen.run(chosen))
+    except BlenderError as refusal:
+        print(f"refused: {refusal}", file=sys.stderr)
+    except OSError as error:
+        print(f"refused: {error.strerror}: {error.filename}", file=sys.stderr)
+    return 2
+
+
+def _record(chosen: argparse.Namespace) -> int:
+    client = _client(chosen)
+    client.record(chosen.query, chosen.url)
+    held = client.status().records_held
+    print(f"Kept on this device: {_count(held, 'search', 'searches')} in {_folder(chosen)}.")
+    print("Nothing was sent.")
+    return 0
+
+
+def _status(chosen: argparse.Namespace) -> int:
+    status = _client(chosen).status()
+    print(f"Folder                 {_folder(chosen)}")
+    print(f"Searches kept          {status.records_held}")
+    print(f"Windows answered       {status.windows_answered}")
+    print(f"Last epoch answered    {'none' if status.last_epoch is None else status.last_epoch}")
+    print(f"Spent in {chosen.period_days} days{'':<8}{_spent(status)}")
+    if status.waiting_until_s is not None:
+        print(f"Will report at         {_local(status.waiting_until_s)}, a time drawn at random")
+    if status.unsent_epoch is not None:
+        print(f"Written, not yet sent  the answer to epoch {status.unsent_epoch}")
+    return 0
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    opt_in = None
+    if chosen.opt_in_user is not None:
+        # From the environment, because command lines are visible to everyone on a machine.
+        opt_in = OptIn(chosen.opt_in_user, os.environ.get("LOCALCLIENT_TOKEN", ""))
+    client = _client(chosen, chosen.server, opt_in)
+    outcome = client.report_now() if chosen.now else client.maybe_report()
+    epoch = "" if outcome.epoch is None else f" (epoch {outcome.epoch})"
+    print(f"{outcome.what.capitalize()}{epoch}: {outcome.detail}.")
+    if not chosen.now:
+        print(f"Call again at {_local(outcome.again_at_s)} or later, or add --now.")
+    print(f"Spent in {chosen.period_days} days: {_spent(client.status())}.")
+    return 0
+
+
+def _search(chosen: argparse.Namespace) -> int:
+    result = PublishedResult.load(chosen.result)
+    found = result.search(chosen.query, chosen.limit)
+    if not found:
+        print("Not among the published queries.")
+        return 1
+    for row in found:
+        print(f"{row.probability:9.5f}  [{row.low:.5f}, {row.high:.5f}]  {_plain(row.url)}")
+    return 0
+
+
+def _trends(chosen: argparse.Namespace) -> int:
+    for row in PublishedResult.load(chosen.result).trends(chosen.n):
+        print(f"{row.probability:9.5f}  [{row.low:.5f}, {row.high:.5f}]  {_plain(row.query)}")
+    return 0
+
+
+def _forget(chosen: argparse.Namespace) -> int:
+    _client(chosen).forget()
+    print("All searches kept here are gone. What was spent stays spent.")
+    return 0
+
+
+def _client(
+    chosen: argparse.Namespace, server: str = _NOWHERE, opt_in: OptIn | None = None
+) -> LocalClient:
+    limits = Limits(
+        epsilon_per_report=getattr(chosen, "epsilon", 1.0),
+        delta_per_report=getattr(chosen, "delta", 0.0),
+        epsilon_per_period=getattr(chosen, "period_epsilon", 1.0),
+        delta_per_period=getattr(chosen, "period_delta", 0.0),
+        period_s=chosen.period_days * 86_400,
+        min_window_s=getattr(chosen, "min_window_s", 3_600),
+    )
+    return LocalClient(server, _folder(chosen), limits, opt_in=opt_in)
+
+
+def _folder(chosen: argparse.Namespace) -> Path:
+    return Path(chosen.folder).expanduser()
+
+
+def _spent(status: Status) -> str:
+    return f"epsilon {status.epsilon_spent:g}, delta {status.delta_spent:g}"
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"1 {one}" if n == 1 else f"{n} {many}"
+
+
+def _local(at_s: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def _plain(text: str) -> str:
+    """Published text, harmless on a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="localclient", description=_ABOUT, formatter_class=form)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    on_device = argparse.ArgumentParser(add_help=False)
+    on_device.add_argument(
+        "--folder", default=_DEFAULT_FOLDER, help=f"where it is kept (default {_DEFAULT_FOLDER})"
+    )
+    on_device.add_argument(
+        "--period-days", type=int, default=30, help="the budget's period (default 30)"
+    )
+    published = argparse.ArgumentParser(add_help=False)
+    published.add_argument(
+        "--result", required=True, help="a saved answer of the server's /v1/estimates/latest"
+    )
+
+    record = commands.add_parser(
+        "record", parents=[on_device], help="keep a search on this device; nothing is sent"
+    )
+    record.add_argument("query")
+    record.add_argument("url", help="the result that was clicked")
+    record.set_defaults(run=_record)
+
+    status = commands.add_parser(
+        "status", parents=[on_device], help="what is kept, spent and waiting"
+    )
+    status.set_defaults(run=_status)
+
+    report = commands.add_parser(
+        "report",
+        parents=[on_device],
+        help="report once, privately, if it is due",
+        description=_REPORT_ABOUT,
+        formatter_class=form,
+    )
+    report.add_argument("--server", required=True, help="https://… (http:// on this machine only)")
+    report.add_argument("--epsilon", type=float, required=True, help="most per report")
+    report.add_argument("--delta", type=float, default=0.0, help="most per report (default 0)")
+    report.add_argument("--period-epsilon", type=float, required=True, help="most per period")
+    report.add_argument("--period-delta", type=float, default=0.0, help="default 0")
+    report.add_argument("--min-window-s", type=int, default=3_600, help="shortest window accepted")
+    report.add_argument("--now", action="store_true", help="do not wait for the drawn time")
+    report.add_argument(
+        "--opt-in-user",
+        metavar="ID",
+        help="send searches as they are, under this id, to a curator you trust; "
+        "the token is read from LOCALCLIENT_TOKEN",
+    )
+    report.set_defaults(run=_report)
+
+    search = commands.add_parser(
+        "search", parents=[published], help="what others clicked for a query; no network"
+    )
+    search.add_argument("query")
+    search.add_argument("--limit", type=int, help="at most this many URLs")
+    search.set_defaults(run=_search)
+
+    trends = commands.add_parser(
+        "trends", parents=[published], help="what is searched for most; no network"
+    )
+    trends.add_argument("-n", type=int, default=10, help="how many (default 10)")
+    trends.set_defaults(run=_trends)
+
+    forget = commands.add_parser(
+        "forget", parents=[on_device], help="remove all searches kept here; the budget stays"
+    )
+    forget.set_defaults(run=_forget)
+    return parser

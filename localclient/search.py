@@ -1,0 +1,122 @@
+"""Local search and trends from a published result: on the device, without asking anyone.
+
+Paper: the two applications of Section 4, trend computation and local search.
+Promises: no network; a person's query is compared with a file that everyone else has too.
+Assumes: the file is a publication (`blendstream/estimates/1`), as `GET /v1/estimates/latest` gives
+it. Whoever wrote it may be hostile, so its numbers are checked before they are ranked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from blender.errors import ParameterError
+from blender.record import normalise
+from streams.records.estimates_document import (
+    EstimatedCell,
+    EstimatedQuery,
+    EstimatesDocument,
+    Figure,
+)
+from streams.records.head_list_document import MalformedDocument
+
+__all__ = ["MAX_RESULT_BYTES", "PublishedResult", "RankedQuery", "RankedUrl"]
+
+Row = TypeVar("Row", "RankedUrl", "RankedQuery")
+
+#: Some 200 000 records; larger would let a server fill a device.
+MAX_RESULT_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RankedUrl:
+    """A URL that people click for a query: P(record = ⟨q,u⟩) with its 95 % interval."""
+
+    url: str
+    probability: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankedQuery:
+    """A query that people search for, over its listed URLs, with its 95 % interval."""
+
+    query: str
+    probability: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedResult:
+    """One epoch's publication, ready to be searched."""
+
+    epoch: int
+    #: Which estimate the publication says to read: "blend", or "client" where the groups disagree.
+    read: str
+    _urls: dict[str, tuple[RankedUrl, ...]]
+    _queries: tuple[RankedQuery, ...]
+
+    @classmethod
+    def load(cls, source: str | Path | bytes) -> PublishedResult:
+        """Read a publication from a file or from its bytes, or raise `MalformedDocument`."""
+        data = source if isinstance(source, bytes) else _read(Path(source))
+        if len(data) > MAX_RESULT_BYTES:
+            raise MalformedDocument(f"a publication must be at most {MAX_RESULT_BYTES} bytes")
+        document = EstimatesDocument.from_bytes(data)
+        read = document.agreement.prefer if document.agreement else "blend"
+        if read not in ("blend", "client"):
+            raise MalformedDocument("a publication must prefer blend or client")
+        urls: dict[str, list[RankedUrl]] = {}
+        for cell in document.records:
+            numbers = _numbers(cell, read)
+            if numbers and isinstance(cell.query, str) and isinstance(cell.url, str):
+                urls.setdefault(cell.query, []).append(RankedUrl(cell.url, *numbers))
+        queries = [
+            RankedQuery(query.query, *numbers)
+            for query in document.queries
+            if (numbers := _numbers(query, read)) and isinstance(query.query, str)
+        ]
+        return cls(
+            document.epoch,
+            read,
+            {query: tuple(_ranked(found, by="url")) for query, found in urls.items()},
+            tuple(_ranked(queries, by="query")),
+        )
+
+    def search(self, query: str, limit: int | None = None) -> list[RankedUrl]:
+        """What others clicked for this query, likeliest first; empty when it is not published."""
+        wanted = normalise(query, "any").query
+        return list(self._urls.get(wanted, ()))[:limit]
+
+    def trends(self, n: int) -> list[RankedQuery]:
+        """The n queries searched for most, likeliest first."""
+        if n < 0:
+            raise ParameterError(f"n must be at least 0, got n={n}")
+        return list(self._queries[:n])
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_RESULT_BYTES + 1)
+
+
+def _numbers(row: EstimatedCell | EstimatedQuery, read: str) -> tuple[float, float, float] | None:
+    figure: Figure | None = row.blend if read == "blend" else row.client
+    if figure is None or figure.probability is None:
+        return None
+    numbers = (figure.probability, figure.low, figure.high)
+    if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+        raise MalformedDocument("a published probability and its interval must be finite numbers")
+    probability, low, high = (float(x) for x in numbers if x is not None)
+    return probability, low, high
+
+
+def _ranked(rows: Iterable[Row], *, by: str) -> list[Row]:
+    # Ties by text, so that every device shows the same order.
+    return sorted(rows, key=lambda row: (-row.probability, getattr(row, by)))

@@ -1,0 +1,217 @@
+"""A gateway without a network: a producer whose answers a test decides, and requests by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka.structs import RecordMetadata, TopicPartition
+
+from agents.gateway.app import Gateway, GatewayLimits
+from agents.gateway.clock import ClockCheck
+from agents.gateway.frame_writer import FrameLimits, FrameWriter, OptinFrames
+from agents.gateway.optin_records import Cohorts, OptinTarget, OptinTargets
+from agents.gateway.publications import Publications
+from agents.gateway.reports import ReportTarget
+from streams.keys import EpochKeys
+from streams.records.frames import OptinFrame, ReportFrame, decode
+
+MASTER = bytes(range(32))
+HEAD_LIST = "ab" * 32
+
+
+class ScriptedProducer:
+    """Acknowledges at once, unless a test holds it back or makes it fail."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int, bytes]] = []
+        self.append_ms: int | None = None
+        self.failure: Exception | None = None
+        self.holding = False
+        self._held: list[asyncio.Future[RecordMetadata]] = []
+
+    async def send(
+        self, topic: str, partition: int, value: bytes
+    ) -> asyncio.Future[RecordMetadata]:
+        if self.failure is not None:
+            raise self.failure
+        self.sent.append((topic, partition, value))
+        answer: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        if self.holding:
+            self._held.append(answer)
+        else:
+            self._acknowledge(answer)
+        return answer
+
+    def release(self) -> None:
+        """Acknowledge everything held back."""
+        self.holding = False
+        for answer in self._held:
+            self._acknowledge(answer)
+        self._held.clear()
+
+    def _acknowledge(self, answer: asyncio.Future[RecordMetadata]) -> None:
+        append_ms = int(time.time() * 1000) if self.append_ms is None else self.append_ms
+        answer.set_result(RecordMetadata("t", 0, TopicPartition("t", 0), 0, append_ms, 1, 0))
+
+    def frames(self) -> list[ReportFrame | OptinFrame]:
+        """What was sent, decoded."""
+        frames = []
+        for _, _, value in self.sent:
+            frame = decode(value)
+            assert isinstance(frame, ReportFrame | OptinFrame)
+            frames.append(frame)
+        return frames
+
+    def entries(self) -> int:
+        """Entries in all frames sent."""
+        return sum(len(frame) for frame in self.frames())
+
+
+def report_target(**changes: Any) -> ReportTarget:
+    """A head list of 51 cells, one cell an answer, unless told otherwise."""
+    fields: dict[str, Any] = {
+        "head_list_id": HEAD_LIST,
+        "epoch": 7,
+        "keys": EpochKeys.derive(MASTER, 7),
+        "topic": "reports",
+        "partitions": 4,
+        "cells": 51,
+        "cells_per_answer": 1,
+        "answers": 1,
+        "late_from_ms": 1 << 60,
+    }
+    return ReportTarget(**fields | changes)
+
+
+def optin_target(epoch: int = 8, **changes: Any) -> OptinTarget:
+    """An epoch whose window holds every moment of the test."""
+    fields: dict[str, Any] = {
+        "epoch": epoch,
+        "keys": EpochKeys.derive(MASTER, epoch),
+        "frames": OptinFrames("records", epoch),
+        "partitions": 4,
+        "records_per_user": 1,
+        "cohorts": 1,
+        "window_start_ms": 0,
+        "window_end_ms": 1 << 60,
+        "late_from_ms": (1 << 60) + 60_000,
+    }
+    return OptinTarget(**fields | changes)
+
+
+@dataclass
+class Reply:
+    """One answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class TestGateway:
+    """A gateway with everything a test may want to look at."""
+
+    __test__ = False
+
+    app: Gateway
+    producer: ScriptedProducer
+    writer: FrameWriter
+    publications: Publications
+    clock: ClockCheck
+    moment_s: list[float] = field(default_factory=lambda: [1_000_000.0])
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        pieces: int = 1,
+    ) -> Reply:
+        """Send one request through the ASGI interface."""
+        content = body if isinstance(body, bytes) else b"" if body is None else _json(body)
+        raw = [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()]
+        path, _, query = path.partition("?")
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
+            "headers": raw,
+        }
+        step = max(1, -(-len(content) // pieces))
+        parts = [content[i : i + step] for i in range(0, len(content), step)] or [b""]
+        inbox = [
+            {"type": "http.request", "body": part, "more_body": i < len(parts) - 1}
+            for i, part in enumerate(parts)
+        ]
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return inbox.pop(0) if inbox else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        start, end = sent
+        named = {k.decode(): v.decode() for k, v in start["headers"]}
+        return Reply(start["status"], named, end["body"])
+
+    async def report(self, *reports: Any) -> Reply:
+        """Post one report, or several as a batch."""
+        return await self.ask(
+            "POST", "/v1/reports", list(reports) if len(reports) > 1 else reports[0]
+        )
+
+
+def _json(body: Any) -> bytes:
+    return json.dumps(body).encode()
+
+
+def make_gateway(
+    *,
+    targets: Mapping[str, ReportTarget] | None = None,
+    optin: OptinTargets | None = None,
+    limits: GatewayLimits | None = None,
+    frame_limits: FrameLimits | None = None,
+    **options: Any,
+) -> TestGateway:
+    """Call it inside a running event loop."""
+    producer = ScriptedProducer()
+    writer = FrameWriter(
+        producer,
+        frame_limits or FrameLimits(linger_s=0.001, deadline_s=0.5, max_held_bytes=1 << 20),
+    )
+    publications = Publications(
+        report_targets=dict({HEAD_LIST: report_target()} if targets is None else targets),
+        optin_targets=OptinTargets([optin_target()]) if optin is None else optin,
+    )
+    clock = ClockCheck(allowed_s=5.0)
+    options.setdefault("cohorts", Cohorts(None))
+    options.setdefault("tokens", None)
+    moment = [1_000_000.0]
+    app = Gateway(
+        limits=limits or GatewayLimits(),
+        publications=publications,
+        writer=writer,
+        clock=clock,
+        wall_clock=lambda: moment[0],
+        **options,
+    )
+    return TestGateway(app, producer, writer, publications, clock, moment)
+
+
+def report(contributor: int = 1, cell: int = 3, head_list: str = HEAD_LIST) -> dict[str, Any]:
+    """A well-formed report."""
+    return {"head_list": head_list, "contributor": f"{contributor:032x}", "answers": [[cell]]}

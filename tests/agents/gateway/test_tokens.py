@@ -1,0 +1,104 @@
+"""Tokens name applications, are stored as hashes, and follow their file."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from agents.gateway.tokens import (
+    ApplicationTokens,
+    TokenFileError,
+    add_token,
+    read_tokens,
+    remove_tokens,
+)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def bearer(token: str) -> bytes:
+    return f"Bearer {token}".encode()
+
+
+def test_a_token_names_its_application(tmp_path):
+    path = tmp_path / "tokens"
+    news, mail = add_token(path, "news"), add_token(path, "mail")
+    tokens = ApplicationTokens(path, clock=Clock())
+
+    assert tokens.application(bearer(news)) == "news"
+    assert tokens.application(bearer(mail)) == "mail"
+    secret = news.partition(".")[2]
+    for wrong in (f"mail.{secret}", f"other.{secret}", "news.", "news", secret, f"{news}x"):
+        assert tokens.application(bearer(wrong)) is None
+    assert tokens.application(news.encode()) is None
+    assert tokens.application(None) is None
+    assert tokens.application(b"Bearer \xff\xfe.\x00") is None
+
+
+def test_the_file_holds_no_secret_and_is_for_its_owner_alone(tmp_path):
+    """Whoever reads a backup of it must not be able to submit."""
+    path = tmp_path / "tokens"
+    token = add_token(path, "news")
+
+    assert token.partition(".")[2] not in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_changed_file_is_in_force_within_a_second(tmp_path):
+    """A withdrawn token must stop working without a restart."""
+    path = tmp_path / "tokens"
+    first = add_token(path, "news")
+    clock = Clock()
+    tokens = ApplicationTokens(path, clock=clock)
+    second = add_token(path, "news")
+    assert tokens.application(bearer(second)) is None
+    clock.now = 1.5
+    assert tokens.application(bearer(second)) == "news"
+    assert tokens.application(bearer(first)) == "news", "both hold while one replaces the other"
+
+    assert remove_tokens(path, "news") == 2
+    clock.now = 3.0
+    assert tokens.application(bearer(first)) is None
+
+
+def test_a_broken_or_missing_file_leaves_the_last_good_one_in_force(tmp_path, caplog):
+    """An editor's half-written file must not lock every application out."""
+    path = tmp_path / "tokens"
+    token = add_token(path, "news")
+    clock = Clock()
+    tokens = ApplicationTokens(path, clock=clock)
+
+    path.write_text("not a token file\n")
+    os.utime(path, (1, 1))
+    clock.now = 2.0
+    assert tokens.application(bearer(token)) == "news"
+    assert "application_tokens_kept" in caplog.text
+    path.unlink()
+    clock.now = 4.0
+    assert tokens.application(bearer(token)) == "news"
+
+
+@pytest.mark.parametrize(
+    "line", ["news", "news blake2b 00 00", "NEWS blake2b " + "00" * 16 + " " + "00" * 32, "a b c d"]
+)
+def test_a_bad_line_is_named_by_number_and_not_quoted(line):
+    with pytest.raises(TokenFileError, match="line 2 of the token file must read") as error:
+        read_tokens(f"# comment\n{line}\n")
+    assert line not in str(error.value)
+
+
+def test_a_gateway_does_not_start_without_its_file(tmp_path):
+    with pytest.raises(TokenFileError, match="tokens add NAME"):
+        ApplicationTokens(tmp_path / "none", clock=Clock())
+
+
+@pytest.mark.parametrize("name", ["", "News", "a.b", "-a", "a" * 64, "a b"])
+def test_names_are_plain(tmp_path, name):
+    with pytest.raises(TokenFileError, match="name must be"):
+        add_token(tmp_path / "tokens", name)

@@ -1,0 +1,68 @@
+"""Answers are taken in within bounds, packed or not."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from localclient import What
+from localclient.bodies import BoundedBody, UnusableBody
+from tests.localclient.support import Gateway, ManualClock, device, head_list, limits
+
+
+def taken(encoding: str, data: bytes, max_bytes: int = 1000, step: int = 7) -> bytes:
+    body = BoundedBody(encoding, max_bytes)
+    for start in range(0, len(data), step):
+        body.add(data[start : start + step])
+    return body.whole()
+
+
+def test_packed_and_unpacked_answers_are_the_same() -> None:
+    text = b"some text " * 100
+    assert taken("", text) == taken("gzip", gzip.compress(text)) == taken("Identity", text) == text
+    assert taken("", b"") == taken("gzip", b"") == b""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("", b"x" * 1001),
+        ("gzip", gzip.compress(b"x" * 1001)),
+        ("gzip", gzip.compress(b"x" * 500)[:-3]),
+        ("gzip", b"not packed at all"),
+        ("br", b""),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"x"))),
+    ],
+)
+def test_what_is_too_long_cut_short_or_oddly_packed_counts_as_no_answer(
+    encoding: str, data: bytes
+) -> None:
+    with pytest.raises(UnusableBody):
+        taken(encoding, data)
+
+
+def test_a_bomb_fills_neither_memory_nor_disk(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """50 kB on the wire that unpack to 50 MB."""
+    bomb = gzip.compress(b" " * 50_000_000)
+    gateway.answers["/v1/head-lists/current"] = (200, {"content-encoding": "gzip"}, bomb)
+    client = device(gateway, tmp_path, clock, own=limits(max_head_list_bytes=100_000))
+    tracemalloc.start()
+    assert client.report_now().what is What.TRY_LATER
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000
+
+
+def test_a_list_packed_by_the_gateway_is_answered(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    document = gateway.show(head_list())
+    packed = (200, {"content-encoding": "gzip"}, gzip.compress(document.to_bytes()))
+    for name in ("current", document.id):
+        gateway.answers[f"/v1/head-lists/{name}"] = packed
+    assert device(gateway, tmp_path, clock).report_now().what is What.SENT

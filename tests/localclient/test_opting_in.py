@@ -1,0 +1,227 @@
+"""Opt-in mode: m_O records as they are, in fixed slots, and never a report on the same window."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from blender.errors import ParameterError
+from localclient import HeadListRefused, LocalClient, OptIn, What
+from localclient.state import Mode
+from tests.localclient.support import (
+    DAY,
+    END,
+    HOUR,
+    LISTED,
+    START,
+    Gateway,
+    ManualClock,
+    device,
+    head_list,
+    limits,
+    state_of,
+)
+
+WHO = OptIn("sonja@example", "application-token")
+
+
+def collecting(**changes: int) -> dict[str, int]:
+    return {
+        "epoch": 8,
+        "window_start_s": START,
+        "window_end_s": END,
+        "optin_until_s": END + HOUR,
+        "records_per_user": 2,
+        **changes,
+    }
+
+
+def opted_in(gateway: Gateway, folder: Path, clock: ManualClock, seed: int = 1) -> LocalClient:
+    return device(gateway, folder, clock, seed=seed, opt_in=WHO)
+
+
+def test_records_go_out_late_in_the_window_with_the_token(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    for record in LISTED:
+        client.record(*record)
+    waiting = client.maybe_report()
+    assert waiting.what is What.WAITING
+    assert END - DAY // 4 <= waiting.again_at_s < END
+
+    clock.now_s = waiting.again_at_s
+    assert client.maybe_report().what is What.SENT
+    ((path, body, headers),) = gateway.posted
+    entries = json.loads(body)
+    assert path == "/v1/optin-records"
+    assert headers["authorization"] == "Bearer application-token"
+    assert [entry["slot"] for entry in entries] == [0, 1]
+    assert {entry["user_id"] for entry in entries} == {"sonja@example"}
+    assert {entry["epoch"] for entry in entries} == {8}
+    assert {(entry["query"], entry["url"]) for entry in entries} < set(LISTED)
+    assert client.status().records_held == 0
+
+
+def test_each_record_is_as_likely_as_any_other_and_none_goes_twice(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Slot 0 is a search drawn at random: searched three times, three times as likely.
+
+    That draws are fair is shown by enumeration elsewhere; here, that slots follow the draw.
+    24 devices with fixed seeds; 3/4 against 1/4, 4 standard errors: one seed in 16 000 would fail.
+    """
+    gateway.collecting = collecting()
+    first: Counter[str] = Counter()
+    for seed in range(24):
+        clock.now_s = START + HOUR
+        client = opted_in(gateway, tmp_path / str(seed), clock, seed)
+        for record in (LISTED[0], LISTED[0], LISTED[0], LISTED[2]):
+            client.record(*record)
+        client.report_now()
+    for body in gateway.bodies:
+        entries = json.loads(body)
+        assert {(entry["query"], entry["url"]) for entry in entries} == {LISTED[0], LISTED[2]}
+        first[entries[0]["query"]] += 1
+    assert abs(first["weather"] - 18) <= 4 * (24 * 0.75 * 0.25) ** 0.5
+
+
+@pytest.mark.parametrize(("status", "body"), [(503, b""), (401, b""), (202, None)])
+def test_a_retry_repeats_epoch_slots_and_bytes(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock, status: int, body: bytes | None
+) -> None:
+    """Also when only some of a batch was accepted: the server counts a slot once."""
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    for record in LISTED:
+        client.record(*record)
+    mixed = b'{"verdicts":[{"status":"accepted"},{"status":"retry","reason":"busy"}]}'
+    gateway.answers["/v1/optin-records"] = (status, {}, mixed if body is None else body)
+    outcome = client.report_now()
+    assert outcome.what is What.TRY_LATER
+    assert ("token" in outcome.detail) == (status == 401)
+    gateway.answers.clear()
+    assert opted_in(gateway, tmp_path, clock, seed=9).report_now().what is What.SENT
+    assert len(gateway.bodies) == 2
+    assert len(set(gateway.bodies)) == 1
+
+
+def test_a_window_sent_is_not_reported_on(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    client.record(*LISTED[0])
+    assert client.report_now().what is What.SENT
+    client.record(*LISTED[1])  # later in the same window
+
+    gateway.show(head_list(8))
+    clock.now_s = END + HOUR
+    assert device(gateway, tmp_path, clock).report_now().what is What.NOTHING_NEW
+    assert len(gateway.posted) == 1
+
+    gateway.show(head_list(9, shift_s=DAY))
+    clock.now_s += DAY
+    assert device(gateway, tmp_path, clock).report_now().what is What.SENT
+    assert [claim.mode for claim in state_of(tmp_path).claims] == [Mode.OPT_IN, Mode.REPORT]
+
+
+def test_a_window_reported_on_is_not_sent(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """A server that collects the same window again, under a new number, gets nothing."""
+    gateway.show(head_list())
+    device(gateway, tmp_path, clock).report_now()
+    gateway.collecting = collecting(optin_until_s=END + 2 * HOUR)
+    with pytest.raises(HeadListRefused, match="windows must not overlap"):
+        opted_in(gateway, tmp_path, clock).report_now()
+    assert len(gateway.posted) == 1
+
+
+def test_no_longer_opting_in_keeps_unsent_records_on_the_device(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """What a person chose to send yesterday is not sent once they chose otherwise."""
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    client.record(*LISTED[0])
+    gateway.answers["/v1/optin-records"] = (503, {}, b"")
+    client.report_now()
+    gateway.answers.clear()
+    gateway.posted.clear()
+
+    device(gateway, tmp_path, clock).report_now()
+    assert gateway.posted == []
+    assert state_of(tmp_path).outgoing is None
+    assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
+
+
+def test_forgetting_takes_back_what_was_not_sent_and_not_what_was_spent(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    client.record(*LISTED[0])
+    gateway.answers["/v1/optin-records"] = (503, {}, b"")
+    client.report_now()
+    client.record(*LISTED[1])
+    client.forget()
+    assert client.status().records_held == 0
+    assert client.status().unsent_epoch is None
+    assert client.status().windows_answered == 1
+    assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
+
+
+def test_a_person_without_searches_sends_nothing(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    assert opted_in(gateway, tmp_path, clock).report_now().what is What.NOTHING_NEW
+    assert gateway.posted == []
+
+
+@pytest.mark.parametrize(
+    ("epoch", "wording"),
+    [
+        (collecting(records_per_user=11), "at most 10 records a person"),
+        (collecting(window_start_s=END - 60), "window of 3600 to"),
+        (
+            collecting(
+                window_start_s=END + DAY, window_end_s=END + 2 * DAY, optin_until_s=END + 2 * DAY
+            ),
+            "collecting now",
+        ),
+        (collecting(window_end_s=START, optin_until_s=START), "malformed"),
+    ],
+)
+def test_a_hostile_epoch_is_refused(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock, epoch: dict[str, int], wording: str
+) -> None:
+    gateway.collecting = epoch
+    clock.now_s = END - 30
+    client = opted_in(gateway, tmp_path, clock)
+    client.record(*LISTED[0])
+    with pytest.raises(HeadListRefused, match=wording):
+        client.report_now()
+    assert gateway.posted == []
+    assert client.status().records_held == 1
+
+
+def test_who_opts_in_is_never_printed(tmp_path: Path) -> None:
+    assert "sonja" not in repr(WHO)
+    assert "token" not in repr(WHO)
+    with pytest.raises(ParameterError, match="user_id must be"):
+        OptIn("", "token")
+    with pytest.raises(ParameterError, match="printable ASCII"):
+        OptIn("sonja", "line\nbreak")
+    assert limits().max_optin_records == 10

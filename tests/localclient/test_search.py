@@ -1,0 +1,129 @@
+"""Local search and trends from a publication, without a network."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blender.errors import ParameterError
+from localclient import PublishedResult, RankedQuery, RankedUrl
+from streams.records.estimates_document import (
+    Agreement,
+    EstimatedCell,
+    EstimatedQuery,
+    EstimatesDocument,
+    Figure,
+    Participants,
+)
+from streams.records.head_list_document import MalformedDocument
+
+
+def figure(p: float | None) -> Figure:
+    return (
+        Figure(None, None, None, None)
+        if p is None
+        else Figure(p, 1e-6, round(p - 0.01, 4), round(p + 0.01, 4))
+    )
+
+
+def cell(query: str | None, url: str | None, blend: float | None, client: float) -> EstimatedCell:
+    return EstimatedCell(query, url, None, figure(client), figure(blend), 0.5, blend)
+
+
+def publication(prefer: str = "blend", **changes: Any) -> EstimatesDocument:
+    fields: dict[str, Any] = {
+        "epoch": 12,
+        "window_start_s": 0,
+        "window_end_s": 10,
+        "reports_until_s": 20,
+        "outcome": "complete",
+        "reasons": (),
+        "head_list_id": "ab" * 32,
+        "parameters": {},
+        "mechanisms": {},
+        "participants": Participants(1, 2, 3),
+        "records": (
+            cell("weather", "https://rain.example/", 0.10, 0.30),
+            cell("weather", "https://sun.example/", 0.25, 0.20),
+            cell("weather", "https://also-rain.example/", 0.10, 0.05),
+            cell("weather", "https://unknown.example/", None, 0.01),
+            cell("news", "https://news.example/", -0.01, 0.02),
+            cell("weather", None, 0.05, 0.04),
+            cell(None, None, 0.50, 0.40),
+        ),
+        "queries": (
+            EstimatedQuery("news", None, figure(0.02), figure(-0.01), 0.5),
+            EstimatedQuery("weather", None, figure(0.5), figure(0.35), 0.5),
+        ),
+        "agreement": Agreement(1.0, 0.5, prefer == "blend", prefer),
+        "privacy": {},
+        "versions": {},
+    }
+    return EstimatesDocument(**{**fields, **changes})
+
+
+def test_search_ranks_urls_by_probability_and_shows_their_intervals() -> None:
+    result = PublishedResult.load(publication().to_bytes())
+    assert result.search("  WEATHER ") == [
+        RankedUrl("https://sun.example/", 0.25, 0.24, 0.26),
+        RankedUrl("https://also-rain.example/", 0.10, 0.09, 0.11),
+        RankedUrl("https://rain.example/", 0.10, 0.09, 0.11),
+    ]
+    assert [found.url for found in result.search("weather", limit=1)] == ["https://sun.example/"]
+    assert result.search("never published") == []
+
+
+def test_where_the_groups_disagree_the_publications_advice_is_followed() -> None:
+    result = PublishedResult.load(publication("client").to_bytes())
+    assert result.read == "client"
+    assert result.search("weather")[0].url == "https://rain.example/"
+
+
+def test_trends_are_the_queries_searched_for_most() -> None:
+    result = PublishedResult.load(publication().to_bytes())
+    assert result.trends(1) == [RankedQuery("weather", 0.35, 0.34, 0.36)]
+    assert [found.query for found in result.trends(10)] == ["weather", "news"]
+    with pytest.raises(ParameterError, match="n must be at least 0"):
+        result.trends(-1)
+
+
+def test_an_empty_publication_has_nothing_to_find() -> None:
+    empty = publication(outcome="empty", records=(), queries=(), agreement=None)
+    result = PublishedResult.load(empty.to_bytes())
+    assert result.search("weather") == []
+    assert result.trends(5) == []
+
+
+def test_searching_opens_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a person looks for here is nobody's business."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    path = tmp_path / "estimates.json"
+    path.write_bytes(publication().to_bytes())
+    assert PublishedResult.load(path).search("weather")
+    assert PublishedResult.load(str(path)).trends(3)
+
+
+def test_a_file_that_is_no_publication_is_refused() -> None:
+    good = json.loads(publication().to_bytes())
+    row = {**good["records"][0], "blend": {**good["records"][0]["blend"], "low": "0.1"}}
+    for broken in (
+        b"",
+        b"{}",
+        b"[" * 50_000,
+        json.dumps({**good, "schema": "blendstream/estimates/2"}).encode(),
+        json.dumps({**good, "records": [row]}).encode(),
+        json.dumps({**good, "agreement": {**good["agreement"], "prefer": "mine"}}).encode(),
+        json.dumps({**good, "records": [{"query": "weather"}]}).encode(),
+    ):
+        with pytest.raises(MalformedDocument) as refused:
+            PublishedResult.load(broken)
+        assert "weather" not in str(refused.value)
