@@ -75,6 +75,14 @@ async def _run(settings: Settings) -> int:
     return 0
 
 
+def _looked_back_s(settings: Settings) -> float:
+    """How much of the release log a start reads: the history, and any pause still in force."""
+    window_s = settings.epoch.window_s
+    return max(
+        (settings.gateway.history_epochs + 4) * window_s, settings.budget.period_s + window_s
+    )
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: they end the process before frames are flushed."""
 
@@ -167,6 +175,7 @@ class GatewayProcess:
             self._kafka,
             topics.releases.name,
             patience_s=settings.gateway.delivery_deadline_s,
+            since_s=time.time() - _looked_back_s(settings),
         )
         self._tasks.append(asyncio.create_task(self._reader.run()))
 

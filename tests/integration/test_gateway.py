@@ -1,6 +1,6 @@
 """The gateway as a process, over real HTTP, on a real Kafka, counted by a real worker in Redis."""
 
-# ruff: noqa: ASYNC110, ASYNC210, ASYNC212 - a test has the event loop to itself, and may wait.
+# ruff: noqa: ASYNC212 - a test has the event loop to itself, and may wait.
 
 from __future__ import annotations
 
