@@ -22,7 +22,7 @@ ARGS ?=
 
 help:  ## this list
 	@echo "usage: make TARGET [ARGS='more for pytest'] [JOBS=2 to use two processes]"; echo
-	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-18s%s\n", $$1, $$2 }'
 
 setup: $(INSTALLED)  ## install everything into .venv/
 
@@ -32,7 +32,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
 	@sed -n '/^uv==/,/^    # via/p' requirements.lock > $(VENV)/uv.txt
 	$(PIP) --require-hashes -r $(VENV)/uv.txt
-	@# uv takes seconds where pip takes minutes; where it cannot reach the index, pip may.
+	@# uv is quicker with a lock this long; where it cannot reach the index, pip may.
 	UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
 	  || $(PIP) --no-deps --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
@@ -45,7 +45,7 @@ test: setup packages  ## everything, on a real Kafka and Redis
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
 
 test-fast: setup  ## what needs no servers, under a minute
-	$(BIN)/python -m pytest -m "not integration and not faults and not statistical and not browser and not package" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not integration and not faults and not statistical and not browser and not package" $(ARGS)
 
 check: setup  ## format, lint, types, and who may import whom
 	$(BIN)/ruff format --check .

@@ -17,6 +17,7 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -56,37 +57,27 @@ def run_worker(settings: Settings) -> int:
 
 async def _run(settings: Settings) -> int:
     worker = await Worker.connect(settings)
-    told = asyncio.Event()
     loop = asyncio.get_running_loop()
+    told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    async with _deadline(settings.worker.stop_deadline_s) as leave_within:
-        await worker.start()
-        dead = asyncio.create_task(worker.until_dead())
-        await asyncio.wait(
-            {dead, asyncio.create_task(told.wait())}, return_when=asyncio.FIRST_COMPLETED
-        )
-        leave_within()
-        why = dead.result() if dead.done() else None
-        dead.cancel()
-        if why is not None:
-            log.error("worker_exits", extra={"reason": Known(why)})
-        await worker.stop()
+    life = asyncio.create_task(worker.live())
+    await asyncio.wait({life, asyncio.create_task(told.wait())}, return_when="FIRST_COMPLETED")
+    threading.Timer(settings.worker.stop_deadline_s, _leave, [settings]).start()
+    why = life.result() if life.done() else None
+    life.cancel()
+    if why is not None:
+        log.error("worker_exits", extra={"reason": Known(why)})
+    await worker.stop()
     log.info("worker_stopped")
     # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
     os._exit(_EXIT_DEAD if why is not None else 0)
 
 
-@contextlib.asynccontextmanager
-async def _deadline(seconds: float):  # type: ignore[no-untyped-def]
-    """Yields a function that starts the deadline; once it is over, the process ends."""
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        log.error("stop_deadline_passed", extra={"seconds": seconds})
-        os._exit(_EXIT_HUNG)
-
-    yield lambda: loop.call_later(seconds, end)
+def _leave(settings: Settings) -> None:
+    """End the process, from a thread of its own: the event loop may be what hangs."""
+    log.error("stop_deadline_passed", extra={"seconds": settings.worker.stop_deadline_s})
+    os._exit(_EXIT_HUNG)
 
 
 class Worker:
@@ -104,6 +95,7 @@ class Worker:
         self._settings = settings
         self._close = close
         self._tasks: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Task[None] | None = None
         self._web: web.AppRunner | None = None
 
     @classmethod
@@ -145,28 +137,32 @@ class Worker:
     def ready(self) -> bool:
         return all(counter.ready for counter in self.counters)
 
-    async def start(self) -> None:
-        """Serve the port, join the group, begin to count."""
+    async def live(self) -> str:
+        """Serve the port, join the group, count; returns why it must be restarted."""
         await self._serve()
         self._tasks = [asyncio.create_task(self._check(counter)) for counter in self.counters]
-        await self.app.start()
-        log.info("worker_started")
+        # Starting ends with the first assignment, which may take as long as Kafka likes.
+        self._starting = asyncio.create_task(self.app.start())
+        return await self._until_dead()
 
     async def stop(self) -> None:
         """Leave the group and close what is open."""
         for task in self._tasks:
             task.cancel()
+        if self._starting is not None:
+            self._starting.cancel()
         if self._web is not None:
             await self._web.cleanup()
         await self.app.stop()
         for close in self._close:
             await close()
 
-    async def until_dead(self) -> str:
-        """Wait until the worker must be restarted, and say why."""
+    async def _until_dead(self) -> str:
         while True:
             await asyncio.sleep(1.0)
-            if self.app.crashed:
+            starting = self._starting
+            failed = starting is not None and starting.done() and starting.exception() is not None
+            if self.app.crashed or failed:
                 return "Faust has crashed"
             if self._coordinator_died():
                 return "the group coordinator's task has died"

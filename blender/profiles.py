@@ -20,12 +20,13 @@ is counted by one record a user (the lowest accepted slot); `known` is already p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from blender import registry
 from blender.best_randomizer import best_randomizer
 from blender.blend import VarianceBlender
 from blender.cells import HeadList, RandomizerSpec
@@ -43,7 +44,6 @@ from blender.optin import (
 )
 from blender.parameters import PrivacyParameters
 from blender.record import Record
-from blender.registry import randomizer_for
 from blender.roles import HeadListSelector, OptinCounts
 from blender.selected_counts import SelectedCounts
 from blender.stable_blend import StableBlender
@@ -52,6 +52,7 @@ from blender.stable_histogram import StableHistogram, drop_level
 __all__ = [
     "DEFAULT_PROFILE",
     "PROFILES",
+    "SELECTION_SHARES",
     "EpochEstimates",
     "Mechanisms",
     "OptinRelease",
@@ -64,6 +65,11 @@ __all__ = [
 #: What the one setting may say.
 PROFILES: Final = ("paper", "sharp")
 DEFAULT_PROFILE: Final = "sharp"
+
+#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it is there
+#: for the records beside the cut, of which S can say little. Twice the paper's T costs 5 % of the
+#: list's length and takes 3 % off the error (docs/decisions/0021).
+SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,7 @@ def build_head_list(
 
 def estimate_epoch(release: OptinRelease, cell_counts: IntArray, reports: int) -> EpochEstimates:
     """Denoise the devices' answers and blend them with the opt-in release. Post-processing."""
-    client = randomizer_for(release.head_list).estimate(cell_counts, reports)
+    client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
     if release.mechanisms.blender == VarianceBlender.name:
         blended = VarianceBlender().blend(release.optin, client)
     else:

@@ -17,6 +17,11 @@ from localclient.state import Claim, State
 
 __all__ = ["add_claim", "spent", "within_limits"]
 
+#: Claims are kept for a year at least. Forgetting them with the period of the day would let an
+#: application that shortens its period, and lengthens it again, spend twice; a year of hourly
+#: windows is still less than 2 MB.
+_REMEMBER_S = 366 * 86_400
+
 
 def spent(state: State, limits: Limits, now_s: int) -> tuple[Fraction, Fraction]:
     """(ε, δ) spent within the period that ends now."""
@@ -45,10 +50,11 @@ def within_limits(state: State, claim: Claim, limits: Limits) -> None:
 
 
 def add_claim(state: State, claim: Claim, limits: Limits) -> State:
-    """The state with this claim added and claims that no longer matter left out."""
+    """The state with this claim added and claims that can no longer matter left out."""
     within_limits(state, claim, limits)
     # The newest claim is never left out: later windows must follow it however long ago it was.
-    recent = [old for old in state.claims if old.at_s > claim.at_s - limits.period_s]
+    remember_s = max(limits.period_s, _REMEMBER_S)
+    recent = [old for old in state.claims if old.at_s > claim.at_s - remember_s]
     return replace(state, claims=(*recent, claim))
 
 

@@ -31,7 +31,7 @@ from agents.gateway.cors import Cors
 from agents.gateway.frame_writer import FrameLimits, FrameWriter
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
-from agents.gateway.pages import StaticPages
+from agents.gateway.static_pages import StaticPages
 from agents.gateway.producer import FrameProducer
 from agents.gateway.protocol import protocol_class, sweep
 from agents.gateway.publications import Publications

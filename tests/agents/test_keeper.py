@@ -35,7 +35,8 @@ def main():
         while len(list(keeper.folder.glob("data-of-*"))) < 4:
             time.sleep(0.02)
         print(keeper.folder, flush=True)
-        sys.stdin.readline()
+        if "raise" in sys.argv or "exit" in sys.argv:
+            sys.stdin.readline()  # until the test has looked around
         if "raise" in sys.argv:
             raise ValueError
         if "exit" in sys.argv:
@@ -76,12 +77,11 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
     family = psutil.Process(servers[0]).parents()
     keepers = [process for process in family if "keeper_process" in " ".join(process.cmdline())]
 
-    parent.stdin.write("now\n")
-    parent.stdin.close()
     if ending == signal.SIGINT:
         os.killpg(parent.pid, ending)  # A terminal sends it to the whole group.
     elif ending is not None:
         parent.send_signal(ending)
+    parent.stdin.close()
     parent.stdout.close()
 
     assert gone_within(20, lambda: not folder.exists())

@@ -23,9 +23,10 @@ import httpx
 
 from blender.dice import SystemDice
 from localclient import LocalClient, OptIn
+from localclient.channel import build_randomizer
 from localclient.client import _Parts
 from localclient.files import Files
-from tests.localclient.support import LISTED, ManualClock, limits
+from tests.localclient.support import LISTED, ManualClock, head_list, limits
 
 
 class Death:
@@ -135,6 +136,9 @@ class Devices:
 
 def main() -> None:
     """Fork a device for each order on standard input."""
+    # Whatever is imported at first use is imported here, once, and not in every child.
+    MortalTransport(Death(None)).close()
+    build_randomizer(head_list().head_list, SystemDice())
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

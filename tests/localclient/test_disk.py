@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
 from localclient import StateUnreadable, StorageRefused, What
@@ -72,7 +73,7 @@ def test_a_disk_that_fills_up_at_any_step_means_nothing_spent_and_nothing_sent(
     """And once there is room, exactly one report goes out."""
     gateway.show(head_list())
     refused = []
-    for step in range(24):
+    for step in range(14):
         gateway.posted.clear()
         folder = tmp_path / str(step)
         searched(gateway, folder, clock)
@@ -242,3 +243,55 @@ def test_records_nobody_asks_for_are_forgotten_in_time(
     clock.now_s += 46 * 86_400
     client.maybe_report()
     assert client.status().records_held == 0
+
+
+class WatchedFiles(Files):
+    """A real disk that tells what is done to it, in order."""
+
+    def __init__(self, folder: Path, told: list[str]) -> None:
+        super().__init__(folder)
+        self.told = told
+
+    def _write(self, handle: int, data: bytes) -> None:
+        self.told.append("written with bytes to send" if b'"outgoing": {' in data else "written")
+        super()._write(handle, data)
+
+    def _sync(self, handle: int) -> None:
+        self.told.append("synced")
+        super()._sync(handle)
+
+    def _rename(self, old: Path, new: Path) -> None:
+        self.told.append("renamed")
+        super()._rename(old, new)
+
+
+def test_the_report_survives_a_loss_of_power_before_it_is_sent(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """A killed process keeps what the system holds in memory; a device without power does not."""
+    gateway.show(head_list())
+    told: list[str] = []
+    kept = device(gateway, tmp_path, clock, files=partial(WatchedFiles, told=told))
+
+    class Watched(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            told.append(request.method)
+            return super().handle_request(request)
+
+    client = device(
+        gateway,
+        tmp_path,
+        clock,
+        files=partial(WatchedFiles, told=told),
+        http=lambda: httpx.Client(transport=Watched(verify=False)),
+    )
+    clock.now_s = START + HOUR
+    kept.record(*LISTED[0])
+    clock.now_s = END + HOUR
+    assert client.report_now().what is What.SENT
+
+    began = told.index("written with bytes to send")
+    durable = ["written with bytes to send", "synced", "renamed", "synced"]
+    assert told[began : began + 4] == durable
+    assert told.index("POST") > began + 3
+    assert told.count("written with bytes to send") == 1

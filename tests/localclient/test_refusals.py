@@ -168,6 +168,23 @@ def test_the_limit_of_the_period_holds_and_says_when_it_frees(
     assert client.report_now().what is What.SENT
 
 
+def test_a_period_shortened_and_lengthened_again_still_finds_what_was_spent(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """An update of the application must not be a new budget."""
+    first_s = clock.now_s
+    for day, period_s in ((0, 30 * DAY), (2, DAY)):
+        gateway.show(head_list(7 + day, shift_s=day * DAY))
+        clock.now_s = first_s + day * DAY
+        own = limits(epsilon_per_period=4.0, period_s=period_s)
+        assert device(gateway, tmp_path, clock, own=own).report_now().what is What.SENT
+    gateway.show(head_list(11, shift_s=4 * DAY))
+    clock.now_s = first_s + 4 * DAY
+    own = limits(epsilon_per_period=11.0, period_s=30 * DAY)
+    with pytest.raises(LimitReached, match=r"would make it epsilon=12\.0"):
+        device(gateway, tmp_path, clock, own=own).report_now()
+
+
 def test_changing_the_number_of_cohorts_buys_a_server_nothing_beyond_the_limit(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:

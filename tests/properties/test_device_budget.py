@@ -232,7 +232,7 @@ class SpendsTooMuch(HostileServer):
     own = replace(OWN, epsilon_per_period=10.0)
 
 
-MANY = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+MANY = settings(max_examples=25, stateful_step_count=40, deadline=None, derandomize=True)
 HostileServer.TestCase.settings = MANY
 TestHostileServer = HostileServer.TestCase
 

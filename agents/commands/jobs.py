@@ -1,0 +1,27 @@
+"""Open, seal and publish epochs, until stopped; any number of processes, one holds each lease.
+
+Needs Kafka, Redis and a budget limit. Creates missing topics and refuses wrong ones. Serves
+/metrics, /healthz and /readyz on jobs.metrics_port. Ctrl-C or SIGTERM stops it in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from streams.logs import configure_logging
+from streams.settings import load_settings
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Nothing of its own; everything is a setting."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until told to stop."""
+    settings = load_settings(arguments.settings).settings
+    configure_logging(settings.log)
+    from agents.jobs import run_jobs  # noqa: PLC0415 - bad settings are told at once
+
+    return run_jobs(settings)

@@ -1,0 +1,27 @@
+"""Count opt-in records and client reports, until stopped; any number of workers share the load.
+
+Needs Kafka, Redis and the master secrets. Creates missing topics and refuses wrong ones. Serves
+/metrics, /healthz and /readyz on worker.metrics_port. Ctrl-C or SIGTERM stops it in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from streams.logs import configure_logging
+from streams.settings import load_settings
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Nothing of its own; everything is a setting."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until told to stop."""
+    settings = load_settings(arguments.settings).settings
+    configure_logging(settings.log)
+    from agents.worker import run_worker  # noqa: PLC0415 - bad settings are told at once
+
+    return run_worker(settings)

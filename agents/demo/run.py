@@ -1,0 +1,217 @@
+"""The demo's course: start, let people search, show what is published, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from agents.demo.compare import other_profile, published
+from agents.demo.people import Crowd, Window
+from agents.demo.senders import RealDevices, Sender
+from agents.demo.service import DemoService, EpochTimes
+from agents.demo.view import View, epoch_table
+from streams.records.head_list_document import HeadListDocument
+
+__all__ = ["Demo"]
+
+_REAL_DEVICES = 3
+
+
+class Demo:
+    """One demonstration."""
+
+    def __init__(
+        self, *, people: int, optin_share: float, window_s: int, profile: str, seed: int, view: View
+    ) -> None:
+        self._optin = round(people * optin_share)
+        self._clients = people - self._optin
+        self._times = EpochTimes(window_s)
+        self._profile = profile
+        self._rng = np.random.default_rng(seed)
+        self._crowd = Crowd()
+        self._truth = self._crowd.truth()
+        self._view = view
+        self._windows: dict[int, Window] = {}
+        self._reported: set[str] = set()
+        self._shown: set[int] = set()
+        self._rates: dict[str, tuple[float, float]] = {}
+
+    def run(self, epochs: int | None) -> None:
+        """Start everything, run for `epochs` published epochs (None: for ever), end everything."""
+        began = time.monotonic()
+        service = DemoService.start(self._times, self._profile, self._view.say)
+        try:
+            self._view.say(_where_to_look(service, time.monotonic() - began))
+            with tempfile.TemporaryDirectory() as folder:
+                asyncio.run(self._course(service, epochs, Path(folder), began))
+        finally:
+            self._view.say("stopping ...")
+            service.close()
+
+    async def _course(
+        self, service: DemoService, epochs: int | None, folder: Path, began: float
+    ) -> None:
+        limits = httpx.Limits(max_connections=8)
+        async with httpx.AsyncClient(
+            base_url=service.gateway, timeout=30, limits=limits
+        ) as http, asyncio.TaskGroup() as senders:  # fmt: skip
+            sender = Sender(http, service.token)
+            devices = RealDevices(_REAL_DEVICES, service.gateway, folder, self._times.window_s)
+            background = senders.create_task(self._let_devices_report(devices))
+            while epochs is None or len(self._shown) < epochs:
+                service.check()
+                states = (await http.get("/v1/epochs")).json()
+                await self._start_searching(states, sender, devices, senders)
+                await self._start_reporting(http, sender, senders)
+                await self._show_published(http, states, began)
+                await self._show_state(http, service, states, sender, devices)
+                await asyncio.sleep(0.5)
+            background.cancel()
+
+    async def _let_devices_report(self, devices: RealDevices) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                await devices.let_report()
+                await asyncio.sleep(1)
+
+    async def _start_searching(
+        self, states: Any, sender: Sender, devices: RealDevices, tasks: asyncio.TaskGroup
+    ) -> None:
+        now = states["collecting"]
+        if now is None or now["epoch"] in self._windows:
+            return
+        window = self._crowd.window(self._optin, self._clients, self._rng)
+        self._windows[now["epoch"]] = window
+        left = max(0.5, (now["window_end_s"] - time.time()) * 0.8)
+        tasks.create_task(sender.send_optin(self._crowd, window.optin, now["epoch"], left))
+        await devices.search(self._crowd, self._rng)
+
+    async def _start_reporting(
+        self, http: httpx.AsyncClient, sender: Sender, tasks: asyncio.TaskGroup
+    ) -> None:
+        answer = await http.get("/v1/head-lists/current")
+        if answer.status_code != 200:
+            return
+        document = HeadListDocument.from_bytes(answer.content)
+        window = self._windows.get(document.epoch)
+        if document.id in self._reported or window is None:
+            return
+        self._reported.add(document.id)
+        left = max(0.5, (document.reports_until_s - time.time()) * 0.8)
+        tasks.create_task(
+            sender.send_reports(
+                document.head_list, document.id, self._crowd, window.clients, self._rng, left
+            )
+        )
+
+    async def _show_published(self, http: httpx.AsyncClient, states: Any, began: float) -> None:
+        for state in sorted(states["epochs"], key=lambda s: int(s["epoch"])):
+            epoch = int(state["epoch"])
+            if state["state"] != "published" or epoch in self._shown:
+                continue
+            answer = await http.get(f"/v1/estimates/{epoch}")
+            if answer.status_code != 200:
+                continue
+            self._shown.add(epoch)
+            document = answer.json()
+            if len(self._shown) == 1:
+                self._view.say(
+                    f"first epoch published {time.monotonic() - began:.0f} s after the start"
+                )
+            window = self._windows.get(epoch)
+            if document["outcome"] == "empty" or window is None:
+                why = ", ".join(document["reasons"]) or "nobody had searched yet"
+                self._view.say(f"Epoch {epoch} published empty: {why}\n")
+                continue
+            other = "paper" if self._profile == "sharp" else "sharp"
+            scores = [
+                (self._profile, published(document, self._truth)),
+                (
+                    other,
+                    await asyncio.to_thread(
+                        other_profile, other, self._crowd, window, document, self._truth, self._rng
+                    ),
+                ),
+            ]
+            took_part = document["participants"]
+            people = (
+                f"{took_part['selection'] + took_part['estimation']:,} opt-in users, "
+                f"{took_part['clients']:,} devices; {other} computed beside it on the same people"
+            )
+            self._view.say(epoch_table(epoch, people, scores, self._truth) + "\n")
+
+    async def _show_state(
+        self, http: httpx.AsyncClient, service: DemoService, states: Any, sender: Sender,
+        devices: RealDevices,
+    ) -> None:  # fmt: skip
+        totals = await _worker_totals(http, service.metrics["worker"])
+        now = time.time()
+        lines = ["epochs"]
+        recent = sorted(states["epochs"], key=lambda s: -int(s["epoch"]))[:5]
+        for state in reversed(recent):
+            left = state["window_end_s"] - now
+            timing = (
+                f"window ends in {left:.0f} s" if left > 0 else f"window ended {-left:.0f} s ago"
+            )
+            lines.append(f"  {state['epoch']:>4}  {state['state']:<16}{timing}")
+        for name, sent in (("optin_records", sender.optin), ("client_reports", sender.reports)):
+            received, counted, refused = totals.get(name, (0, 0, {}))
+            rate = self._rate(name, counted)
+            why = ", ".join(f"{reason} {n}" for reason, n in sorted(refused.items()) if n) or "none"
+            lines.append(
+                f"{name:<15} accepted {sent.accepted:>9,}  received {received:>9,}  counted "
+                f"{counted:>9,} ({rate:,.0f}/s)  refused: {why}"
+            )
+        lines.append(f"real devices    {devices.sent} reports sent by {_REAL_DEVICES} LocalClients")
+        begun = [s for s in reversed(recent) if s["window_start_s"] <= now]
+        summary = "; ".join(f"epoch {s['epoch']} {s['state']}" for s in begun) or "no epoch yet"
+        self._view.show(lines, summary=summary)
+
+    def _rate(self, name: str, counted: float) -> float:
+        now = time.monotonic()
+        before_at, before = self._rates.get(name, (now - 1, counted))
+        self._rates[name] = (now, counted)
+        return max(0.0, (counted - before) / max(0.1, now - before_at))
+
+
+async def _worker_totals(
+    http: httpx.AsyncClient, address: str
+) -> dict[str, tuple[int, int, dict[str, int]]]:
+    """received, counted and refused by reason, from the worker's metrics."""
+    try:
+        text = (await http.get(address)).text
+    except httpx.HTTPError:
+        return {}
+    totals: dict[str, tuple[int, int, dict[str, int]]] = {}
+    for name in ("optin_records", "client_reports"):
+        sums = {"received": 0, "counted": 0}
+        refused: dict[str, int] = {}
+        for what, labels, value in re.findall(
+            rf"^blender_{name}_(received|counted|refused)_total\{{([^}}]*)\}} (\S+)$", text, re.M
+        ):
+            if what == "refused":
+                reason = re.search(r'reason="([a-z_]+)"', labels)
+                if reason:
+                    refused[reason[1]] = refused.get(reason[1], 0) + int(float(value))
+            else:
+                sums[what] += int(float(value))
+        totals[name] = (sums["received"], sums["counted"], refused)
+    return totals
+
+
+def _where_to_look(service: DemoService, took_s: float) -> str:
+    return (
+        f"running after {took_s:.1f} s. Where to look:\n"
+        f"  results page     {service.gateway}/\n"
+        f"  API              {service.gateway}/docs\n"
+        + "".join(f"  {name + ' metrics':<17}{url}\n" for name, url in service.metrics.items())
+        + "Ctrl-C ends it and leaves nothing behind.\n"
+    )

@@ -1,0 +1,156 @@
+"""The real parts on this machine: Kafka, Redis, gateway, worker and jobs, each its own process.
+
+Promises: nothing of it outlives the demo, however the demo ends (`agents.stack.keeper`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from agents.gateway.tokens import add_token
+from agents.stack import LocalKafka, LocalRedis, Stack, StackError
+from agents.stack.keeper import Keeper, Server
+from agents.stack.ports import free_port
+
+__all__ = ["DemoService", "EpochTimes"]
+
+_PATIENCE_S = 60
+
+
+class EpochTimes:
+    """Short epochs: long enough for two cores, short enough to watch."""
+
+    def __init__(self, window_s: int) -> None:
+        """Grace covers linger, the delivery deadline and twice the skew, as settings demand."""
+        self.window_s = window_s
+        self.deadline_s = 3.0
+        self.skew_s = 0.4
+        self.grace_s = 4.0
+
+
+class DemoService:
+    """Started by `start`, ended by `close`; addresses for whoever wants to look."""
+
+    def __init__(self, undo: ExitStack, gateway: str, ports: Mapping[str, int], token: str) -> None:
+        self._undo = undo
+        self.gateway = gateway
+        self.metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
+        self.token = token
+        self.processes: dict[str, Server] = {}
+
+    @classmethod
+    def start(cls, times: EpochTimes, profile: str, say: Callable[[str], None]) -> Self:
+        """Start everything; return when the gateway takes submissions."""
+        with ExitStack() as undo:
+            stack = Stack.start(progress=say)
+            undo.callback(stack.close)
+            keeper = undo.enter_context(Keeper())
+            ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
+            tokens = keeper.folder / "tokens.txt"
+            token = add_token(tokens, "demo")
+            settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
+            service = cls(
+                undo.pop_all(),
+                f"http://127.0.0.1:{ports['http']}",
+                {name: port for name, port in ports.items() if name != "http"},
+                token,
+            )
+        try:
+            for name in ("jobs", "worker", "gateway"):
+                say(f"starting {name} ...")
+                service.processes[name] = keeper.start(
+                    [sys.executable, "-m", "agents.cli", name],
+                    log=keeper.folder / f"{name}.log",
+                    environment={**_plain_environment(), **settings},
+                )
+            service._wait_until_ready()
+        except BaseException:
+            service.close()
+            raise
+        return service
+
+    def close(self) -> None:
+        """Stop the processes politely, then Kafka and Redis."""
+        for name in ("gateway", "worker", "jobs"):
+            if name in self.processes:
+                self.processes[name].stop(patience_s=5)
+        self._undo.close()
+
+    def check(self) -> None:
+        """Raise if a process ended by itself."""
+        for name, process in self.processes.items():
+            if not process.running:
+                raise StackError(f"{name} ended by itself. It last said:\n{process.last_words()}")
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            self.check()
+            try:
+                if httpx.get(f"{self.gateway}/readyz", timeout=2).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.2)
+        words = self.processes["gateway"].last_words()
+        raise StackError(f"the gateway was not ready within {_PATIENCE_S} s. It said:\n{words}")
+
+
+def _plain_environment() -> dict[str, str]:
+    kept = ("PATH", "HOME", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
+    return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def _settings(
+    stack: Stack,
+    times: EpochTimes,
+    profile: str,
+    ports: Mapping[str, int],
+    tokens: Path,
+    folder: Path,
+) -> dict[str, str]:
+    secret = folder / "master-secrets.txt"
+    secret.write_text(f"demo={secrets.token_hex(32)}\n")
+    secret.chmod(0o600)
+    own = isinstance(stack.kafka, LocalKafka) and isinstance(stack.redis, LocalRedis)
+    values: dict[str, object] = {
+        "KAFKA_URL": stack.kafka.url,
+        "REDIS_URL": stack.redis.url,
+        # On servers of somebody else's the demo keeps to names of its own.
+        "TOPICS_PREFIX": "blender" if own else f"demo-{secrets.token_hex(4)}",
+        "TOPICS_PARTITIONS": 4,
+        "TOPICS_REPLICATION": 1,
+        "TOPICS_MIN_INSYNC_REPLICAS": 1,
+        "TOPICS_ONE_NODE": "true",
+        "EPOCH_WINDOW_S": times.window_s,
+        "EPOCH_ORIGIN_UNIX_S": int(time.time()),
+        "EPOCH_GRACE_S": times.grace_s,
+        "EPOCH_ALLOWED_SKEW_S": times.skew_s,
+        "PRIVACY_PROFILE": profile,
+        "BUDGET_PERIOD_S": 86_400,
+        "BUDGET_OPTIN_EPSILON_LIMIT": 1e6,
+        "BUDGET_OPTIN_DELTA_LIMIT": 1.0,
+        "BUDGET_CLIENT_EPSILON_LIMIT": 1e6,
+        "BUDGET_CLIENT_DELTA_LIMIT": 1.0,
+        "KEYS_MASTER_SECRETS_FILE": secret,
+        "KEYS_CURRENT_ID": "demo",
+        "GATEWAY_PORT": ports["http"],
+        "GATEWAY_METRICS_PORT": ports["gateway"],
+        "GATEWAY_DELIVERY_DEADLINE_S": times.deadline_s,
+        "GATEWAY_TOKEN_FILE": tokens,
+        "WORKER_METRICS_PORT": ports["worker"],
+        "WORKER_SESSION_TIMEOUT_S": 10,
+        "JOBS_METRICS_PORT": ports["jobs"],
+        "JOBS_POLL_S": 0.3,
+        "LOG_FORM": "json",
+    }
+    return {f"BLENDSTREAM_{name}": str(value) for name, value in values.items()}

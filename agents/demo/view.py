@@ -1,0 +1,83 @@
+"""What a person sees while the demo runs: a block that is redrawn, or plain lines.
+
+On a terminal the block stays in place at the bottom and finished epochs scroll above it. Where
+there is no terminal, a line is printed when something changed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from agents.demo.compare import Score
+from blender.record import Record
+
+__all__ = ["View", "epoch_table"]
+
+
+class View:
+    """Prints lines for good, and a block that the next block replaces."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        """On standard output unless told otherwise."""
+        self._out = out or sys.stdout
+        self._live = self._out.isatty()
+        self._drawn = 0
+        self._last: tuple[str, ...] = ()
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """For good."""
+        self._clear()
+        for line in text.splitlines() or [""]:
+            stamp = "" if self._live else f"[{time.monotonic() - self._began:5.1f} s] "
+            print(f"{stamp}{line}", file=self._out)
+        self._out.flush()
+
+    def show(self, lines: Sequence[str], *, summary: str) -> None:
+        """The present state: redrawn on a terminal, else `summary` once when it changed."""
+        if self._live:
+            self._clear()
+            print("\n".join(lines), file=self._out, flush=True)
+            self._drawn = len(lines)
+        elif (summary,) != self._last:
+            self._last = (summary,)
+            self.say(summary)
+
+    def _clear(self) -> None:
+        if self._drawn:
+            # Up over the block, and erase from there to the end of the screen.
+            print(f"\x1b[{self._drawn}F\x1b[J", end="", file=self._out)
+            self._drawn = 0
+
+
+def epoch_table(
+    epoch: int, people: str, scores: Sequence[tuple[str, Score]], truth: Mapping[Record, float]
+) -> str:
+    """The ten most frequent records with both profiles' estimates, and how close each came."""
+    first = scores[0][1]
+    lines = [f"Epoch {epoch} published: {people}"]
+    header = f"  {'query → result':<30}{'true':>8}"
+    for name, _ in scores:
+        header += f"{name:>10}{'95 % interval':>20}"
+    lines.append(header)
+    others = [{row.record: row for row in score.rows} for _, score in scores]
+    for row in first.rows[:10]:
+        text = f"{row.record.query} → …/{row.record.url.rpartition('/')[2]}"
+        line = f"  {text:<30}{truth.get(row.record, 0.0):>8.2%}"
+        for rows in others:
+            found = rows.get(row.record)
+            if found is None:
+                line += f"{'–':>10}{'not listed':>20}"
+            else:
+                line += f"{found.estimate:>10.2%}{f'{found.low:.2%} … {found.high:.2%}':>20}"
+        lines.append(line)
+    lines.append("")
+    for name, score in scores:
+        lines.append(
+            f"  {name}: {len(score.rows)} records listed, L1 {score.l1:.4f}, "
+            f"NDCG {score.ndcg:.4f}, truth within the interval {score.within} of {len(score.rows)}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,252 @@
+/* The results page: reads the published documents and shows them. Nothing is sent but GET requests
+   for the documents themselves; search runs on what was loaded. */
+"use strict";
+
+(() => {
+  const TOP = 20;
+  const HISTORY_EPOCHS = 60;
+  const byId = (id) => document.getElementById(id);
+  const state = { latest: null, previous: null, history: null };
+
+  const percent = (p) => {
+    if (p === null || p === undefined) return "–";
+    const digits = Math.abs(p) >= 0.1 ? 1 : Math.abs(p) >= 0.001 ? 2 : 4;
+    return `${(100 * p).toFixed(digits)} %`;
+  };
+  const range = (f) => (f && f.low !== null ? `${percent(f.low)} – ${percent(f.high)}` : "–");
+  const when = (s) => new Date(1000 * s).toISOString().slice(0, 16).replace("T", " ");
+
+  // When the groups disagree the publication says which estimate to read.
+  const figure = (row, result) => {
+    const prefer = result.agreement ? result.agreement.prefer : "blend";
+    return row[prefer] || row.blend || row.client || row.optin;
+  };
+
+  // The same rule as the service: NFC, folded, one space. JavaScript has no casefold; upper then
+  // lower case comes closest, and what does not match is simply not found.
+  const fold = (text) =>
+    text.normalize("NFC").toUpperCase().toLowerCase().normalize("NFC").trim().split(/\s+/u).join(" ");
+
+  async function load(path, accept = "application/json") {
+    const answer = await fetch(path, { headers: { accept } });
+    if (answer.status === 404) return null;
+    if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
+    return accept === "application/json" ? answer.json() : answer.text();
+  }
+
+  function row(cells) {
+    const tr = document.createElement("tr");
+    cells.forEach((cell, i) => {
+      const td = document.createElement(i === 0 && cell.head ? "th" : "td");
+      if (cell.head) td.scope = "row";
+      td.className = cell.kind || "";
+      if (cell.button) {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "plain word";
+        button.textContent = cell.text;
+        if (cell.label) button.setAttribute("aria-label", cell.label);
+        button.addEventListener("click", cell.button);
+        td.append(button);
+      } else td.textContent = cell.text;
+      tr.append(td);
+    });
+    return tr;
+  }
+
+  const fill = (table, rows) => byId(table).tBodies[0].replaceChildren(...rows);
+
+  /* Charts. Colours are read from the style sheet, so that both themes work. */
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  function axes(xAxis) {
+    const common = { stroke: colour("--ink"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    return [
+      { ...common, ...xAxis },
+      { ...common, size: 64, values: (_, ticks) => ticks.map((t) => `${+(100 * t).toPrecision(3)} %`) },
+    ];
+  }
+
+  function plot(place, xs, figures, options) {
+    const host = byId(place);
+    host.replaceChildren();
+    const numbers = (key) => figures.map((f) => (f ? f[key] : null));
+    const line = options.joined ? { width: 2 } : { paths: () => null };
+    const whisker = (u) => {
+      if (options.joined) return;
+      u.ctx.save();
+      u.ctx.strokeStyle = colour("--accent");
+      u.ctx.lineWidth = 2 * devicePixelRatio;
+      xs.forEach((x, i) => {
+        if (!figures[i] || figures[i].low === null) return;
+        const at = u.valToPos(x, "x", true);
+        u.ctx.beginPath();
+        u.ctx.moveTo(at, u.valToPos(figures[i].low, "y", true));
+        u.ctx.lineTo(at, u.valToPos(figures[i].high, "y", true));
+        u.ctx.stroke();
+      });
+      u.ctx.restore();
+    };
+    const hidden = { stroke: "transparent", points: { show: false } };
+    new uPlot({
+      width: host.clientWidth || 600,
+      height: options.height,
+      padding: [12, options.joined ? 12 : 48, null, null],
+      legend: { show: false },
+      cursor: { show: false },
+      scales: { x: options.x, y: { range: (_, low, high) => [Math.min(0, low || 0), (high || 1) * 1.08] } },
+      axes: axes(options.axis),
+      series: [{}, hidden, hidden, { stroke: colour("--accent"), points: { show: true, size: 7, fill: colour("--accent") }, ...line }],
+      bands: options.joined ? [{ series: [2, 1], fill: colour("--band") }] : [],
+      hooks: { draw: [whisker] },
+    }, [xs, numbers("low"), numbers("high"), numbers("probability")], host);
+  }
+
+  function trendsChart() {
+    const top = state.latest.queries.slice(0, innerWidth < 600 ? TOP / 2 : TOP);
+    if (!top.length) return byId("trends-chart").replaceChildren();
+    const short = (q) => ([...q].length > 16 ? `${[...q].slice(0, 15).join("")}…` : q);
+    plot("trends-chart", top.map((_, i) => i), top.map((q) => figure(q, state.latest)), {
+      height: 320,
+      x: { time: false, range: [-0.6, top.length - 0.4] },
+      axis: { splits: () => top.map((_, i) => i), values: () => top.map((q) => short(q.query)), rotate: -50, size: 110, gap: 4, grid: { show: false } },
+    });
+  }
+
+  function trends(all) {
+    const before = new Map(
+      state.previous ? state.previous.queries.map((q) => [q.query, figure(q, state.previous)]) : [],
+    );
+    const queries = all ? state.latest.queries : state.latest.queries.slice(0, TOP);
+    fill("trends-table", queries.map((q, i) => {
+      const now = figure(q, state.latest);
+      const then = before.get(q.query);
+      const known = now && then && now.probability !== null && then.probability !== null;
+      const change = known ? now.probability - then.probability : null;
+      const text = change === null ? (state.previous ? "new" : "–") : `${change >= 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(2)} points`;
+      return row([
+        { text: String(i + 1), kind: "number" },
+        { text: q.query, button: () => { byId("search-box").value = q.query; search(); byId("search-status").scrollIntoView({ block: "center" }); }, kind: "word" },
+        { text: percent(now && now.probability), kind: "number" },
+        { text: range(now), kind: "number" },
+        { text, kind: "number" },
+      ]);
+    }));
+    byId("more").hidden = all || state.latest.queries.length <= TOP;
+  }
+
+  function search() {
+    const wanted = fold(byId("search-box").value);
+    const found = state.latest ? state.latest.records.filter((r) => r.query === wanted && r.url !== null) : [];
+    byId("search-results").hidden = !found.length;
+    byId("search-status").textContent = !wanted
+      ? "Type a query first."
+      : found.length
+        ? `${found.length} result${found.length > 1 ? "s" : ""} for “${wanted}”`
+        : `Nothing is published for “${wanted}”: too few people searched for it, or nobody did.`;
+    fill("search-table", found.map((r) => {
+      const f = figure(r, state.latest);
+      return row([
+        { text: r.url, kind: "word" },
+        { text: percent(f && f.probability), kind: "number" },
+        { text: range(f), kind: "number" },
+        { text: "history", label: `history of ${r.url}`, button: () => history(r), kind: "number" },
+      ]);
+    }));
+  }
+
+  async function history(record) {
+    if (!state.history) {
+      const page = await load(`v1/estimates?limit=${HISTORY_EPOCHS}`);
+      state.history = page ? page.estimates.slice().reverse() : [];
+    }
+    const points = state.history.map((result) => {
+      const match = result.records.find((r) => r.query === record.query && r.url === record.url);
+      return { result, f: match ? figure(match, result) : null };
+    });
+    byId("history").hidden = false;
+    byId("history-what").textContent = `“${record.query}” → ${record.url}, over the last ${points.length} published epochs. A gap means that it was not on that epoch’s list.`;
+    plot("history-chart", points.map((p) => p.result.epoch), points.map((p) => p.f), {
+      height: 260, joined: true, x: { time: false },
+      axis: { values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? String(t) : "")) },
+    });
+    fill("history-table", points.map(({ result, f }) => row([
+      { text: String(result.epoch), kind: "number" },
+      { text: when(result.window_start_s), kind: "number" },
+      { text: percent(f && f.probability), kind: "number" },
+      { text: range(f), kind: "number" },
+    ])));
+    byId("history-title").focus();
+  }
+
+  function epochs(answer) {
+    fill("epochs-table", answer.epochs.map((e) => row([
+      { text: String(e.epoch), kind: "number" },
+      { text: e.state.replaceAll("_", " ") },
+      { text: `${when(e.window_start_s)} to ${when(e.window_end_s)} UTC` },
+      { text: [e.outcome, ...(e.reasons || [])].filter(Boolean).join(", ").replaceAll("_", " ") },
+    ])));
+    if (answer.paused) {
+      notice(`Paused until ${when(answer.paused.resumes_s)} UTC: ${answer.paused.detail}`);
+    }
+  }
+
+  function notice(text) {
+    const place = byId("notice");
+    place.textContent = place.hidden ? text : `${place.textContent} ${text}`;
+    place.hidden = false;
+  }
+
+  function results() {
+    const { latest } = state;
+    const people = latest.participants;
+    byId("headline").textContent =
+      `Epoch ${latest.epoch}, ${when(latest.window_start_s)} to ${when(latest.window_end_s)} UTC, ` +
+      `${latest.outcome}: ${latest.queries.length} queries, ${latest.records.filter((r) => r.url !== null).length} results.`;
+    if (latest.agreement && latest.agreement.prefer !== "blend") {
+      notice("Opt-in users and clients differ in this epoch by more than chance; shown are the clients’ estimates.");
+    }
+    if (latest.reasons.length) notice(`This epoch is ${latest.outcome}: ${latest.reasons.join(", ").replaceAll("_", " ")}.`);
+    byId("statement").textContent = latest.privacy.statement;
+    byId("participants").textContent =
+      `Took part: ${(people.selection + people.estimation).toLocaleString("en")} opt-in users, ${people.clients.toLocaleString("en")} clients.`;
+    byId("queries").replaceChildren(...latest.queries.map((q) => Object.assign(document.createElement("option"), { value: q.query })));
+    trendsChart();
+    trends(false);
+  }
+
+  async function save(accept, name) {
+    const text = await (await fetch("v1/estimates/latest", { headers: { accept } })).text();
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: accept }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  async function start() {
+    try {
+      const [page, states] = await Promise.all([load("v1/estimates?limit=2"), load("v1/epochs")]);
+      if (states) epochs(states);
+      const published = page ? page.estimates : [];
+      if (!published.length) {
+        byId("headline").textContent = "Nothing is published yet; the first epoch is still on its way.";
+        return;
+      }
+      [state.latest, state.previous = null] = published;
+      results();
+    } catch (error) {
+      byId("headline").textContent = "The results could not be loaded.";
+      notice(String(error.message || error));
+    }
+  }
+
+  byId("more").addEventListener("click", () => trends(true));
+  byId("search-form").addEventListener("submit", (event) => { event.preventDefault(); search(); });
+  byId("get-json").addEventListener("click", () => save("application/json", "estimates.json"));
+  byId("get-csv").addEventListener("click", () => save("text/csv", "estimates.csv"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.latest && trendsChart());
+  let resizing;
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => state.latest && trendsChart(), 200); });
+  start();
+})();
