@@ -28,7 +28,7 @@ from agents.stack.ports import free_port
 from tests.gateway_service import GatewayService, head_list_document, running
 
 ROUNDS = 3
-SECONDS = 6.0
+SECONDS = 4.0
 CONNECTIONS = 1000
 BATCH = 1000
 MANY_CONNECTIONS = 10_000
