@@ -236,7 +236,7 @@ def _limit(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]
 
 
 def _likeness(series: str) -> str:
-    share = series.split("%")[0]
+    share = series.split("%", maxsplit=1)[0]
     return "no likeness" if share == "0" else f"{share} % return"
 
 
