@@ -41,16 +41,21 @@ class LogTrimmer:
             return list(at_most)
         spec = OffsetSpec.for_timestamp(time_ms)
         wanted = {TopicPartition(topic, p): spec for p in range(len(at_most))}
-        futures = self._admin().list_offsets(wanted, request_timeout=self._timeout_s)
+        # Held until it has answered: a client that is dropped may take its answers with it.
+        admin = self._admin()
+        futures = admin.list_offsets(wanted, request_timeout=self._timeout_s)
         bounds = list(at_most)
         try:
             for where, future in futures.items():
-                found = int((await asyncio.wrap_future(future)).offset)
+                async with asyncio.timeout(self._timeout_s + 1):
+                    found = int((await asyncio.wrap_future(future)).offset)
                 # No record is that young: everything below the cap is older.
                 if found >= 0:
                     bounds[where.partition] = min(found, bounds[where.partition])
         except KafkaException as error:
             raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
+        except TimeoutError as error:
+            raise StoreUnavailable("Kafka did not answer in time") from error
         return bounds
 
     async def remove_below(self, topic: str, bounds: Sequence[int]) -> None:
@@ -58,10 +63,14 @@ class LogTrimmer:
         wanted = [TopicPartition(topic, p, bound) for p, bound in enumerate(bounds) if bound > 0]
         if not wanted:
             return
-        futures = self._admin().delete_records(wanted, request_timeout=self._timeout_s)
+        admin = self._admin()
+        futures = admin.delete_records(wanted, request_timeout=self._timeout_s)
         for future in futures.values():
             try:
-                await asyncio.wrap_future(future)
+                async with asyncio.timeout(self._timeout_s + 1):
+                    await asyncio.wrap_future(future)
+            except TimeoutError as error:
+                raise StoreUnavailable("Kafka did not answer in time") from error
             except KafkaException as error:
                 # Below the log's beginning already, by retention or an earlier attempt.
                 if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:

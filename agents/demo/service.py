@@ -16,6 +16,7 @@ from typing import Self
 
 import httpx
 
+from agents.demo.in_process_broker import InProcessBroker
 from agents.gateway.tokens import add_token
 from agents.stack import LocalKafka, LocalRedis, Stack, StackError
 from agents.stack.keeper import Keeper, Server
@@ -51,13 +52,26 @@ class DemoService:
     def start(cls, times: EpochTimes, profile: str, say: Callable[[str], None]) -> Self:
         """Start everything; return when the gateway takes submissions."""
         with ExitStack() as undo:
-            stack = Stack.start(progress=say)
+            broker: InProcessBroker | None = None
+            environment = dict(os.environ)
+            if InProcessBroker.needed(environment):
+                say(InProcessBroker.WARNING)
+                broker = undo.enter_context(InProcessBroker())
+                environment["KAFKA_URL"] = broker.url
+            stack = Stack.start(environment=environment, progress=say)
             undo.callback(stack.close)
             keeper = undo.enter_context(Keeper())
             ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
             tokens = keeper.folder / "tokens.txt"
             token = add_token(tokens, "demo")
+            if broker is not None:
+                prefix = broker.prefix
+            elif isinstance(stack.kafka, LocalKafka) and isinstance(stack.redis, LocalRedis):
+                prefix = "blender"
+            else:  # On servers of somebody else's the demo keeps to names of its own.
+                prefix = f"demo-{secrets.token_hex(4)}"
             settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
+            settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
             service = cls(
                 undo.pop_all(),
                 f"http://127.0.0.1:{ports['http']}",
@@ -68,7 +82,9 @@ class DemoService:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")
                 service.processes[name] = keeper.start(
-                    [sys.executable, "-m", "agents.cli", name],
+                    [sys.executable, "-m", "agents.cli", name]
+                    if broker is None
+                    else broker.command(name),
                     log=keeper.folder / f"{name}.log",
                     environment={**_plain_environment(), **settings},
                 )
@@ -121,12 +137,9 @@ def _settings(
     secret = folder / "master-secrets.txt"
     secret.write_text(f"demo={secrets.token_hex(32)}\n")
     secret.chmod(0o600)
-    own = isinstance(stack.kafka, LocalKafka) and isinstance(stack.redis, LocalRedis)
     values: dict[str, object] = {
         "KAFKA_URL": stack.kafka.url,
         "REDIS_URL": stack.redis.url,
-        # On servers of somebody else's the demo keeps to names of its own.
-        "TOPICS_PREFIX": "blender" if own else f"demo-{secrets.token_hex(4)}",
         "TOPICS_PARTITIONS": 4,
         "TOPICS_REPLICATION": 1,
         "TOPICS_MIN_INSYNC_REPLICAS": 1,
