@@ -36,6 +36,28 @@ ROOT = Path(__file__).parent.parent
 MASTER = bytes(range(32))
 
 
+def base_values(kafka_url: str, prefix: str, partitions: int) -> dict[str, str]:
+    """The settings that a gateway must have."""
+    return {
+        "kafka.url": kafka_url,
+        "kafka.request_timeout_s": "5",
+        "redis.url": "redis://127.0.0.1:1/0",
+        "budget.period_s": "864000",
+        "budget.optin_epsilon_limit": "100",
+        "budget.optin_delta_limit": "0.1",
+        "budget.client_epsilon_limit": "100",
+        "budget.client_delta_limit": "0.1",
+        "keys.master_secrets": f"k1={MASTER.hex()}",
+        "keys.current_id": "k1",
+        "keys.cohort_id": "k1",
+        "topics.prefix": prefix,
+        "topics.partitions": str(partitions),
+        "topics.replication": "1",
+        "topics.min_insync_replicas": "1",
+        "topics.one_node": "true",
+    }
+
+
 def plan(*, partitions: int = 4, window_ms: int = 3_600_000, **changes: Any) -> Plan:
     """What an epoch is opened with."""
     privacy = PrivacyParameters(records_per_optin_user=changes.pop("records_per_user", 1))
@@ -149,36 +171,21 @@ class ReleaseLog:
 class GatewayService:
     """Topics, release log and any number of gateway processes."""
 
-    def __init__(
-        self, kafka_url: str, prefix: str, *, partitions: int = 4, **values: str
-    ) -> None:
+    def __init__(self, kafka_url: str, prefix: str, *, partitions: int = 4, **values: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gateway-")
         self.tokens = Path(self._folder.name) / "tokens"
         self.token = add_token(self.tokens, "test-app")
-        self.values = {
-            "kafka.url": kafka_url,
-            "kafka.request_timeout_s": "5",
-            "redis.url": "redis://127.0.0.1:1/0",
-            "budget.period_s": "864000",
-            "budget.optin_epsilon_limit": "100",
-            "budget.optin_delta_limit": "0.1",
-            "budget.client_epsilon_limit": "100",
-            "budget.client_delta_limit": "0.1",
-            "keys.master_secrets": f"k1={MASTER.hex()}",
-            "keys.current_id": "k1",
-            "keys.cohort_id": "k1",
-            "topics.prefix": prefix,
-            "topics.partitions": str(partitions),
-            "topics.replication": "1",
-            "topics.min_insync_replicas": "1",
-            "topics.one_node": "true",
-            "topics.segment_s": "3600",
-            "gateway.token_file": str(self.tokens),
-            "gateway.delivery_deadline_s": "3",
-            "gateway.stop_deadline_s": "8",
-        } | {name.replace("__", "."): value for name, value in values.items()}
+        self.values = (
+            base_values(kafka_url, prefix, partitions)
+            | {
+                "gateway.token_file": str(self.tokens),
+                "gateway.delivery_deadline_s": "3",
+                "gateway.stop_deadline_s": "8",
+            }
+            | {name.replace("__", "."): value for name, value in values.items()}
+        )
         self.settings = Settings.from_values(self.values)
-        self.topics = Topics(self.settings.topics)
+        self.topics = Topics(self.settings)
         self.partitions = partitions
         self.gateways: list[GatewayUnderTest] = []
         self.log: ReleaseLog

@@ -232,7 +232,7 @@ class Gateway:
         nothing_open = self.publications.optin_targets.now(now_ms) is None
         if nothing_open and not await self.publications.read_to_end():
             return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
-        paused = self.publications.paused
+        paused = self.publications.paused(now_ms / 1000)
         queued = await queue_optin_records(
             [e for e in entries if not isinstance(e, str)],
             self.publications.optin_targets,

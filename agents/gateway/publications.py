@@ -58,8 +58,9 @@ class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The privacy budget of this period is spent; submissions are taken again at `resumes_s`."""
+    """The privacy budget of a period is spent; no epoch is open between the two times."""
 
+    from_s: int
     resumes_s: int
     detail: str
 
@@ -81,7 +82,7 @@ class Publications:
     past_head_lists: frozenset[str] = frozenset()
     report_targets: dict[str, ReportTarget] = field(default_factory=dict)
     optin_targets: OptinTargets = field(default_factory=OptinTargets)
-    paused: Paused | None = None
+    last_pause: Paused | None = None
     #: Reads the release log to the end it has now; False when that did not succeed in time. Only
     #: afterwards is a head list unknown.
     read_to_end: Callable[[], Awaitable[bool]] = _nothing_to_read
@@ -93,3 +94,8 @@ class Publications:
             if in_window and view.state == "collecting":
                 return view
         return None
+
+    def paused(self, now_s: float) -> Paused | None:
+        """The pause that is in force now, if one is."""
+        pause = self.last_pause
+        return pause if pause is not None and pause.from_s <= now_s < pause.resumes_s else None

@@ -163,10 +163,10 @@ class Reading:
     async def get_epochs(self, request: Request, _: str) -> Answer:
         """States and times."""
         held = self._publications
-        collecting = _collecting(held.collecting(self._wall_clock()))
-        paused = None
-        if held.paused is not None:
-            paused = PausedView(held.paused.resumes_s, held.paused.detail)
+        now_s = self._wall_clock()
+        collecting = _collecting(held.collecting(now_s))
+        pause = held.paused(now_s)
+        paused = None if pause is None else PausedView(pause.resumes_s, pause.detail)
         newest_first = [held.epochs[number] for number in sorted(held.epochs, reverse=True)]
         return json_answer(
             200, Epochs(collecting, paused, newest_first), [(b"cache-control", _FOR_SECONDS)]

@@ -112,9 +112,11 @@ class ReleaseFold:
         held.report_targets = self._report_targets(reporting)
         held.past_head_lists = frozenset(held.head_lists) - held.report_targets.keys()
         held.optin_targets = self._optin_targets()
-        held.paused = None
-        if book.paused is not None:
-            held.paused = Paused(book.paused.resumes_at_ms // 1000, book.paused.reason)
+        held.last_pause = None
+        if (pause := book.paused) is not None:
+            held.last_pause = Paused(
+                pause.from_ms // 1000, pause.resumes_at_ms // 1000, pause.reason
+            )
 
     def _report_targets(self, reporting: list[EpochState]) -> dict[str, ReportTarget]:
         """Targets are kept as they are: frames being filled are found by them."""

@@ -53,8 +53,11 @@ class Request:
         """The whole body, or `Refused`."""
         headers = self.headers
         stated = headers.get(b"content-length")
-        if stated is not None and int(stated) > body_bytes:
-            raise Refused(_too_large(body_bytes))
+        if stated is not None:
+            if not stated.isdigit():
+                raise Refused(problem(400, "content-length must be a whole number of bytes"))
+            if int(stated) > body_bytes:
+                raise Refused(_too_large(body_bytes))
         kind = headers.get(b"content-type")
         if kind is not None and kind != b"application/json":
             _check_type(kind)

@@ -118,7 +118,11 @@ class LocalKafka(LocalPart):
         cluster_id = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         formatted = subprocess.run(  # noqa: S603 - a Java found on this machine
             self._run(
-                "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(configuration)
+                "kafka.tools.StorageTool",
+                "format",
+                f"--cluster-id={cluster_id}",
+                "-c",
+                str(configuration),
             ),
             capture_output=True,
             text=True,

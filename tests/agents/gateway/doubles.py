@@ -170,7 +170,9 @@ class TestGateway:
 
     async def report(self, *reports: Any) -> Reply:
         """Post one report, or several as a batch."""
-        return await self.ask("POST", "/v1/reports", list(reports) if len(reports) > 1 else reports[0])
+        return await self.ask(
+            "POST", "/v1/reports", list(reports) if len(reports) > 1 else reports[0]
+        )
 
 
 def _json(body: Any) -> bytes:

@@ -195,9 +195,7 @@ def test_every_user_has_exactly_one_turn_in_every_round_of_cohorts(users):
 
 async def test_another_cohorts_turn_is_a_verdict_and_no_error(application):
     """Nothing is wrong with such a request, so its status says so."""
-    app = application(
-        cohorts=Cohorts(MASTER), optin=OptinTargets([optin_target(8, cohorts=1000)])
-    )
+    app = application(cohorts=Cohorts(MASTER), optin=OptinTargets([optin_target(8, cohorts=1000)]))
 
     reply = await app.post(record(epoch=8))
 
@@ -209,7 +207,9 @@ async def test_another_cohorts_turn_is_a_verdict_and_no_error(application):
 async def test_a_paused_service_refuses_with_the_reason_and_the_time(application):
     """The budget of the period is spent; the sender may as well wait until it is not."""
     app = application(optin=OptinTargets())
-    app.gateway.publications.paused = Paused(2_000_000_000, "the privacy budget is spent")
+    app.gateway.publications.last_pause = Paused(
+        999_999, 2_000_000_000, "the privacy budget is spent"
+    )
 
     reply = await app.post(record())
 

@@ -50,7 +50,9 @@ def _entries(draw):
     one = st.builds(
         lambda c, a, h: {"head_list": h, "contributor": c, "answers": a},
         contributor,
-        st.one_of(st.lists(answer, min_size=2, max_size=2), st.lists(answer, min_size=1, max_size=3)),
+        st.one_of(
+            st.lists(answer, min_size=2, max_size=2), st.lists(answer, min_size=1, max_size=3)
+        ),
         st.sampled_from([HEAD_LIST, HEAD_LIST, HEAD_LIST, "cd" * 32]),
     )
     return draw(st.lists(one, min_size=2, max_size=30))
@@ -272,7 +274,9 @@ async def test_every_legal_report_is_accepted_whatever_its_head_lists_shape(cell
     answer = sorted(rng.choice(cells, size=wide, replace=False).tolist())
 
     one = await gateway.report({**report(), "answers": [answer]})
-    two = await gateway.report({**report(2), "answers": [answer]}, {**report(3), "answers": [answer]})
+    two = await gateway.report(
+        {**report(2), "answers": [answer]}, {**report(3), "answers": [answer]}
+    )
 
     assert (one.status, two.status) == (202, 202)
     assert {tuple(row) for f in gateway.producer.frames() for row in f.cells.tolist()} == {

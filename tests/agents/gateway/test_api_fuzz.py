@@ -1,0 +1,159 @@
+"""Thousands of requests made up from the API's own description: no 5xx but 503, ever.
+
+schemathesis generates them, good and bad, from `/openapi.json`; they are sent straight into the
+ASGI application, because a socket for each would take a hundred times as long. `make test` sends
+at least 1 000, `make fuzz` at least 10 000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.parse
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
+
+from agents.gateway.cors import Cors
+from agents.gateway.openapi import openapi_document
+from agents.gateway.pages import StaticPages
+from agents.gateway.publications import Document, EpochView
+from agents.gateway.tokens import ApplicationTokens, add_token
+from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
+from tests.agents.gateway.test_app import estimates
+
+pytestmark = [pytest.mark.fuzz, pytest.mark.filterwarnings("ignore")]
+
+API = openapi_document()
+SCHEMA = schemathesis.openapi.from_dict(API, config=SchemathesisConfig())
+OPERATIONS = sorted(
+    (operation.ok() for operation in SCHEMA.get_all_operations()), key=lambda o: o.label
+)
+#: Generated ids are never those of published lists, so that reports would stop at the first check.
+SOMETIMES_KNOWN = {"head_list": HEAD_LIST}
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def gateway(loop, tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokens") / "tokens"
+    token = add_token(path, "fuzz")
+
+    async def make():
+        return make_gateway(
+            tokens=ApplicationTokens(path, clock=lambda: 0.0),
+            cors=Cors(["*"]),
+            pages=StaticPages(),
+        )
+
+    made = loop.run_until_complete(make())
+    made.publications.estimates = {n: Document(n, f"{n:064x}", estimates(n)) for n in range(5)}
+    made.publications.head_lists = {HEAD_LIST: Document(7, HEAD_LIST, b'{"schema":"x","epoch":7}')}
+    made.publications.current_head_list = HEAD_LIST
+    made.publications.epochs = {8: EpochView(8, "collecting", 0, 1 << 50, 1 << 50, 1, 1)}
+    return made, token
+
+
+def _body(case: Any, known: bool) -> bytes:
+    body = case.body
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, schemathesis.core.NotSet):
+        return b""
+    if known and isinstance(body, dict) and "head_list" in body:
+        body = body | SOMETIMES_KNOWN
+    return json.dumps(body).encode(errors="surrogatepass")
+
+
+def _headers(case: Any, token: str) -> dict[str, str]:
+    headers = {
+        name: value
+        for name, value in dict(case.headers or {}).items()
+        if isinstance(value, str) and value.isascii() and value.isprintable()
+    }
+    if case.path.startswith("/v1/optin"):
+        headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+def _path(case: Any) -> str:
+    path = case.path
+    for name, value in (case.path_parameters or {}).items():
+        path = path.replace(f"{{{name}}}", urllib.parse.quote(str(value), safe=""))
+    query = urllib.parse.urlencode(dict(case.query or {}), doseq=True)
+    return urllib.parse.unquote(path, errors="replace") + (f"?{query}" if query else "")
+
+
+def _check(operation: Any, reply: Reply) -> None:
+    """The answer is one that the description promises."""
+    assert reply.status < 500 or reply.status == 503, reply.body
+    described = API["paths"][operation.path][operation.method.lower()]["responses"]
+    if reply.status in (404, 405):
+        return  # A parameter with a slash in it is another address.
+    assert str(reply.status) in described, (reply.status, reply.body)
+    kind = reply.headers.get("content-type", "").partition(";")[0]
+    if reply.status != 304 and kind != "text/csv":
+        assert kind in described[str(reply.status)]["content"], kind
+        json.loads(reply.body)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.label)
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda m: m.value)
+def test_no_request_that_the_description_allows_or_forbids_breaks_the_gateway(
+    gateway, loop, operation, mode, thorough
+):
+    """13 operations, good and bad: the counts below add up to the promised thousands."""
+    made, token = gateway
+    wanted = (1500 if thorough else 150) if operation.body else (400 if thorough else 45)
+    seen: Counter[int] = Counter()
+
+    @hypothesis.given(
+        case=operation.as_strategy(generation_mode=mode), known=hypothesis.strategies.booleans()
+    )
+    @hypothesis.settings(
+        max_examples=wanted,
+        derandomize=not thorough,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    def send(case: Any, known: bool) -> None:
+        reply = loop.run_until_complete(
+            made.ask(case.method, _path(case), _body(case, known), _headers(case, token))
+        )
+        seen[reply.status] += 1
+        _check(operation, reply)
+
+    try:
+        send()
+    except hypothesis.errors.Unsatisfiable:
+        # Nothing about this operation can be wrong: it has neither parameters nor a body.
+        assert mode is GenerationMode.NEGATIVE
+        assert not operation.body
+    SENT.update(seen)
+
+
+SENT: Counter[int] = Counter()
+
+
+def test_the_requests_were_as_many_as_promised(thorough):
+    """Runs last in this file. A generator that quietly gives up would prove nothing."""
+    total = sum(SENT.values())
+    assert total >= (10_000 if thorough else 1_000), SENT
+    assert SENT[202] > 50, "good submissions are among them"
+    assert SENT[422] > 50
+    assert SENT[200] > 50
+    assert SENT[500] == 0

@@ -1,0 +1,313 @@
+"""The public API apart from submissions: documents, history, states, health, errors, CORS."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+
+import pytest
+
+from agents.gateway.app import GatewayLimits
+from agents.gateway.cors import Cors
+from agents.gateway.estimates_csv import COLUMNS
+from agents.gateway.negotiation import FOR_EVER
+from agents.gateway.pages import StaticPages
+from agents.gateway.publications import Document, EpochView, Paused
+from streams.records import submissions
+from streams.records.estimates_document import (
+    EstimatedCell,
+    EstimatesDocument,
+    Figure,
+    Participants,
+)
+from tests.agents.gateway.doubles import make_gateway, report
+
+
+def estimates(epoch: int, query: str = "weather, today") -> bytes:
+    figure = Figure(0.25, 0.0001, 0.2, 0.3)
+    return EstimatesDocument(
+        epoch=epoch,
+        window_start_s=epoch * 100,
+        window_end_s=epoch * 100 + 100,
+        reports_until_s=None,
+        outcome="complete",
+        reasons=(),
+        head_list_id=None,
+        parameters={},
+        mechanisms={},
+        participants=Participants(10, 5, 100),
+        records=(
+            EstimatedCell(query, "https://w.example/", figure, None, figure, 1.0, 0.25),
+            EstimatedCell(None, None, None, None, None, None, 0.75),
+        ),
+        queries=(),
+        agreement=None,
+        privacy={},
+        versions={},
+    ).to_bytes()
+
+
+def with_estimates(*epochs: int):
+    gateway = make_gateway()
+    gateway.publications.estimates = {
+        epoch: Document(epoch, f"{epoch:064x}", estimates(epoch)) for epoch in epochs
+    }
+    return gateway
+
+
+# --- documents -----------------------------------------------------------------------------------
+
+
+async def test_a_head_list_is_served_byte_for_byte_under_its_hash():
+    """Devices check the bytes against the id."""
+    gateway = make_gateway()
+    body = b'{"schema":"blendstream/head-list/1","filler":"' + b"x" * 2000 + b'"}'
+    document = Document(7, "ab" * 32, body)
+    gateway.publications.head_lists = {document.id: document}
+    gateway.publications.current_head_list = document.id
+
+    current = await gateway.ask("GET", "/v1/head-lists/current")
+    named = await gateway.ask("GET", f"/v1/head-lists/{document.id}")
+    packed = await gateway.ask(
+        "GET", "/v1/head-lists/current", headers={"accept-encoding": "br, gzip"}
+    )
+
+    assert (current.status, current.body) == (200, body)
+    assert named.body == body
+    assert named.headers["cache-control"] == FOR_EVER.decode()
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == body
+    assert packed.headers["etag"] != current.headers["etag"], "other bytes, another tag"
+    assert "accept-encoding" in packed.headers["vary"]
+
+
+async def test_who_has_the_document_gets_304_and_no_body():
+    """A million devices ask every day for the same list."""
+    gateway = with_estimates(4)
+    first = await gateway.ask("GET", "/v1/estimates/latest")
+
+    for given in (first.headers["etag"], f'W/{first.headers["etag"]}, "x"', "*"):
+        again = await gateway.ask("GET", "/v1/estimates/4", headers={"if-none-match": given})
+        assert (again.status, again.body) == (304, b"")
+        assert again.headers["etag"] == first.headers["etag"]
+    other = await gateway.ask("GET", "/v1/estimates/4", headers={"if-none-match": '"other"'})
+    assert other.status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/head-lists/current",
+        "/v1/head-lists/" + "0" * 64,
+        "/v1/estimates/latest",
+        "/v1/estimates/5",
+        "/v1/estimates/05",
+        "/v1/estimates/-1",
+        "/v1/estimates/٤",
+        "/v1/click-graphs/latest",
+        "/v1/click-graphs/3",
+        "/v1/nothing",
+        "/",
+    ],
+)
+async def test_what_is_not_there_is_a_problem_that_says_where_to_look(path):
+    gateway = make_gateway()
+
+    reply = await gateway.ask("GET", path)
+
+    assert reply.status == 404
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert reply.json()["title"]
+    assert len(reply.json()["detail"]) > 20
+
+
+async def test_estimates_come_as_a_table_to_who_accepts_csv():
+    """⋆ and numbers that do not exist are empty fields; commas in queries are quoted."""
+    gateway = with_estimates(4)
+
+    reply = await gateway.ask("GET", "/v1/estimates/4", headers={"accept": "text/csv"})
+
+    assert reply.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(reply.body.decode())))
+    assert tuple(rows[0]) == COLUMNS
+    assert (rows[0]["query"], rows[0]["blend_probability"]) == ("weather, today", "0.25")
+    assert rows[0]["client_probability"] == ""
+    assert (rows[1]["query"], rows[1]["url"], rows[1]["projected"]) == ("", "", "0.75")
+    neither = await gateway.ask("GET", "/v1/estimates/4", headers={"accept": "image/png"})
+    assert neither.status == 406
+
+
+async def test_history_is_paged_newest_first_without_gaps():
+    gateway = with_estimates(*range(1, 26))
+
+    seen, path = [], "/v1/estimates?limit=10"
+    while path is not None:
+        reply = await gateway.ask("GET", path)
+        page = reply.json()
+        seen += [document["epoch"] for document in page["estimates"]]
+        path = page["next"]
+        assert ("link" in reply.headers) == (path is not None)
+
+    assert seen == list(range(25, 0, -1))
+    table = await gateway.ask("GET", "/v1/estimates?limit=2", headers={"accept": "text/csv"})
+    rows = list(csv.DictReader(io.StringIO(table.body.decode())))
+    assert [row["epoch"] for row in rows] == ["25", "25", "24", "24"]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "before=-1", "before="])
+async def test_a_bad_page_is_a_400(query):
+    assert (await with_estimates(1).ask("GET", f"/v1/estimates?{query}")).status == 400
+
+
+async def test_epochs_tell_states_and_times_and_what_a_device_needs():
+    """LocalClient's opt-in mode reads `collecting`."""
+    gateway = make_gateway()
+    gateway.publications.epochs = {
+        8: EpochView(8, "collecting", 999_000, 1_001_000, 1_001_060, 1, 1),
+        7: EpochView(7, "reporting", 998_000, 999_000, 999_060, 1, 1, "ab" * 32, 1_001_000),
+    }
+
+    reply = await gateway.ask("GET", "/v1/epochs")
+
+    assert [epoch["epoch"] for epoch in reply.json()["epochs"]] == [8, 7]
+    assert submissions.read_collecting_epoch(reply.body) == submissions.CollectingEpoch(
+        8, 999_000, 1_001_000, 1_001_060, 1
+    )
+    gateway.publications.epochs = {}
+    gateway.publications.last_pause = Paused(999_999, 1_000_500, "the budget is spent")
+    paused = await gateway.ask("GET", "/v1/epochs")
+    assert submissions.read_collecting_epoch(paused.body) is None
+    assert paused.json()["paused"] == {"resumes_s": 1_000_500, "detail": "the budget is spent"}
+
+
+# --- requests that are wrong as HTTP -------------------------------------------------------------
+
+
+async def test_bodies_are_bounded_whether_announced_or_not():
+    """A length that lies must not fill memory either."""
+    gateway = make_gateway(limits=GatewayLimits(body_bytes=1000))
+
+    announced = await gateway.ask("POST", "/v1/reports", b"{}", {"content-length": "1001"})
+    lied = await gateway.ask("POST", "/v1/reports", b"[" + b" " * 1001, pieces=5)
+    whole = await gateway.ask("POST", "/v1/reports", b"[" + b" " * 1001)
+
+    assert [r.status for r in (announced, lied, whole)] == [413, 413, 413]
+    assert "at most 1000 bytes" in announced.json()["detail"]
+
+
+async def test_all_unfinished_bodies_together_are_bounded():
+    """Ten thousand slow senders of a megabyte each would be ten gigabytes."""
+    gateway = make_gateway(limits=GatewayLimits(bodies_bytes=100))
+    body = json.dumps([report(n) for n in range(10)]).encode()
+
+    pieces = await gateway.ask("POST", "/v1/reports", body, pieces=10)
+    whole = await gateway.ask("POST", "/v1/reports", body)
+
+    assert (pieces.status, pieces.json()["reason"]) == (503, "busy")
+    assert whole.status == 202
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 202),
+        ({"content-type": "application/json"}, 202),
+        ({"content-type": 'application/JSON; charset="UTF-8"'}, 202),
+        ({"content-type": "application/json; charset=latin-1"}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-encoding": "gzip"}, 415),
+        ({"content-length": "x"}, 400),
+    ],
+)
+async def test_the_body_must_be_plain_json(headers, status):
+    reply = await make_gateway().ask("POST", "/v1/reports", report(), headers)
+    assert reply.status == status
+
+
+async def test_a_body_in_pieces_is_read_whole():
+    reply = await make_gateway().ask("POST", "/v1/reports", report(), pieces=7)
+    assert reply.status == 202
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("GET", "/v1/reports", "OPTIONS, POST"),
+        ("DELETE", "/v1/epochs", "GET, HEAD, OPTIONS"),
+        ("POST", "/v1/estimates/4", "GET, HEAD, OPTIONS"),
+    ],
+)
+async def test_another_method_is_405_with_those_that_are_offered(method, path, allow):
+    reply = await make_gateway().ask(method, path)
+    assert (reply.status, reply.headers["allow"]) == (405, allow)
+
+
+async def test_an_unexpected_error_is_a_500_that_tells_nothing(caplog):
+    """Neither the sender nor the log learns what was in the request."""
+    gateway = make_gateway()
+    gateway.writer.add_report = None
+
+    reply = await gateway.report(report(contributor=0xDECAF))
+
+    assert reply.status == 500
+    assert "request_failed" in caplog.text
+    assert "decaf" not in caplog.text.lower()
+    assert b"decaf" not in reply.body.lower()
+
+
+# --- browsers ------------------------------------------------------------------------------------
+
+
+async def test_only_listed_origins_may_read_answers():
+    gateway = make_gateway(cors=Cors(["https://news.example"]))
+    ours, theirs = {"origin": "https://news.example"}, {"origin": "https://evil.example"}
+
+    good = await gateway.ask("GET", "/v1/epochs", headers=ours)
+    bad = await gateway.ask("GET", "/v1/epochs", headers=theirs)
+    asked = await gateway.ask("OPTIONS", "/v1/reports", headers=ours)
+    refused = await gateway.ask("OPTIONS", "/v1/reports", headers=theirs)
+
+    assert good.headers["access-control-allow-origin"] == "https://news.example"
+    assert "access-control-allow-origin" not in bad.headers
+    assert asked.status == 204
+    assert "POST" in asked.headers["access-control-allow-methods"]
+    assert "access-control-allow-methods" not in refused.headers
+
+
+async def test_without_the_setting_no_origin_is_allowed():
+    reply = await make_gateway().ask("GET", "/v1/epochs", headers={"origin": "https://a.example"})
+    assert not any(name.startswith("access-control") for name in reply.headers)
+
+
+async def test_the_documentation_page_needs_no_other_host():
+    """It is read where there is no internet, and tells no third party who reads it."""
+    gateway = make_gateway(pages=StaticPages())
+
+    page = await gateway.ask("GET", "/docs")
+    style = await gateway.ask("GET", "/docs.css")
+
+    text = page.body.decode()
+    assert (page.status, style.status) == (200, 200)
+    assert "/v1/optin-records" in text
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
+    assert "<script" not in text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+async def test_files_beside_the_gateway_are_served(tmp_path):
+    """The place for the results page."""
+    (tmp_path / "index.html").write_text("<!doctype html><title>results</title>")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "chart.js").write_text("1")
+    gateway = make_gateway(pages=StaticPages(tmp_path))
+
+    root = await gateway.ask("GET", "/")
+    script = await gateway.ask("GET", "/sub/chart.js")
+    outside = await gateway.ask("GET", "/../test_app.py")
+
+    assert root.headers["content-type"] == "text/html; charset=utf-8"
+    assert "javascript" in script.headers["content-type"]
+    assert outside.status == 404

@@ -1,0 +1,190 @@
+"""The release log, folded into what the gateway serves and judges by."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from agents.gateway.publications import Publications
+from agents.gateway.release_reader import ReleaseFold
+from streams.errors import StoreMismatch
+from streams.keys import KeyRing
+from streams.releases import entries
+from streams.releases.documents import StoredDocument, split
+from streams.releases.entries import Outcome
+from streams.settings import Settings
+from streams.topics import Topics
+from tests.gateway_service import MASTER, base_values, head_list_document, opened, plan
+
+NOW_MS = int(time.time()) * 1000
+
+
+class Log:
+    """Hands records to a fold as the reader does."""
+
+    def __init__(self, **options: Any) -> None:
+        self.publications = Publications()
+        self.fold = ReleaseFold(
+            self.publications,
+            topics=Topics(Settings.from_values(base_values("kafka://127.0.0.1:1", "x", 4))),
+            **{"history_epochs": 5, "keys": KeyRing({"k1": MASTER})} | options,
+        )
+        self.offset = 0
+
+    def commit(self, entry: dict[str, Any], *documents: StoredDocument) -> None:
+        for document in documents:
+            for number, part in enumerate(document.parts):
+                self._record(entries.part_key(document.id, number), part)
+        self._record(entries.ENTRY_KEY, entries.encode(entry))
+        self.fold.publish()
+
+    def _record(self, key: bytes, value: bytes) -> None:
+        self.fold.apply(self.offset, NOW_MS, key, value)
+        self.offset += 1
+
+    def open_epoch(self, epoch: int, start_ms: int = NOW_MS - 60_000, **changes: Any) -> None:
+        self.commit(opened(epoch, start_ms, plan(**changes)))
+
+    def publish_head_list(self, epoch: int, *, cells_per_answer: int = 1) -> StoredDocument:
+        self.commit(entries.records_sealed(epoch, [0] * 4))
+        document = head_list_document(epoch)
+        stored = split("head_list", document.to_bytes())
+        optin = split("optin", b"{}%d" % epoch)
+        self.commit(
+            entries.head_list_released(
+                epoch,
+                [stored, optin],
+                cells=len(document.head_list.cells),
+                cells_per_answer=cells_per_answer,
+                answers=1,
+                reports_until_ms=NOW_MS + 1_000_000,
+                reasons=[],
+            ),
+            stored,
+            optin,
+        )
+        return stored
+
+    def publish_estimates(self, epoch: int, body: bytes) -> StoredDocument:
+        stored = split("estimates", body)
+        self.commit(entries.estimate_released(epoch, stored, Outcome.COMPLETE, []), stored)
+        return stored
+
+
+def test_an_open_epoch_takes_records_with_the_terms_it_was_opened_with():
+    log = Log()
+    log.open_epoch(8, records_per_user=3, cohorts=2, partitions=4)
+
+    target = log.publications.optin_targets.now(NOW_MS)
+
+    assert target is not None
+    assert (target.epoch, target.records_per_user, target.cohorts) == (8, 3, 2)
+    assert target.late_from_ms == target.window_end_ms + 60_000
+    assert target.keys == KeyRing({"k1": MASTER}).epoch("k1", 8)
+    assert log.publications.epochs[8].state == "collecting"
+
+
+def test_a_released_head_list_is_served_and_reported_against():
+    log = Log()
+    log.open_epoch(7)
+    stored = log.publish_head_list(7)
+
+    held = log.publications
+    assert held.current_head_list == stored.id
+    assert held.head_lists[stored.id].body == head_list_bytes(stored)
+    target = held.report_targets[stored.id]
+    assert (target.epoch, target.cells, target.late_from_ms) == (7, 51, NOW_MS + 1_060_000)
+    assert held.optin_targets.now(NOW_MS) is None, "its records are over"
+
+
+def head_list_bytes(stored: StoredDocument) -> bytes:
+    import zlib
+
+    return zlib.decompress(b"".join(stored.parts))
+
+
+def test_targets_keep_their_identity_while_the_log_moves_on():
+    """Frames that are being filled are found by their target."""
+    log = Log()
+    log.open_epoch(7)
+    stored = log.publish_head_list(7)
+    log.open_epoch(8)
+    reports = log.publications.report_targets[stored.id]
+    records = log.publications.optin_targets.now(NOW_MS)
+
+    log.open_epoch(9, start_ms=NOW_MS + 3_540_000)
+
+    assert log.publications.report_targets[stored.id] is reports
+    assert log.publications.optin_targets.now(NOW_MS) is records
+
+
+def test_reports_on_a_list_whose_epoch_is_over_are_late_and_not_unknown():
+    """The device held a real list; it learns to fetch the next one."""
+    log = Log()
+    log.open_epoch(7)
+    stored = log.publish_head_list(7)
+    log.commit(entries.reports_sealed(7, [0] * 4))
+    assert stored.id in log.publications.report_targets
+    log.publish_estimates(7, b'{"schema":"x","epoch":7}')
+
+    assert stored.id not in log.publications.report_targets
+    assert stored.id in log.publications.past_head_lists
+    assert log.publications.epochs[7].state == "published"
+    assert log.publications.epochs[7].outcome == "complete"
+
+
+def test_estimates_are_served_byte_for_byte_and_the_oldest_are_let_go():
+    log = Log(history_epochs=3)
+    for epoch in range(1, 6):
+        log.open_epoch(epoch)
+        log.publish_head_list(epoch)
+        log.publish_estimates(epoch, b'{"epoch":%d}' % epoch)
+
+    assert sorted(log.publications.estimates) == [3, 4, 5]
+    assert log.publications.estimates[5].body == b'{"epoch":5}'
+    assert len(log.publications.head_lists) == 3
+
+
+def test_a_document_whose_bytes_are_not_its_name_stops_the_reader():
+    """Half a publication, or another one, must never be served."""
+    log = Log()
+    log.open_epoch(7)
+    log.commit(entries.records_sealed(7, [0] * 4))
+    stored = split("head_list", head_list_document(7).to_bytes())
+    optin = split("optin", b"{}")
+    entry = entries.head_list_released(
+        7, [stored, optin], cells=51, cells_per_answer=1, answers=1, reports_until_ms=1, reasons=[]
+    )
+
+    with pytest.raises(StoreMismatch):
+        log.commit(entry, optin)
+
+
+def test_a_pause_is_told_with_its_reason_and_end():
+    log = Log()
+    log.open_epoch(7)
+    log.commit(entries.service_paused(8, NOW_MS, NOW_MS + 500_000, "the budget is spent"))
+
+    assert log.publications.paused(NOW_MS / 1000 - 1) is None
+    pause = log.publications.paused(NOW_MS / 1000 + 1)
+    assert pause is not None
+    assert pause.resumes_s == NOW_MS // 1000 + 500
+    assert log.publications.paused(NOW_MS / 1000 + 501) is None
+
+
+def test_an_abandoned_epoch_takes_nothing_more():
+    log = Log()
+    log.open_epoch(7)
+    log.commit(entries.epoch_abandoned(7, "an operator said so"))
+
+    assert log.publications.optin_targets.now(NOW_MS) is None
+    assert log.publications.epochs[7].state == "abandoned"
+
+
+def test_an_epoch_whose_secret_is_missing_stops_the_reader():
+    """Hashing under another key would count a person twice."""
+    log = Log(keys=KeyRing({}))
+    with pytest.raises(LookupError, match="master secret"):
+        log.open_epoch(7)
