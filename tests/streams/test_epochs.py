@@ -1,0 +1,72 @@
+"""The release log's entries fold into what counters must know."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streams.epochs import ENTRY_KEY, EpochBook, LogEntryError, Stem
+from tests.streams.test_judging import HEAD_LIST, opened, published
+
+OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
+
+
+def test_states_move_forward_and_folding_again_changes_nothing() -> None:
+    entries: list[dict[str, Any]] = [
+        opened(1), opened(2), {"entry": "records_sealed", "epoch": 1, "bounds": [3, 4]},
+        published(1), {"entry": "reports_sealed", "epoch": 1, "bounds": [8, 9]},
+        {"entry": "estimate_released", "epoch": 1}, {"entry": "epoch_abandoned", "epoch": 2},
+        opened(3), {"entry": "log_trimmed", "topic": "optin_records", "bounds": [3, 4]},
+    ]  # fmt: skip
+    for book in (EpochBook(entries), EpochBook(entries + entries)):
+        first = book.epoch(1)
+        assert first is not None
+        assert first.released == {OPTIN, REPORTS}
+        assert first.beyond_seal(OPTIN, 0, 3)
+        assert not first.beyond_seal(OPTIN, 1, 3)
+        assert first.beyond_seal(REPORTS, 2, 0)  # A partition that the seal does not know.
+        assert [e.number for e in book.unreleased(OPTIN)] == [3]
+        assert book.released_through(OPTIN) == 2
+        assert book.released_through(REPORTS) == 2
+        assert (book.trimmed(OPTIN, 1), book.trimmed(REPORTS, 1), book.trimmed(OPTIN, 9)) == (4, 0, 0)
+        found = book.head_list(HEAD_LIST)
+        assert found is not None
+        assert (found.epoch, found.cells_per_report) == (1, 4)
+
+
+def test_a_second_head_list_or_seal_of_an_epoch_is_not_taken() -> None:
+    """What was committed first is what devices and workers have seen."""
+    book = EpochBook([opened(1), published(1), published(1, head_list_id="ff" * 32, cells=99)])
+    assert book.head_list(bytes.fromhex("ff" * 32)) is None
+    found = book.epoch(1)
+    assert found is not None
+    assert found.head_list is not None
+    assert found.head_list.cells == 10
+
+
+def test_other_messages_are_passed_over() -> None:
+    book = EpochBook()
+    book.apply_message(b"document", b"\x00\x01")
+    book.apply_message(None, None)
+    book.apply_message(ENTRY_KEY, json.dumps({"entry": "ledger_charged"}).encode())
+    assert book.unreleased(OPTIN) == []
+    assert book.released_through(OPTIN) == -1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"{", b"[]",
+        json.dumps(opened(-1)).encode(), json.dumps(opened(1, records_per_user=0)).encode(),
+        json.dumps(opened(1, shares_ppm={"S": 1})).encode(),
+        json.dumps(opened(1, shares_ppm={"X": 1_000_000})).encode(),
+        json.dumps({"entry": "epoch_opened", "epoch": 1}).encode(),
+        json.dumps({"entry": "log_trimmed", "topic": "x", "bounds": []}).encode(),
+    ],
+)  # fmt: skip
+def test_an_entry_that_we_cannot_have_written_is_an_error(value: bytes) -> None:
+    """The log is ours: guessing what a damaged entry meant could count what was released."""
+    with pytest.raises(LogEntryError):
+        EpochBook().apply_message(ENTRY_KEY, value)
