@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agents.epochs import BuildClickGraph, next_click_graph
-from agents.job_context import JobContext, versions
+from agents.job_context import JobContext, publish_pending, versions
 from blender.click_graph import ClickGraph, ClickGraphParameters, PublicUrlTable, release_data
 from blender.errors import ParameterError
 from blender.record import Record, normalise
@@ -35,7 +35,12 @@ from streams.releases.documents import split
 from streams.releases.entries import Kind, Outcome, Reason
 from streams.releases.log import CommitRefused
 
-__all__ = ["mechanism_parameters", "publish_click_graph", "read_url_table", "republish_click_graph"]
+__all__ = [
+    "mechanism_parameters",
+    "publish_click_graph",
+    "publish_committed_click_graphs",
+    "read_url_table",
+]
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +96,7 @@ async def publish_click_graph(context: JobContext) -> bool:
             await _commit_nothing(context, state, read)
             raise
         log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})
-    await republish_click_graph(context)
+    await publish_committed_click_graphs(context)
     await context.observe("click-graphs.published")
     return True
 
@@ -111,15 +116,13 @@ async def _commit_nothing(context: JobContext, state: EpochState, read: OptinRea
             )
 
 
-async def republish_click_graph(context: JobContext) -> None:
-    """Write the newest committed click graph to its topic (again), byte for byte."""
-    book = await context.log.catch_up()
-    for _, state in sorted(book.epochs.items(), reverse=True):
-        if state.click_graph is not None:
-            data = await context.log.read_document(state.click_graph.document)
-            await context.publisher.publish(context.topics.click_graphs.name, state.epoch, data)
-            log.info("click_graph_published", extra={"epoch": state.epoch})
-            return
+async def publish_committed_click_graphs(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.click_graphs.name,
+        lambda state: None if state.click_graph is None else state.click_graph.document,
+    )
 
 
 def mechanism_parameters(state: EpochState) -> ClickGraphParameters:

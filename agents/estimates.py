@@ -15,7 +15,14 @@ from dataclasses import asdict
 import numpy as np
 
 from agents.epochs import BuildEstimates, next_estimates
-from agents.job_context import COMMIT_REFUSED, Dice, JobContext, stop_epoch, versions
+from agents.job_context import (
+    COMMIT_REFUSED,
+    Dice,
+    JobContext,
+    publish_pending,
+    stop_epoch,
+    versions,
+)
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
 from blender.estimates import Estimates, FloatArray, GroupEstimates
@@ -40,7 +47,7 @@ from streams.releases.entries import Kind, Outcome, Reason
 from streams.releases.log import CommitRefused
 from streams.releases.optin_release import read_optin_release
 
-__all__ = ["build_estimates", "empty_estimates", "publish_estimates", "republish_estimates"]
+__all__ = ["build_estimates", "empty_estimates", "publish_committed_estimates", "publish_estimates"]
 
 log = logging.getLogger(__name__)
 
@@ -90,20 +97,18 @@ async def publish_estimates(context: JobContext) -> bool:
             await stop_epoch(context, Kind.ESTIMATES, move.epoch, COMMIT_REFUSED)
             raise
         log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})
-    await republish_estimates(context)
+    await publish_committed_estimates(context)
     await context.observe("estimates.published")
     return True
 
 
-async def republish_estimates(context: JobContext) -> None:
-    """Write the newest committed publication to its topic (again), byte for byte."""
-    book = await context.log.catch_up()
-    for _, state in sorted(book.epochs.items(), reverse=True):
-        if state.estimates is not None:
-            data = await context.log.read_document(state.estimates.document)
-            await context.publisher.publish(context.topics.estimates.name, state.epoch, data)
-            log.info("estimate_published", extra={"epoch": state.epoch})
-            return
+async def publish_committed_estimates(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.estimates.name,
+        lambda state: None if state.estimates is None else state.estimates.document,
+    )
 
 
 def build_estimates(

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 
 from agents.epochs import BuildHeadList, next_head_list
 from agents.estimates import empty_estimates
-from agents.job_context import COMMIT_REFUSED, JobContext, stop_epoch
+from agents.job_context import COMMIT_REFUSED, JobContext, publish_pending, stop_epoch
 from blender.errors import BlenderError
 from blender.profiles import OptinRelease, build_head_list
 from blender.record import Record
@@ -32,7 +32,7 @@ from streams.releases.entries import Entry, Kind, Outcome, Reason
 from streams.releases.log import CommitRefused, Turn
 from streams.releases.optin_release import write_optin_release
 
-__all__ = ["draw_head_list", "publish_head_list", "republish_head_list"]
+__all__ = ["draw_head_list", "publish_committed_head_lists", "publish_head_list"]
 
 log = logging.getLogger(__name__)
 
@@ -72,19 +72,18 @@ async def publish_head_list(context: JobContext) -> bool:
                 await context.observe("head-lists.drawn")
                 added, documents = _release(state, release, move.reports_until_ms, reasons)
                 await _commit(context, turn, state, added, documents)
-    await republish_head_list(context)
+    await publish_committed_head_lists(context)
     await context.observe("head-lists.published")
     return True
 
 
-async def republish_head_list(context: JobContext) -> None:
-    """Write the newest committed head list to its topic (again), byte for byte."""
-    book = await context.log.catch_up()
-    state = book.last_head_list_before(max(book.epochs, default=-1) + 1)
-    if state is not None and state.head_list is not None:
-        data = await context.log.read_document(state.head_list.head_list)
-        await context.publisher.publish(context.topics.head_lists.name, state.epoch, data)
-        log.info("head_list_published", extra={"epoch": state.epoch})
+async def publish_committed_head_lists(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.head_lists.name,
+        lambda state: None if state.head_list is None else state.head_list.head_list,
+    )
 
 
 async def draw_head_list(

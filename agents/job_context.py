@@ -20,8 +20,11 @@ from streams.counted import SealedCounts
 from streams.epochs import Stem
 from streams.kafka import KafkaLog
 from streams.ledger import Cost, Limit
-from streams.publications import Publisher
+from streams.logs import Known
+from streams.publications import PublishedMarks, Publisher
 from streams.releases import entries
+from streams.releases.book import EpochState
+from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind
 from streams.releases.log import ReleaseLog, StepObserver, nobody_watches
 from streams.releases.parameters import PARTS, ClickGraphParameters, Plan
@@ -35,6 +38,7 @@ __all__ = [
     "JobContext",
     "limit_from",
     "plan_from",
+    "publish_pending",
     "stop_epoch",
     "versions",
 ]
@@ -117,6 +121,32 @@ class JobContext:
         await self.redis.aclose()
 
 
+async def publish_pending(
+    context: JobContext,
+    topic: str,
+    of: Callable[[EpochState], DocumentReference | None],
+) -> bool:
+    """Write every committed document that may not be in its topic yet; whether there was one.
+
+    Releases of one topic may be committed by two kinds of jobs and in any order, and any of them
+    may have died before publishing: so not only the last one is looked at.
+    """
+    book = await context.log.catch_up()
+    marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
+    marked = await marks.all()
+    pending = [
+        (epoch, document)
+        for epoch, state in sorted(book.epochs.items())
+        if (document := of(state)) is not None and marked.get(epoch) != document.id
+    ]
+    for epoch, document in pending:
+        data = await context.log.read_document(document)
+        await context.publisher.publish(topic, epoch, data)
+        await marks.add(epoch, document.id)
+        log.info("document_published", extra={"epoch": epoch, "topic": Known(topic)})
+    return bool(pending)
+
+
 async def stop_epoch(context: JobContext, kind: Kind, epoch: int, reason: str) -> None:
     """Give an epoch up, so that a refused release is never drawn again."""
     async with context.log.turn(kind) as turn:
@@ -141,6 +171,7 @@ def plan_from(settings: Settings) -> Plan:
         report_partitions=settings.topics.partitions,
         min_optin_users=epoch.minimum_participants,
         min_reports=epoch.minimum_participants,
+        counting_deadline_ms=epoch.counting_deadline_s * 1000,
         graph_share_ppm=round(graph.share * PARTS),
         click_graph=None
         if graph.share == 0

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from agents.click_graphs import publish_click_graph, republish_click_graph
-from agents.estimates import publish_estimates, republish_estimates
-from agents.head_lists import publish_head_list, republish_head_list
+from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
+from agents.estimates import publish_committed_estimates, publish_estimates
+from agents.head_lists import publish_committed_head_lists, publish_head_list
 from agents.job_context import Dice, JobContext, limit_from, plan_from
 from agents.keeper import Keeper
 from agents.leases import Lease
@@ -51,10 +51,10 @@ _MOST_BACK_OFF_S = 10.0
 
 @dataclass(slots=True)
 class _Job:
-    """One kind of job: what to do on taking the lease, and one step of work."""
+    """One kind of job: what to publish first, and one step of work."""
 
     kind: Kind
-    take_up: Callable[[], Awaitable[None]]
+    publish: Callable[[], Awaitable[bool]]
     step: Callable[[], Awaitable[bool]]
 
 
@@ -68,17 +68,17 @@ class Jobs:
             _Job(Kind.KEEPER, _nothing, keeper.step),
             _Job(
                 Kind.CLICK_GRAPHS,
-                lambda: republish_click_graph(context),
+                lambda: publish_committed_click_graphs(context),
                 lambda: publish_click_graph(context),
             ),
             _Job(
                 Kind.HEAD_LISTS,
-                lambda: republish_head_list(context),
+                lambda: publish_committed_head_lists(context),
                 lambda: publish_head_list(context),
             ),
             _Job(
                 Kind.ESTIMATES,
-                lambda: republish_estimates(context),
+                lambda: publish_committed_estimates(context),
                 lambda: publish_estimates(context),
             ),
         )
@@ -173,16 +173,11 @@ class Jobs:
         try:
             if not had_it:
                 log.info("lease_taken", extra={"kind": job.kind})
-                await job.take_up()
+            await job.publish()
             while not self._stopping.is_set() and await job.step():
                 job_metrics.STEPS.labels(job.kind).inc()
             if job.kind is Kind.KEEPER:
                 job_metrics.show(self.context.log.book, self.context.now_ms())
-        except BaseException:
-            # Whatever happened, the next attempt begins as if the lease were new: it publishes
-            # again what it may have committed and not published.
-            lease.held = False
-            raise
         finally:
             renewing.cancel()
 
@@ -194,8 +189,8 @@ class Jobs:
                     log.warning("lease_lost")
 
 
-async def _nothing() -> None:
-    return None
+async def _nothing() -> bool:
+    return False
 
 
 def run_jobs(

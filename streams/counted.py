@@ -115,7 +115,7 @@ class SealedCounts:
     async def _begin(self, bounds: Sequence[int], complete: bool) -> str:
         token = secrets.token_hex(8)
         for partition in range(len(bounds)):
-            await self._tables.put_token(partition, self._reader, token, _TOKEN_S)
+            await self._tables.put_token(partition, self._name(token), token, _TOKEN_S)
         if complete:
             for partition, bound in enumerate(bounds):
                 offset = (await self._tables.stored_state(partition)).offset
@@ -128,11 +128,15 @@ class SealedCounts:
 
     async def _end(self, token: str, partitions: int) -> None:
         for partition in range(partitions):
-            if await self._tables.token(partition, self._reader) != token:
+            if await self._tables.token(partition, self._name(token)) != token:
                 raise CountsMoved(
-                    f"partition {partition} changed under the reader: Redis lost its tail, or "
-                    "another job read it; the counts are read again"
+                    f"partition {partition} changed under the reader: Redis lost its tail; the "
+                    "counts come again from Kafka"
                 )
+
+    def _name(self, token: str) -> str:
+        # Of this one reading: two jobs that race must not see each other's mark for their own.
+        return f"{self._reader}-{token}"
 
 
 def _record(text: bytes) -> Record:

@@ -16,13 +16,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from redis.exceptions import RedisError
 
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog, librdkafka_settings
 from streams.releases.documents import DocumentReference, join, split
 from streams.settings.sections import KafkaSettings
+from streams.tables import Client
 
-__all__ = ["Publisher", "read_publications"]
+__all__ = ["PublishedMarks", "Publisher", "read_publications"]
 
 
 class Publisher:
@@ -65,6 +67,34 @@ class Publisher:
             raise StoreUnavailable("Kafka did not take a publication") from error
         if failed or left:
             raise StoreUnavailable("Kafka did not take a publication in time")
+
+
+class PublishedMarks:
+    """Which documents were written to a topic, as far as Redis remembers.
+
+    A mark is set after the brokers have the document, so one that is there is true. One that Redis
+    lost only means that the same bytes are written again.
+    """
+
+    def __init__(self, client: Client, prefix: str, topic: str) -> None:
+        self._client = client
+        self._key = f"{prefix}:published:{topic}"
+
+    async def all(self) -> dict[int, str]:
+        """Document ids by epoch."""
+        found = await self._answered(self._client.hgetall(self._key))
+        return {int(epoch): document_id.decode() for epoch, document_id in found.items()}
+
+    async def add(self, epoch: int, document_id: str) -> None:
+        """The brokers have this document."""
+        await self._answered(self._client.hset(self._key, str(epoch), document_id))
+
+    @staticmethod
+    async def _answered(call: Any) -> Any:
+        try:
+            return await call
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
 
 
 async def read_publications(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:

@@ -27,7 +27,7 @@ class LogTrimmer:
     """Asks where a time begins in a topic, and removes what lies before an offset."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        self._admin = AdminClient(librdkafka_settings(kafka))
+        self._settings = librdkafka_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
 
     async def bounds_before(
@@ -41,7 +41,7 @@ class LogTrimmer:
             return list(at_most)
         spec = OffsetSpec.for_timestamp(time_ms)
         wanted = {TopicPartition(topic, p): spec for p in range(len(at_most))}
-        futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
+        futures = self._admin().list_offsets(wanted, request_timeout=self._timeout_s)
         bounds = list(at_most)
         try:
             for where, future in futures.items():
@@ -58,7 +58,7 @@ class LogTrimmer:
         wanted = [TopicPartition(topic, p, bound) for p, bound in enumerate(bounds) if bound > 0]
         if not wanted:
             return
-        futures = self._admin.delete_records(wanted, request_timeout=self._timeout_s)
+        futures = self._admin().delete_records(wanted, request_timeout=self._timeout_s)
         for future in futures.values():
             try:
                 await asyncio.wrap_future(future)
@@ -68,3 +68,8 @@ class LogTrimmer:
                     raise StoreUnavailable(
                         f"Kafka did not remove raw records ({error.args[0].name()})"
                     ) from error
+
+    def _admin(self) -> AdminClient:
+        # A new one each time, a few times an epoch: one that is kept holds on to leaders that a
+        # restarted broker no longer recognises.
+        return AdminClient(self._settings)

@@ -72,6 +72,8 @@ def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, st
         "worker.stop_deadline_s": "5",
         "epoch.window_s": "3600",
         "epoch.minimum_participants": "20",
+        # Tests run the jobs' clock hours ahead of the broker's.
+        "epoch.counting_deadline_s": "360000",
         "privacy.selection_share": "0.7",
         "privacy.head_list_cells": "10",
         "jobs.poll_s": "0.1",
@@ -162,6 +164,14 @@ class Service:
 
     async def create(self) -> None:
         await ensure_topics(self.settings, self.kafka)
+
+        async def every_partition_has_a_leader() -> bool:
+            # A topic just made may have none for a moment; real jobs wait that out.
+            for topic in self.topics.all():
+                await self.kafka.ends(topic.name, range(topic.partitions))
+            return True
+
+        await self.until(every_partition_has_a_leader, 30)
 
     async def close(self) -> None:
         for part in self.parts:

@@ -155,6 +155,11 @@ class EpochSettings:
         "Epochs opened before their windows begin: jobs may be down for so many windows.",
         between(1, 100),
     )
+    counting_deadline_s: int = setting(
+        0,
+        "How long after a seal an epoch waits for every partition, in seconds; 0: two windows.",
+        at_least(0),
+    )
     minimum_participants: int = setting(
         100,
         "Fewer participants than this in a group, and the epoch is published empty.",

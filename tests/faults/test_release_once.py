@@ -1,0 +1,281 @@
+"""One release each, the same bytes wherever read, whatever happens to the jobs meanwhile.
+
+Not a failure: a draw that was thrown away before anyone could see it; a job that gives way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+
+import numpy as np
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from streams.epochs import Share
+from streams.releases import entries
+from streams.releases.book import Stage
+from streams.releases.entries import Kind, Outcome
+from streams.releases.log import Fenced
+from tests.epoch_service import Service, service
+from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+
+HOUR_MS = 3_600_000
+STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
+
+
+def all_entries(made: Service) -> list[dict]:
+    """Every committed entry of the log, by a reader of the test's own."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": made.settings.kafka.bootstrap,
+            "group.id": "test",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    reader.assign([TopicPartition(made.topics.releases.name, 0, 0)])
+    found = []
+    while True:
+        message = reader.poll(10)
+        assert message is not None, "the log could not be read"
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            reader.close()
+            return found
+        if message.key() == entries.ENTRY_KEY:
+            found.append(entries.decode(message.value()))
+
+
+def releases(made: Service, name: str) -> Counter[int]:
+    return Counter(e["epoch"] for e in all_entries(made) if e["entry"] == name)
+
+
+async def same_bytes_everywhere(made: Service, epochs: range) -> None:
+    """What the log committed is what the topics hold, for every one of these epochs."""
+    book = await made.book()
+    heads = await made.published(made.topics.head_lists.name)
+    estimates = await made.published(made.topics.estimates.name)
+    for epoch in epochs:
+        state = book.epochs[epoch]
+        assert state.stage is Stage.PUBLISHED
+        if state.head_list is not None:
+            assert heads[epoch] == await made.document(state.head_list.head_list)
+        assert state.estimates is not None
+        assert estimates[epoch] == await made.document(state.estimates.document)
+
+
+@pytest.mark.timeout(180)
+async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(kafka, redis_server):
+    """Paused past its lease before drawing, after drawing, between send and commit, after commit,
+    after publishing; another job takes over meanwhile; both kinds of release."""
+    rng, clock = np.random.default_rng(3), Clock()
+    async with (
+        service(kafka.url, redis_server.url) as made,
+        bench(made, clock) as sleeper,
+        bench(made, clock) as other,
+    ):
+        await other.keep()
+        for epoch, step in enumerate(STEPS):
+            await count_records(made, epoch, some_records(epoch, rng))
+            state = (await made.book()).epochs[epoch]
+            clock.now_ms = state.parameters.records_sealable_at_ms
+            await other.keep()
+            await _paused_and_replaced(sleeper, other, Kind.HEAD_LISTS, step)
+            state = await made.until_stage(epoch, Stage.REPORTING)
+
+            cells = rng.integers(50, 90, state.head_list.cells)
+            await count_reports(made, epoch, cells, 500)
+            clock.now_ms = state.head_list.reports_until_ms + 3_600_000 // 10
+            await other.keep()
+            await _paused_and_replaced(sleeper, other, Kind.ESTIMATES, step)
+            await made.until_stage(epoch, Stage.PUBLISHED)
+
+        everyone = Counter(dict.fromkeys(range(len(STEPS)), 1))
+        assert releases(made, "head_list_released") == everyone
+        assert releases(made, "estimate_released") == everyone
+        await same_bytes_everywhere(made, range(len(STEPS)))
+
+
+async def _paused_and_replaced(sleeper, other, kind: Kind, step: str) -> None:
+    sleeper.stop_at(f"{kind.value}.{step}")
+    sleeping = asyncio.create_task(sleeper.run(kind))
+    await asyncio.wait_for(sleeper.stopped.wait(), 30)
+    worked = await other.run(kind)
+    sleeper.go_on.set()
+    if step in ("committed", "published"):
+        assert not worked, "what was committed was released again"
+        assert await sleeping
+    else:
+        assert worked
+        with pytest.raises(Fenced):
+            await sleeping
+
+
+@pytest.mark.timeout(120)
+async def test_two_jobs_racing_release_once(kafka, redis_server):
+    """Both read, both may draw; one commits."""
+    rng, clock = np.random.default_rng(4), Clock()
+    async with (
+        service(kafka.url, redis_server.url) as made,
+        bench(made, clock) as one,
+        bench(made, clock) as two,
+    ):
+        await one.keep()
+        for epoch in range(3):
+            await count_records(made, epoch, some_records(epoch, rng))
+            state = (await made.book()).epochs[epoch]
+            clock.now_ms = state.parameters.records_sealable_at_ms
+            # The keepers race too.
+            await asyncio.gather(one.keep(), two.keep(), return_exceptions=True)
+            await one.keep()
+            results = await asyncio.gather(
+                one.run(Kind.HEAD_LISTS), two.run(Kind.HEAD_LISTS), return_exceptions=True
+            )
+            assert all(isinstance(r, bool | Fenced) for r in results), results
+            await one.run(Kind.HEAD_LISTS)
+            await made.until_stage(epoch, Stage.REPORTING, timeout_s=10)
+        for name in ("head_list_released", "records_sealed", "epoch_opened"):
+            found = releases(made, name)
+            assert all(found[epoch] == 1 for epoch in range(3)), name
+
+
+@pytest.mark.timeout(120)
+async def test_jobs_that_were_down_for_three_epochs_catch_up_in_order(kafka, redis_server):
+    """Epochs were open ahead, so records went on being accepted and counted."""
+    rng, clock = np.random.default_rng(5), Clock()
+    async with (
+        service(kafka.url, redis_server.url, epoch__epochs_ahead="3") as made,
+        bench(made, clock) as jobs,
+    ):
+        await jobs.keep()
+        book = await made.book()
+        assert sorted(book.epochs) == [0, 1, 2, 3]
+        for epoch in range(3):
+            await count_records(made, epoch, some_records(epoch, rng))
+        clock.now_ms = book.epochs[2].parameters.records_sealable_at_ms
+        await jobs.keep()
+        for _ in range(3):
+            assert await jobs.run(Kind.HEAD_LISTS)
+        assert not await jobs.run(Kind.HEAD_LISTS)
+        clock.now_ms += 3 * HOUR_MS
+        await jobs.keep()
+        for _ in range(3):
+            assert await jobs.run(Kind.ESTIMATES)
+        order = [e["epoch"] for e in all_entries(made) if e["entry"] == "estimate_released"]
+        assert order == [0, 1, 2]
+        # The topic of estimates has every epoch, though each was published once, in passing.
+        await same_bytes_everywhere(made, range(3))
+
+
+@pytest.mark.timeout(120)
+async def test_a_head_list_of_several_megabytes_is_released_and_read_whole(kafka, redis_server):
+    """Records with long URLs, more than fit into one Kafka record however well they compress."""
+    clock = Clock()
+    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        texts = [b"q%d\thttps://%s.example/" % (n, secrets.token_hex(450).encode())
+                 for n in range(4000)]  # fmt: skip
+        counts = Counter(dict.fromkeys(texts, 60))
+        await count_records(made, 0, {Share.S: counts, Share.T: Counter(texts[:50])})
+        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        await jobs.keep()
+        assert await jobs.run(Kind.HEAD_LISTS)
+        state = await made.until_stage(0, Stage.REPORTING)
+        assert state.head_list is not None
+        assert state.head_list.head_list.parts >= 3
+        head_list, head_list_id = await made.head_list(state)
+        assert len(head_list.records) > 3900
+        assert (await made.published(made.topics.head_lists.name))[0] == await made.document(
+            state.head_list.head_list
+        )
+        assert head_list_id == state.head_list.head_list.id
+
+
+@pytest.mark.timeout(120)
+async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_server):
+    """Devices and gateways were told the old ones; the next epoch has the new."""
+    rng, clock = np.random.default_rng(6), Clock()
+    async with service(kafka.url, redis_server.url) as made:
+        async with bench(made, clock) as before:
+            await before.keep()
+        await count_records(made, 0, some_records(0, rng))
+        opened = (await made.book()).epochs[0].parameters
+        made.change(privacy__epsilon="2", privacy__head_list_cells="4", epoch__window_s="7200")
+        async with bench(made, clock) as after:
+            clock.now_ms = opened.records_sealable_at_ms
+            await after.keep()
+            assert await after.run(Kind.HEAD_LISTS)
+        book = await made.book()
+        assert book.epochs[0].parameters == opened
+        head_list, _ = await made.head_list(book.epochs[0])
+        assert head_list.randomizer.epsilon == 4.0
+        assert head_list.listed == 10
+        newest = book.epochs[max(book.epochs)].parameters
+        assert newest.plan.privacy.epsilon == 2.0
+        assert newest.window_ms == 2 * HOUR_MS
+        assert newest.window_start_ms == book.epochs[max(book.epochs) - 1].parameters.window_end_ms
+
+
+@pytest.mark.timeout(120)
+async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
+    kafka, redis_server
+):
+    """Both end; the service goes on."""
+    rng, clock = np.random.default_rng(8), Clock()
+    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        few = {Share.S: Counter({b"q\tu": 5}), Share.T: Counter()}
+        await count_records(made, 0, few)
+        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        await jobs.keep()
+        assert await jobs.run(Kind.HEAD_LISTS)
+        state = (await made.book()).epochs[0]
+        assert state.estimates is not None
+        assert state.estimates.outcome is Outcome.EMPTY
+        assert [r.value for r in state.estimates.reasons] == ["too_few_optin_users"]
+
+        await count_records(made, 1, some_records(1, rng))
+        clock.now_ms = (await made.book()).epochs[1].parameters.records_sealable_at_ms
+        await jobs.keep()
+        async with jobs.context.log.turn(Kind.OPERATOR) as turn:
+            await turn.commit([entries.epoch_abandoned(1, "a drill")])
+        assert not await jobs.run(Kind.HEAD_LISTS)
+        await jobs.keep()
+        assert (await made.book()).epochs[1].stage is Stage.ABANDONED
+        assert not any(b":1:S" in key for key in await made.redis_keys())
+
+
+@pytest.mark.timeout(120)
+async def test_the_limit_pauses_the_service_and_the_next_period_resumes_it(kafka, redis_server):
+    """Nothing opens, nothing is released, and it says until when."""
+    clock = Clock()
+    period_s = 6 * 3600
+    clock.now_ms = clock.now_ms // (period_s * 1000) * period_s * 1000 + 1_000
+    async with (
+        service(
+            kafka.url, redis_server.url, budget__period_s=str(period_s),
+            budget__optin_epsilon_limit="8", budget__client_epsilon_limit="8",
+        ) as made,
+        bench(made, clock) as jobs,
+    ):  # fmt: skip
+        await jobs.keep()
+        for _ in range(4):
+            clock.now_ms += HOUR_MS
+            await jobs.keep()
+        book = await made.book()
+        assert sorted(book.epochs) == [0, 1]
+        notice = book.paused_at(clock.now_ms)
+        assert notice is not None
+        assert notice.resumes_at_ms % (period_s * 1000) == 0
+        assert "budget of this period is spent" in notice.reason
+        assert releases(made, "service_paused").total() == 1
+
+        clock.now_ms = notice.resumes_at_ms
+        await jobs.keep()
+        book = await made.book()
+        assert book.epochs[2].parameters.window_start_ms == notice.resumes_at_ms
+        assert book.paused_at(clock.now_ms) is None

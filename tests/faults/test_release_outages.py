@@ -1,0 +1,273 @@
+"""Brokers, Redis and whole processes going away in the middle of a release: still one release."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from agents.job_context import Dice
+from agents.stack import LocalKafka
+from agents.stack.ports import free_port
+from blender.profiles import build_head_list
+from streams.epochs import Stem
+from streams.errors import StoreUnavailable
+from streams.releases.book import Stage
+from streams.releases.entries import Kind
+from streams.releases.log import CommitInDoubt
+from streams.settings import Settings
+from tests.doubles_jobs import RepeatableNoise
+from tests.epoch_service import Service, service
+from tests.faults.tcp_proxy import CuttingProxy
+from tests.faults.test_release_once import (
+    STEPS,
+    releases,
+    same_bytes_everywhere,
+)
+from tests.integration.test_epochs_end_to_end import optin_counts
+from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+
+
+@pytest.mark.timeout(240)
+async def test_killed_at_every_step_the_next_job_finishes_what_was_seen_and_draws_nothing_twice(
+    kafka, redis_server
+):
+    """kill -9 before drawing, after drawing, between send and commit, after commit, after
+    publishing, of a head list and then of estimates, by real processes one after the other."""
+    rng = np.random.default_rng(11)
+    origin = int(time.time()) - 5
+    async with service(kafka.url, redis_server.url, epoch__origin_unix_s=str(origin)) as made:
+        clock = Clock()
+        async with bench(made, clock) as opener:
+            await opener.keep()
+        await count_records(made, 0, some_records(0, rng))
+        state = (await made.book()).epochs[0]
+        ahead = state.parameters.records_sealable_at_ms - clock.now_ms + 1_000
+        for step in STEPS:
+            jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"head-lists.{step}", "kill")
+            if step == "published":  # Committed before: only publishing again is left.
+                await made.until_stage(0, Stage.REPORTING)
+                jobs.kill()
+            else:
+                assert await asyncio.to_thread(jobs.wait, 40) == -9, jobs.output()
+        state = await made.until_stage(0, Stage.REPORTING)
+        assert state.head_list is not None
+        await count_reports(made, 0, rng.integers(50, 90, state.head_list.cells), 500)
+        ahead = state.head_list.reports_until_ms + 120_000 - clock.now_ms
+        for step in STEPS[:-1]:
+            jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"estimates.{step}", "kill")
+            assert await asyncio.to_thread(jobs.wait, 40) == -9, jobs.output()
+        jobs = made.start_jobs("--ahead-ms", str(ahead))
+
+        async def published() -> bool:
+            return 0 in await made.published(made.topics.estimates.name)
+
+        await made.until(published, 40)
+        jobs.terminate()
+        assert await asyncio.to_thread(jobs.wait, 20) == 0
+        assert releases(made, "head_list_released")[0] == 1
+        assert releases(made, "estimate_released")[0] == 1
+        await same_bytes_everywhere(made, range(1))
+
+
+@pytest.mark.timeout(180)
+async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(redis_server):
+    """The broker committed, nobody was told: the draw is thrown away, the log decides."""
+    rng, clock = np.random.default_rng(12), Clock()
+    proxy = CuttingProxy()
+    # The ports must be known before the broker starts: it is told where to say it listens.
+    port, controller = free_port(), free_port()
+    options = dict(proxy.broker_options(port, controller))
+    options["controller.quorum.voters"] = f"1@127.0.0.1:{controller}"
+    with LocalKafkaOn(port, controller, options) as broker:
+        async with service(broker.url, redis_server.url) as made:
+            values = made.values | {
+                "kafka.url": f"kafka://127.0.0.1:{proxy.port}", "kafka.request_timeout_s": "3",
+            }  # fmt: skip
+            async with bench(made, clock) as direct:
+                await direct.keep()
+                await count_records(made, 0, some_records(0, rng))
+                clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+                await direct.keep()
+            async with bench(made, clock, settings=Settings.from_values(values)) as proxied:
+                await proxied.context.log.catch_up()
+                proxy.arm()
+                with pytest.raises(CommitInDoubt):
+                    await proxied.run(Kind.HEAD_LISTS)
+                assert proxy.cut.is_set()
+                drawn = proxied.steps.count("head-lists.drawn")
+                assert drawn == 1
+                proxy.mend()
+                await made.until_stage(0, Stage.REPORTING, timeout_s=20)
+
+                async def nothing_left_to_do() -> bool:
+                    return not await proxied.run(Kind.HEAD_LISTS)
+
+                await made.until(nothing_left_to_do, 20)
+                assert proxied.steps.count("head-lists.drawn") == drawn
+        assert releases(made, "head_list_released") == Counter({0: 1})
+    proxy.close()
+
+
+@pytest.mark.timeout(180)
+async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
+    own_kafka, redis_server
+):
+    """Killed between send and commit; the transaction ends one way or the other."""
+    rng, clock = np.random.default_rng(13), Clock()
+    async with service(own_kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        await count_records(made, 0, some_records(0, rng))
+        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        await jobs.keep()
+        jobs.stop_at("head-lists.sent")
+        task = asyncio.create_task(jobs.run(Kind.HEAD_LISTS))
+        await asyncio.wait_for(jobs.stopped.wait(), 30)
+        await asyncio.to_thread(own_kafka.kill)
+        jobs.go_on.set()
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(own_kafka.start)
+        with_or_without = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(with_or_without[0], bool | StoreUnavailable), with_or_without
+
+        async def released() -> bool:
+            await jobs.run(Kind.HEAD_LISTS)
+            return (await made.book()).epochs[0].stage is Stage.REPORTING
+
+        await made.until(released, 60)
+        assert releases(made, "head_list_released") == Counter({0: 1})
+
+
+@pytest.mark.timeout(240)
+async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_is_published(
+    kafka, own_redis
+):
+    """Counts come again from Kafka, states from the log; what is published is as if nothing was."""
+    rng, clock = np.random.default_rng(14), Clock()
+    origin = int(time.time()) - 5
+    dice = Dice(RepeatableNoise(5), lambda: np.random.default_rng(5))
+    async with (
+        service(kafka.url, own_redis.url, epoch__origin_unix_s=str(origin)) as made,
+        bench(made, clock, dice=dice) as jobs,
+    ):
+        made.start_worker()
+        await jobs.keep()
+        state = (await made.book()).epochs[0]
+        made.send_optin(state, 400, rng)
+        await _counted(made, Stem.OPTIN_RECORDS)
+        early = await asyncio.to_thread(own_redis.snapshot)
+        made.send_optin(state, 400, rng)
+        await _counted(made, Stem.OPTIN_RECORDS)
+
+        # Collecting: rolled back to before half of it was counted.
+        await asyncio.to_thread(own_redis.rollback, early)
+        await _counted(made, Stem.OPTIN_RECORDS)
+        clock.now_ms = state.parameters.records_sealable_at_ms
+        await jobs.keep()
+
+        # Sealed: flushed whole.
+        await _flush(made)
+        head_list = await _until_released(made, jobs, Kind.HEAD_LISTS, Stage.REPORTING)
+        expected = build_head_list(
+            "sharp", optin_counts(made, 0), state.parameters.plan.privacy, RepeatableNoise(5)
+        )
+        assert head_list == expected.head_list
+
+        # Reporting: rolled back to a state that still has the raw counts of the epoch.
+        state = (await made.book()).epochs[0]
+        assert state.head_list is not None
+        made.send_reports(0, head_list, state.head_list.head_list.id, 600, rng)
+        await _counted(made, Stem.CLIENT_REPORTS)
+        await asyncio.to_thread(own_redis.rollback, early)
+        await _counted(made, Stem.CLIENT_REPORTS)
+        await jobs.keep()
+        held = b"".join(k + v for k, v in (await made.redis_keys()).items())
+        assert not any(text.encode() in held for text in made.texts), "raw counts came back"
+
+        # Reports sealed: flushed whole.
+        clock.now_ms = state.head_list.reports_until_ms + 120_000
+        await jobs.keep()
+        await _flush(made)
+        await _until_released(made, jobs, Kind.ESTIMATES, Stage.PUBLISHED)
+        from streams.records.estimates_document import EstimatesDocument
+
+        state = (await made.book()).epochs[0]
+        assert state.estimates is not None
+        document = EstimatesDocument.from_bytes(await made.document(state.estimates.document))
+        assert document.participants.clients == 600
+        assert document.outcome == "complete"
+
+        # Published: flushed, and rolled back once more.
+        await _flush(made)
+        await asyncio.to_thread(own_redis.rollback, early)
+        await jobs.keep()
+        await same_bytes_everywhere(made, range(1))
+        assert releases(made, "head_list_released") == Counter({0: 1})
+        assert releases(made, "estimate_released") == Counter({0: 1})
+        held = b"".join(k + v for k, v in (await made.redis_keys()).items())
+        assert not any(text.encode() in held for text in made.texts), "raw counts came back"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("hung", ["kafka", "redis"])
+async def test_a_stop_ends_within_its_deadline_with_a_server_hung(own_kafka, own_redis, hung: str):
+    """An operator's SIGTERM must not wait for a server that will never answer."""
+    async with service(own_kafka.url, own_redis.url, jobs__stop_deadline_s="4") as made:
+        jobs = made.start_jobs()
+        await made.until_stage(0, Stage.COLLECTING, timeout_s=40)
+        server = own_kafka if hung == "kafka" else own_redis
+        server.pause()
+        try:
+            await asyncio.sleep(1)
+            began = time.monotonic()
+            jobs.terminate()
+            await asyncio.to_thread(jobs.wait, 15)
+            assert time.monotonic() - began < 4 + 2
+        finally:
+            server.resume()
+
+
+class LocalKafkaOn(LocalKafka):
+    """A broker whose ports are chosen before it starts."""
+
+    def __init__(self, port: int, controller: int, options: dict[str, str]) -> None:
+        self._chosen = port, controller
+        super().__init__(options=options)
+
+    def _prepare(self) -> None:
+        self.port, self._controller_port = self._chosen
+        super()._prepare()
+
+
+async def _counted(made: Service, stem: Stem) -> None:
+    tables = await made.tables(stem)
+
+    async def caught_up() -> bool:
+        ends = await made.kafka.ends(made.topics.of(stem).name, range(made.partitions))
+        for partition, end in ends.items():
+            if end and (await tables.stored_state(partition)).offset != end:
+                return False
+        return True
+
+    await made.until(caught_up, 40, f"the end of {stem}")
+    await tables.close()
+
+
+async def _flush(made: Service) -> None:
+    from streams.tables import connect_redis
+
+    client = await connect_redis(made.settings.redis)
+    await client.flushall()
+    await client.aclose()
+
+
+async def _until_released(made: Service, jobs, kind: Kind, stage: Stage):
+    async def released() -> bool:
+        await jobs.run(kind)
+        return (await made.book()).epochs[0].stage is stage
+
+    await made.until(released, 40)
+    return (await made.head_list((await made.book()).epochs[0]))[0]

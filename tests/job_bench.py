@@ -1,0 +1,141 @@
+"""Epoch jobs in the test's own process, step by step, on real Kafka and Redis, with a manual clock.
+
+Counts are put into Redis by the counters' own script, as if so much had been counted; how counting
+gets there is tested elsewhere. Two benches on one service are two job processes: each has its own
+log, producer and clock, and may stop at a step until the test lets it go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from agents.click_graphs import publish_click_graph
+from agents.estimates import publish_estimates
+from agents.head_lists import publish_head_list
+from agents.job_context import Dice, JobContext
+from agents.keeper import Keeper
+from streams.epochs import Share, Stem
+from streams.errors import StoreUnavailable
+from streams.judging import Tally, Verdict
+from streams.releases.entries import Kind
+from streams.settings import Settings
+from streams.tables import PartitionState, Seen, connect_redis
+from tests.epoch_service import Service
+
+JOBS = {
+    Kind.HEAD_LISTS: publish_head_list,
+    Kind.ESTIMATES: publish_estimates,
+    Kind.CLICK_GRAPHS: publish_click_graph,
+}
+
+
+class Clock:
+    """Time that passes when the test says so; begins at the broker's."""
+
+    def __init__(self) -> None:
+        self.now_ms = time.time_ns() // 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class JobBench:
+    """One job process's worth of context."""
+
+    def __init__(self, context: JobContext, clock: Clock) -> None:
+        self.context = context
+        self.clock = clock
+        self.steps: list[str] = []
+        self._stop_at: str | None = None
+        self.stopped = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    def stop_at(self, step: str) -> None:
+        """Stand still at this step, once, until `go_on` is set."""
+        self._stop_at = step
+        self.stopped.clear()
+        self.go_on.clear()
+
+    async def observe(self, step: str) -> None:
+        self.steps.append(step)
+        if step == self._stop_at:
+            self._stop_at = None
+            self.stopped.set()
+            await self.go_on.wait()
+
+    async def keep(self) -> None:
+        """Everything that the keeper has to do now."""
+        keeper = Keeper(self.context)
+        for _ in range(20):
+            with contextlib.suppress(StoreUnavailable):
+                while await keeper.step():
+                    pass
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("the keeper could not do its work in twenty attempts")
+
+    async def run(self, kind: Kind) -> bool:
+        return await JOBS[kind](self.context)
+
+
+@contextlib.asynccontextmanager
+async def bench(
+    made: Service, clock: Clock, *, dice: Dice | None = None, settings: Settings | None = None
+) -> AsyncIterator[JobBench]:
+    """A bench on a service; its settings unless others are given."""
+    chosen = settings or made.settings
+    context = JobContext.build(
+        chosen, made.topics, await connect_redis(chosen.redis), now_ms=clock, dice=dice
+    )
+    built = JobBench(context, clock)
+    context.observe = built.observe
+    try:
+        yield built
+    finally:
+        built.go_on.set()
+        await context.close()
+
+
+async def count_records(
+    made: Service, epoch: int, shares: dict[Share, Counter[bytes]], partition: int = 0
+) -> None:
+    """Put opt-in counts into Redis, as counted."""
+    received = sum(c.total() for c in shares.values())
+    await _add(made, Stem.OPTIN_RECORDS, epoch, Tally(received=received, records=shares), partition)
+
+
+async def count_reports(made: Service, epoch: int, cells: np.ndarray, reports: int) -> None:
+    """Put report counts into Redis, as counted."""
+    await _add(made, Stem.CLIENT_REPORTS, epoch, Tally(received=reports, cells=cells), 0)
+
+
+async def _add(made: Service, stem: Stem, epoch: int, tally: Tally, partition: int) -> None:
+    tables = await made.tables(stem)
+    stored = await tables.stored_state(partition)
+    if stored.offset is None:
+        opened = await tables.open(
+            partition, stored, offset=0, topic_id="counted-directly", released_through=-1,
+            lost=0, unreleased=[],
+        )  # fmt: skip
+        assert opened
+        stored = await tables.stored_state(partition)
+    assert stored.offset is not None
+    state = PartitionState(partition, "counted-directly", stored.offset, {epoch: Seen()})
+    outcome = await tables.add_once(state, Verdict({epoch: tally}), stored.offset + 1)
+    assert type(outcome).__name__ == "Applied", outcome
+    await tables.close()
+
+
+def some_records(epoch: int, rng: np.random.Generator, users: int = 400) -> dict:
+    """Records that any threshold lets through, and a few that none does."""
+    texts = [b"query %d %d\thttps://site-%d.example/" % (epoch, n, n) for n in range(12)]
+    drawn = rng.integers(0, len(texts), users)
+    counts = Counter(texts[n] for n in drawn)
+    rare = Counter({b"rare %d %d\thttps://rare.example/" % (epoch, n): 1 for n in range(20)})
+    return {Share.S: counts + rare, Share.T: Counter(texts[n] for n in drawn[: users // 3])}
