@@ -22,7 +22,7 @@ ARGS ?=
 
 help:  ## this list
 	@echo "usage: make TARGET [ARGS='more for pytest'] [JOBS=2 to use two processes]"; echo
-	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-18s%s\n", $$1, $$2 }'
 
 setup: $(INSTALLED)  ## install everything into .venv/
 
@@ -45,7 +45,7 @@ test: setup packages  ## everything, on a real Kafka and Redis
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
 
 test-fast: setup  ## what needs no servers, under a minute
-	$(BIN)/python -m pytest -m "not integration and not faults and not statistical and not browser and not package" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not integration and not faults and not statistical and not browser and not package" $(ARGS)
 
 check: setup  ## format, lint, types, and who may import whom
 	$(BIN)/ruff format --check .
