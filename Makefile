@@ -32,7 +32,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
 	@sed -n '/^uv==/,/^    # via/p' requirements.lock > $(VENV)/uv.txt
 	$(PIP) --require-hashes -r $(VENV)/uv.txt
-	@# uv takes seconds where pip takes minutes; where it cannot reach the index, pip may.
+	@# uv is quicker with a lock this long; where it cannot reach the index, pip may.
 	UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
 	  || $(PIP) --no-deps --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .

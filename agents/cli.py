@@ -12,12 +12,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 from blender.errors import BlenderError
 
-__all__ = ["VERBS", "Verb", "main"]
+__all__ = ["VERBS", "Verb", "build_parser", "main"]
 
 
 class Verb(NamedTuple):
@@ -35,8 +34,17 @@ VERBS = (
     Verb("gateway", "agents.commands.gateway", "serve the HTTP API for devices and analysts"),
     Verb("worker", "agents.commands.worker", "count opt-in records and client reports"),
     Verb("jobs", "agents.commands.jobs", "open, seal and publish epochs"),
+    Verb("epochs", "agents.commands.epochs", "show the epochs' states; give one up"),
+    Verb("results", "agents.commands.results", "show what was published"),
+    Verb("ledger", "agents.commands.ledger", "show what the privacy budget was spent on"),
+    Verb("verify", "agents.commands.verify", "check that log, Redis and topics agree"),
+    Verb("rebuild", "agents.commands.rebuild", "fill Redis again from Kafka"),
+    Verb("doctor", "agents.commands.doctor", "check what the service stands on; how to mend it"),
+    Verb("keys", "agents.commands.keys", "make a master secret, or see which are set"),
     Verb("tokens", "agents.commands.tokens", "give applications tokens for opt-in records"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
+    Verb("evaluate", "agents.commands.evaluate", "measure accuracy; draw the paper's figures anew"),
+    Verb("completion", "agents.commands.completion", "let the shell complete verbs and options"),
 )
 
 ABOUT = """\
@@ -57,9 +65,8 @@ BLENDSTREAM_SETTINGS); variables win.
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; return the process's exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
+def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The command line's grammar: whole, or whole only for the verbs among `words`."""
     parser = argparse.ArgumentParser(
         prog="blendstream",
         description=ABOUT,
@@ -69,19 +76,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"blendstream {_version()}")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="the TOML file of settings")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    module: ModuleType | None = None
+    for verb in VERBS:
+        subparser = subparsers.add_parser(
+            verb.name,
+            help=verb.sentence,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if words is None or verb.name in words:
+            chosen = importlib.import_module(verb.module)
+            subparser.description = chosen.__doc__
+            chosen.add_arguments(subparser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; return the process's exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        for verb in VERBS:
-            subparser = subparsers.add_parser(
-                verb.name,
-                help=verb.sentence,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
-            if verb.name in words:
-                chosen = importlib.import_module(verb.module)
-                subparser.description = chosen.__doc__
-                chosen.add_arguments(subparser)
-                module = module or chosen
+        parser = build_parser(words)
         arguments = parser.parse_args(words)
         if arguments.verb is None:
             parser.print_help()

@@ -7,7 +7,7 @@ import logging
 import faust
 
 from agents.dead_letters import DeadLetters
-from streams.app import CountingApp, by_partition
+from streams.app import CountingApp, batches
 from streams.partitions import PartitionCounter
 from streams.settings.sections import WorkerSettings
 
@@ -25,12 +25,7 @@ def add_client_reports_agent(
     @app.agent(client_reports, name="count_client_reports")
     async def count_client_reports(frames: faust.StreamT[bytes]) -> None:
         """client_reports → cell counts, once per Kafka offset however often redelivered."""
-        async for events in frames.noack_take(settings.batch_frames, within=settings.batch_wait_s):
-            try:
-                summary = await counter.count(by_partition(events), letters.send)
-            finally:
-                # Counted, passed over, asked for again or another worker's: in any case settled.
-                for event in events:
-                    await frames.ack(event)
+        async for messages in batches(frames, settings):
+            summary = await counter.count(messages, letters.send)
             if summary:
                 log.info("client_reports_counted", extra=dict(summary))

@@ -61,21 +61,29 @@ async def main() -> None:
             counted, raw = await worker_rate(kafka, redis, frame, w, reports)
             show(raw)
             show(counted)
-            print(f"{'':40}{counted.per_s / plain.per_s:10.1f} × the plain table, "
-                  f"{raw.per_s / counted.per_s:.1f} × slower than the bare consumer", flush=True)
+            print(
+                f"{'':40}{counted.per_s / plain.per_s:10.1f} × the plain table, "
+                f"{raw.per_s / counted.per_s:.1f} × slower than the bare consumer",
+                flush=True,
+            )
         if not arguments.quick:
             show((await worker_rate(kafka, redis, 1_000, 1, arguments.reports, workers=2))[0])
             show(await optin_rate(kafka, redis, records=600_000))
 
 
 def show(rate: Rate) -> None:
-    print(f"{rate.name:40}{rate.per_s:12,.0f} /s   ({rate.entries:,} in {rate.seconds:.2f} s)",
-          flush=True)
+    print(
+        f"{rate.name:40}{rate.per_s:12,.0f} /s   ({rate.entries:,} in {rate.seconds:.2f} s)",
+        flush=True,
+    )
 
 
 def new_installation(kafka: LocalKafka, redis: LocalRedis) -> Installation:
     return Installation(
-        kafka.url, redis.url, f"bench-{secrets.token_hex(4)}", partitions=PARTITIONS,
+        kafka.url,
+        redis.url,
+        f"bench-{secrets.token_hex(4)}",
+        partitions=PARTITIONS,
         worker__session_timeout_s="20",
     )
 
@@ -94,8 +102,11 @@ async def worker_rate(
             start = rng.integers(0, CELLS - w, size=(frame, 1))
             cells = start + np.arange(w)
             keys = rng.bytes(16 * frame)
-            made.send(Stem.CLIENT_REPORTS, number % PARTITIONS,
-                      encode_reports(1, head_list, keys, cells, 2))
+            made.send(
+                Stem.CLIENT_REPORTS,
+                number % PARTITIONS,
+                encode_reports(1, head_list, keys, cells, 2),
+            )
             if number % 1000 == 0:
                 made.flush()
         made.flush()
@@ -132,7 +143,8 @@ async def time_to_count(made: Installation, stem: Stem, entries: int) -> tuple[f
 async def bare_consumer(kafka: LocalKafka, topic: str, name: str) -> Rate:
     """aiokafka alone: fetch the same bytes, decode the frames, count nothing."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest",
+        bootstrap_servers=kafka.bootstrap,
+        auto_offset_reset="earliest",
         max_partition_fetch_bytes=4 * 1024 * 1024,
     )
     await consumer.start()
@@ -156,11 +168,19 @@ async def plain_table(kafka: LocalKafka, messages: int) -> Rate:
     """A Faust tumbling table with its changelog, one small message a report."""
     topic = f"plain-{secrets.token_hex(4)}"
     create_topic(kafka.bootstrap, topic, partitions=PARTITIONS)
-    environment = os.environ | {"BENCH_BROKER": kafka.url, "BENCH_TOPIC": topic,
-                                "BENCH_MESSAGES": str(messages)}
+    environment = os.environ | {
+        "BENCH_BROKER": kafka.url,
+        "BENCH_TOPIC": topic,
+        "BENCH_MESSAGES": str(messages),
+    }
     found = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-m", "bench.plain_table"], env=environment,
-        capture_output=True, text=True, timeout=300, check=True,
+        subprocess.run,
+        [sys.executable, "-m", "bench.plain_table"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     return Rate("plain Faust windowed table", messages, float(found.stdout.split()[-1]))
 

@@ -39,6 +39,10 @@ _COMPARED = 500
 #: spread is even. Fewer would show as steps in G; more cost time alone.
 _GRID = 96
 
+#: Simulated epochs are drawn in batches of about this many numbers (a few times 32 MB). Smaller
+#: costs time, larger memory.
+_NUMBERS_AT_ONCE = 4_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -76,13 +80,16 @@ def measure_agreement(
     # Simulated epochs in which the pooled estimate is the truth for both groups.
     pooled = model.pool(y, p_client, client_variance)
     truth = _distribution(np.concatenate([model.grid[pooled], some[compared:]]))
-    y_simulated = model.draw(pooled, rounds, rng)
-    p_simulated = _simulate_clients(truth, client.participants, randomizer, rounds, rng)
-
-    observed = model.statistic(y, p_client, client_variance)
-    simulated = model.statistic(y_simulated, p_simulated[:, :compared], client_variance)
-    at_least = int((simulated >= observed).sum())
-    return Agreement(float(observed), (1 + at_least) / (1 + rounds), compared)
+    observed = float(model.statistic(y, p_client, client_variance))
+    step = max(1, _NUMBERS_AT_ONCE // max(len(truth), compared * _GRID))
+    at_least = 0
+    for done in range(0, rounds, step):
+        size = min(step, rounds - done)
+        y_simulated = model.draw(pooled, size, rng)
+        p_simulated = _simulate_clients(truth, client.participants, randomizer, size, rng)
+        simulated = model.statistic(y_simulated, p_simulated[:, :compared], client_variance)
+        at_least += int((simulated >= observed).sum())
+    return Agreement(observed, (1 + at_least) / (1 + rounds), compared)
 
 
 def _cuts(

@@ -23,7 +23,7 @@ import numpy as np
 
 from blender.cells import HeadList
 from blender.errors import ParameterError, require
-from blender.noise import Noise, laplace_scale, rare_noise, tail_bound
+from blender.noise import Noise, absence_bound, laplace_scale, rare_noise, tail_bound
 from blender.record import Record
 
 __all__ = [
@@ -146,10 +146,8 @@ def best_threshold(*, epsilon: float, delta: float, queries_per_user: int) -> tu
     d = queries_per_user
     scale = laplace_scale(sensitivity=d, epsilon=epsilon)
     threshold = d + rare_noise(scale=scale, at_most=Fraction(delta) / d)
-    # ln α may not exceed 1/b, or selection would cost more than ε: the other term of α falls
-    # below e^{1/b} as soon as P(X ≥ θ−1) ≤ 1 − e^{−1/b}.
-    kept_away = 1 - Fraction(math.nextafter(math.exp(-1 / scale), 1.0))
-    while tail_bound(threshold - 1, scale=scale) > kept_away:
+    # ln α may not exceed 1/b, or selection would cost more than ε.
+    while tail_bound(threshold - 1, scale=scale) > absence_bound(scale=scale):
         threshold += 1
     return scale, threshold
 

@@ -49,8 +49,10 @@ def estimate_client_probabilities(
     r = counts / n
     r_q = channel.sum_by_query(r)
     r_listed = channel.sum_by_query(np.where(channel.is_listed, r, 0))[..., :-1]
-    # m_C answers of a device: at worst all alike, which is as good as one.
-    per_answer = answers / (n - 1) if n > 1 else np.inf
+
+    def of_mean(spread: FloatArray) -> FloatArray:
+        """σ̂² of a mean over the answers; those of one device may be alike, as good as one."""
+        return spread * answers / (n - 1) if n > 1 else np.full_like(spread, np.inf)
 
     # A device reports its query with probability t, else one of the other k − 1. So
     #
@@ -63,7 +65,7 @@ def estimate_client_probabilities(
     # blend would trust it blindly (docs/decisions/0004-variance-floors.md).
     r_q_floored = np.maximum(r_q, lie)
     p_q_floored = (r_q_floored - lie) / d
-    variance_q = r_q_floored * (1 - r_q_floored) / d**2 * per_answer
+    variance_q = of_mean(r_q_floored * (1 - r_q_floored) / d**2)
     low_q, high_q = score_interval(r_q, reports, pull=np.zeros_like(r_q), total=r_q)
     low_q, high_q = _clip((low_q - lie) / d), _clip((high_q - lie) / d)
 
@@ -75,7 +77,7 @@ def estimate_client_probabilities(
         low, high = score_interval(r_part, reports, pull=pull, total=r_q[..., query])
         return Estimates(
             (r_part - others) / gain,
-            spread * per_answer,
+            of_mean(spread),
             _clip((low - others) / gain),
             _clip((high - others) / gain),
         )

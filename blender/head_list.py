@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender.errors import require
-from blender.noise import IntArray, Noise, laplace_scale, rare_noise
+from blender.noise import IntArray, Noise, absence_bound, laplace_scale, rare_noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
 from blender.roles import HeadListSelector, OptinCounts, Selection
@@ -55,10 +55,14 @@ def threshold_for(*, scale: float, pass_probability: Fraction) -> int:
 
         P(1 + X ≥ θ) = P(X ≥ θ−1) ≤ β,   so   θ = 1 + min{ j : P(X ≥ j) ≤ β }
 
+    and β is never above the bound under which a lone record's absence tells too much, which only
+    matters for a δ near 1 (docs/privacy.md, the head list).
+
     >>> threshold_for(scale=0.5, pass_probability=Fraction(1, 200_000))
     8
     """
-    return 1 + rare_noise(scale=scale, at_most=pass_probability)
+    beta = min(pass_probability, absence_bound(scale=scale))
+    return 1 + rare_noise(scale=scale, at_most=beta)
 
 
 def create_head_list(

@@ -28,6 +28,7 @@ __all__ = [
     "ExactNoise",
     "IntArray",
     "Noise",
+    "absence_bound",
     "laplace_scale",
     "laplace_tail",
     "laplace_variance",
@@ -114,6 +115,13 @@ def rare_noise(*, scale: float, at_most: Fraction) -> int:
     while tail_bound(j, scale=scale) > at_most:
         j += 1
     return j
+
+
+def absence_bound(*, scale: float) -> Fraction:
+    """The largest pass probability π of a lone record for which its absence is no better a clue
+    than one step of noise: 1/(1−π) ≤ e^{1/b}. Rounded down.
+    """
+    return 1 - 1 / exp_rounded_down(1 / Fraction(scale), bits=128)
 
 
 #: Counts handed to OpenDP at once. Smaller loses time to calls; larger holds more Python integers

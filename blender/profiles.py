@@ -26,6 +26,7 @@ from typing import Final
 
 import numpy as np
 
+from blender import registry
 from blender.best_randomizer import best_randomizer
 from blender.blend import VarianceBlender
 from blender.cells import HeadList, RandomizerSpec
@@ -43,7 +44,6 @@ from blender.optin import (
 )
 from blender.parameters import PrivacyParameters
 from blender.record import Record
-from blender.registry import randomizer_for
 from blender.roles import HeadListSelector, OptinCounts
 from blender.selected_counts import SelectedCounts
 from blender.stable_blend import StableBlender
@@ -129,7 +129,7 @@ def build_head_list(
 
 def estimate_epoch(release: OptinRelease, cell_counts: IntArray, reports: int) -> EpochEstimates:
     """Denoise the devices' answers and blend them with the opt-in release. Post-processing."""
-    client = randomizer_for(release.head_list).estimate(cell_counts, reports)
+    client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
     if release.mechanisms.blender == VarianceBlender.name:
         blended = VarianceBlender().blend(release.optin, client)
     else:

@@ -11,9 +11,10 @@ and c_i does not depend on Y_i. So the honest question is how large Y is *given 
 
     m(p) = E(Y | Y ≥ c)/S,      τ²(p) = Var(Y | Y ≥ c)/S².
 
-Where Y ≥ c is certain, m(p) = p and τ² is the plain variance: the count is as good as a fresh one.
-Where it hardly ever happens the excess is memoryless, m is flat and the count says nothing. In
-between it says exactly as much as m′(p) does, and no threshold on a threshold is needed
+The distance Y/S − m(p) is zero on average at the true p, and says most about p when weighed with
+m′(p)/τ²(p); its information is then m′²/τ². Where Y ≥ c is certain, m(p) = p and τ² is the plain
+variance: the count is as good as a fresh one and is weighed by its inverse variance. Where it
+hardly ever happens the excess is memoryless, m is flat, m′ = 0: the count gets no weight
 (docs/decisions/0021-listed-counts-are-conditional.md).
 
 Promises: post-processing only; looks at released noisy counts.
@@ -30,7 +31,6 @@ import numpy as np
 
 from blender.errors import HeadListMismatch
 from blender.estimates import FloatArray
-from blender.intervals import sum_of_laplace
 from blender.noise import IntArray, laplace_variance
 
 __all__ = ["SelectedCounts"]
@@ -69,32 +69,37 @@ class SelectedCounts:
         noise = laplace_variance(self.scale) / self.users**2
         return np.asarray(inside * (1 - inside) / self.users + noise)
 
-    def mean_and_variance_at(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """m(p) and τ²(p) for each listed record."""
-        mean, variance = p.copy(), self.plain_variance_at(p)
+    def score_at(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """m′/τ²·(Y/S − m) and its information m′²/τ², at p, for each listed record."""
+        mean, variance, slope = p.copy(), self.plain_variance_at(p), np.ones_like(p)
         for level, table in self._tables.items():
             where = (self.least == level) & (p < table.p[-1])
             at = np.maximum(p[where], table.p[0])
             mean[where] = np.interp(at, table.p, table.mean)
             variance[where] = np.interp(at, table.p, table.variance)
-        return mean, variance
+            slope[where] = np.interp(at, table.p, table.slope)
+        weight = slope / variance
+        return weight * (self.share - mean), weight * slope
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """m and τ² at rising p, from where listing is next to impossible to where it is certain."""
+    """m, τ² and m′ at rising p, from where listing is next to impossible to where it is certain."""
 
     p: FloatArray
     mean: FloatArray
     variance: FloatArray
+    slope: FloatArray  # m′
 
 
 def _tabulate(least: int, users: int, scale: float) -> _Table:
     # Imported here: a device has numpy alone, and only servers blend.
     from scipy.special import bdtrc  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    noise = sum_of_laplace(1, scale=scale)
-    half = len(noise) // 2
+    # P(X = x) in closed form: far out, where listing is decided, a Fourier sum is all rounding.
+    half = math.ceil(40 * scale) + 1
+    noise = np.exp(-np.abs(np.arange(-half, half + 1)) / scale)
+    noise /= noise.sum()
     spread = math.sqrt(max(least, 1) + laplace_variance(scale))
     lowest = max(least - 8 * spread - 3 * scale, 0.05)
     highest = min(least + 7 * spread + 12 * scale + 12, users - 0.05)
@@ -113,4 +118,5 @@ def _tabulate(least: int, users: int, scale: float) -> _Table:
     steps = np.arange(1, ratio.shape[1] + 1)
     excess = ratio.sum(axis=1)
     square = ratio @ (2 * steps - 1)
-    return _Table(p, (least + excess) / users, (square - excess**2) / users**2)
+    mean = (least + excess) / users
+    return _Table(p, mean, (square - excess**2) / users**2, np.gradient(mean, p))

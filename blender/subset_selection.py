@@ -193,12 +193,15 @@ class SubsetSelection:
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
         """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
-        if len(counts) != self._size:
-            raise HeadListMismatch(
-                f"counts must have one entry per cell ({self._size}), got {len(counts)}"
-            )
         m_c = self.spec.answers
         n = reports * m_c
+        shown = n * self.cells_per_answer
+        fits = counts.shape == (self._size,) and (counts >= 0).all() and (counts <= n).all()
+        if not fits or int(counts.sum()) != shown:
+            raise HeadListMismatch(
+                f"{reports} reports of {m_c} answers of {self.cells_per_answer} cells make {shown} "
+                f"counts over {self._size} cells, got {int(counts.sum())} over {len(counts)}"
+            )
         p, q = float(self._p), float(self._q)
         queries = len(self.cells.queries)
         if reports == 0 or self._size == 1:
@@ -215,8 +218,13 @@ class SubsetSelection:
             r = self.expected_shares(truth)
             return np.asarray(m_c * r * (1 - r) / (n * gain**2), dtype=np.float64)
 
-        sample = n / (n - 1) if reports > 1 else math.inf
-        cells = _estimates(probability, sample * variance_at(probability), variance_at)
+        # Bessel's n/(n−1) makes it the unbiased sample variance. It is not taken at a negative π̂,
+        # where it would promise too much (docs/decisions/0004-variance-floors.md).
+        def sample(variance: FloatArray) -> FloatArray:
+            return variance * (n / (n - 1)) if n > 1 else np.full_like(variance, math.inf)
+
+        floored = np.clip(probability, 0.0, 1.0)
+        cells = _estimates(probability, sample(variance_at(floored)), variance_at)
         listed = self.cells.query_of_cell[:-1]
         records = np.bincount(listed, minlength=queries).astype(np.float64)
         total = np.asarray(
@@ -226,7 +234,8 @@ class SubsetSelection:
         def total_variance_at(truth: FloatArray) -> FloatArray:
             return m_c / (n * gain**2) * self._overlap_variance(records, truth)
 
-        totals = _estimates(total, sample * total_variance_at(total), total_variance_at)
+        variance = sample(total_variance_at(np.clip(total, 0.0, 1.0)))
+        totals = _estimates(total, variance, total_variance_at)
         return GroupEstimates(reports, cells, totals, None, variance_at)
 
     def _overlap_variance(self, records: FloatArray, total: FloatArray) -> FloatArray:

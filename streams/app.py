@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +24,14 @@ from yarl import URL
 
 from blender.errors import BlenderError
 from streams import metrics
+from streams.deliveries import Message
 from streams.logs import Known
-from streams.partitions import Message, PartitionCounter
+from streams.partitions import PartitionCounter
 from streams.records.frames import MAX_FRAME_BYTES
 from streams.settings import Settings
-from streams.settings.sections import KafkaSettings
+from streams.settings.sections import KafkaSettings, WorkerSettings
 
-__all__ = ["CountingApp", "by_partition"]
+__all__ = ["CountingApp", "batches"]
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,24 @@ class CountingApp(faust.App):
         self.consumer.pause_partitions(wanted & self.consumer.assignment())
 
 
-def by_partition(events: Iterable[EventT[bytes]]) -> dict[int, list[Message]]:
+async def batches(
+    frames: faust.StreamT[bytes], settings: WorkerSettings
+) -> AsyncIterator[dict[int, list[Message]]]:
+    """Batches of messages by partition. Each is acknowledged once the caller has settled it.
+
+    Settled is whatever became of them: counted, passed over, asked for again, or another worker's.
+    A message that is never acknowledged would hold up rebalances and stops.
+    """
+    taken = cast(Any, frames).noack_take(settings.batch_frames, within=settings.batch_wait_s)
+    async for events in taken:  # Events, although the stream's type says values.
+        try:
+            yield _by_partition(events)
+        finally:
+            for event in events:
+                await cast(Any, frames).ack(event)
+
+
+def _by_partition(events: Iterable[EventT[bytes]]) -> dict[int, list[Message]]:
     """The messages of a batch of events, by partition, each in the order it was delivered."""
     found: dict[int, list[Message]] = {}
     for event in events:

@@ -105,7 +105,7 @@ class FingerprintTable:
         self._make_room(len(fingerprints))
         wanted = np.maximum(fingerprints, np.uint64(1))
         at = self._find(wanted)
-        new = self._places[at] == 0
+        new: NDArray[np.bool_] = self._places[at] == 0
         fresh, at = wanted[new], at[new]
         ordered = np.sort(fresh)
         if (ordered[1:] == ordered[:-1]).any():

@@ -29,6 +29,7 @@ from prometheus_client.registry import Collector
 
 from streams.epochs import Stem
 from streams.judging import Reason
+from streams.stops import StopReason
 
 __all__ = [
     "BATCH_ENTRIES",
@@ -60,7 +61,6 @@ __all__ = [
     "SCRIPT_SECONDS",
     "SEEKS",
     "SERVER_UP",
-    "STOP_REASONS",
     "WORKER",
     "EntryTotals",
     "GatewayTotals",
@@ -104,17 +104,6 @@ def process_registry() -> CollectorRegistry:
 # --- the worker ----------------------------------------------------------------------------------
 
 WORKER = process_registry()
-
-#: Why a partition is stopped. Each needs somebody to look; docs/operations.md says what to do.
-STOP_REASONS = (
-    "topic_recreated",
-    "offset_beyond_end",
-    "partitions_changed",
-    "newer_frame",
-    "store_refused",
-    "half_applied",
-    "key_missing",
-)
 
 _STEM = ["stem"]
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
@@ -210,7 +199,7 @@ for _stem in Stem:
         LOST_OFFSETS, PARTITIONS_ASSIGNED,
     ):  # fmt: skip
         _metric.labels(_stem)
-    for _reason in STOP_REASONS:
+    for _reason in StopReason:
         PARTITION_STOPPED.labels(_stem, _reason).set(0)
 
 

@@ -15,17 +15,18 @@ worker says why once, is not ready, and the other partitions go on.
 from __future__ import annotations
 
 import asyncio
-import enum
+import contextlib
 import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from streams import metrics
+from streams import metrics, stops
+from streams.deliveries import Message, first_run
 from streams.epochs import Directory, EpochBook, Stem
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.fingerprints import FingerprintTable
@@ -33,17 +34,11 @@ from streams.judging import DeadLetter, Delivery, Verdict, unknown_to
 from streams.kafka import KafkaLog, TopicDescription
 from streams.keys import EpochKeys, KeyRing
 from streams.logs import Known
-from streams.records.frames import NewerFrame, OptinFrame, ReportFrame, decode
-from streams.tables import (
-    MAX_ENTRIES_PER_SCRIPT,
-    Applied,
-    CountTables,
-    HalfApplied,
-    PartitionState,
-)
+from streams.records.frames import NewerFrame
+from streams.tables import Applied, CountTables, HalfApplied, PartitionState
 from streams.topics import Topic
 
-__all__ = ["Judge", "Message", "PartitionCounter", "StopReason"]
+__all__ = ["Judge", "PartitionCounter"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,26 +51,6 @@ _SEEK_AGAIN_S: Final = 1.0
 _IDLE_S: Final = 2.0
 #: A broker that has just come back may for a moment show an earlier end than it had.
 _END_SETTLES_S: Final = 5.0
-
-
-class StopReason(enum.StrEnum):
-    """Why a partition stands still until somebody looks."""
-
-    TOPIC_RECREATED = "topic_recreated"
-    OFFSET_BEYOND_END = "offset_beyond_end"
-    PARTITIONS_CHANGED = "partitions_changed"
-    NEWER_FRAME = "newer_frame"
-    STORE_REFUSED = "store_refused"
-    HALF_APPLIED = "half_applied"
-    KEY_MISSING = "key_missing"
-
-
-class Message(NamedTuple):
-    """A Kafka message, as much of it as counting looks at."""
-
-    offset: int
-    append_ms: int
-    value: bytes | None
 
 
 class Judge(Protocol):
@@ -96,7 +71,7 @@ class _Partition:
     """A partition that is assigned to this worker."""
 
     state: PartitionState | None = None
-    stopped: StopReason | None = None
+    stopped: stops.StopReason | None = None
     #: No record lies between the state's offset and this one.
     next_record: int = -1
     sought_at: float = -math.inf
@@ -109,7 +84,7 @@ class _Partition:
 
 
 class _Gone(Exception):
-    """The partition was taken away while we worked on it, or has stopped."""
+    """The partition was taken away while we worked on it."""
 
 
 class PartitionCounter:
@@ -147,7 +122,7 @@ class PartitionCounter:
         return self._reachable and not self.stopped
 
     @property
-    def stopped(self) -> dict[int, StopReason]:
+    def stopped(self) -> dict[int, stops.StopReason]:
         return {p: a.stopped for p, a in self._assigned.items() if a.stopped is not None}
 
     def offset(self, partition: int) -> int | None:
@@ -192,11 +167,10 @@ class PartitionCounter:
         if assigned is None:
             return None
         async with assigned.lock:
-            try:
+            with self._leaving(partition, assigned):
                 state = assigned.state or await self._read_state(partition, assigned)
-            except _Gone:
-                return None
-            return state.offset
+                return state.offset
+        return None
 
     async def _read_state(self, partition: int, assigned: _Partition) -> PartitionState:
         """What Redis and the log say of a partition, reconciled; stops it where they cannot be."""
@@ -205,26 +179,20 @@ class PartitionCounter:
         await self._directory.refresh_to_end()
         book = self._directory.book
         description = await self._description()
-        self._check_partitions(partition, assigned, description)
+        self._check_partitions(description)
         deadline = time.monotonic() + _END_SETTLES_S
         while True:
             read = await self._tables.stored_state(partition)
             bounds = await self._kafka.bounds(self.topic.name, partition)
             if read.applying is not None:
-                self._stop_half_applied(partition, assigned, read.applying)
+                raise stops.half_applied(read.applying)
             if read.topic_id not in (None, description.id):
-                self._stop_recreated(partition, assigned)
+                raise stops.topic_recreated()
             if read.offset is not None and read.offset > bounds.end:
                 if time.monotonic() < deadline:
                     await asyncio.sleep(0.2)
                     continue
-                self._stop(
-                    partition,
-                    assigned,
-                    StopReason.OFFSET_BEYOND_END,
-                    f"must end at or after offset {read.offset}, which Redis has counted, but ends "
-                    f"at {bounds.end}; this is another cluster's Redis, or the log was cut off",
-                )
+                raise stops.offset_beyond_end(read.offset, bounds.end)
             start = read.offset or 0
             lost = max(0, bounds.begin - max(start, book.trimmed(self.stem, partition)))
             offset = max(start, bounds.begin)
@@ -277,14 +245,12 @@ class PartitionCounter:
             if assigned is None or assigned.stopped is not None:
                 continue
             async with assigned.lock:
-                try:
-                    self._check_partitions(partition, assigned, description)
-                    for verdict in await self._count(partition, assigned, found, description):
+                with self._leaving(partition, assigned):
+                    self._check_partitions(description)
+                    async for verdict in self._count(partition, assigned, found, description):
                         summary += verdict.summary()
                         if verdict.letters and refused is not None:
                             await refused(partition, verdict.letters)
-                except _Gone:
-                    continue
         return summary
 
     async def _count(
@@ -293,8 +259,7 @@ class PartitionCounter:
         assigned: _Partition,
         messages: Sequence[Message],
         description: TopicDescription,
-    ) -> list[Verdict]:
-        verdicts: list[Verdict] = []
+    ) -> AsyncIterator[Verdict]:
         while True:
             state = assigned.state
             if state is None:
@@ -302,29 +267,21 @@ class PartitionCounter:
                     partial(self._read_state, partition, assigned), partition, assigned
                 )
             if state.topic_id != description.id:
-                self._stop_recreated(partition, assigned)
+                raise stops.topic_recreated()
             messages = [message for message in messages if message.offset >= state.offset]
             if not messages:
-                return verdicts
+                return
             if messages[0].offset not in (state.offset, assigned.next_record):
                 gap = partial(self._pass_gap, partition, assigned, messages[0].offset)
                 if not await self._until_answered(gap, partition, assigned):
-                    return verdicts
+                    return
                 continue
-            run, newer = _run(messages)
-            if run:
-                verdict = await self._store(partition, assigned, state, run)
-                if verdict is None:
-                    continue
-                verdicts.append(verdict)
-            elif newer is not None:
-                self._stop(
-                    partition,
-                    assigned,
-                    StopReason.NEWER_FRAME,
-                    f"must hold frames of a version this release reads, but has version {newer} "
-                    f"at offset {state.offset}; upgrade the workers, then start again",
-                )
+            run = first_run(messages)
+            if isinstance(run, NewerFrame):
+                raise stops.newer_frame(run.version, messages[0].offset)
+            verdict = await self._store(partition, assigned, state, run)
+            if verdict is not None:
+                yield verdict
 
     async def _pass_gap(self, partition: int, assigned: _Partition, found: int) -> bool:
         """True when counting can go on; False when the messages came out of turn."""
@@ -355,7 +312,7 @@ class PartitionCounter:
         """Judge and store one run of messages; None when the state must be read again."""
         started = time.monotonic()
         verdict = await self._until_answered(
-            partial(self._judged, partition, assigned, state, run), partition, assigned
+            partial(self._judged, partition, state, run), partition, assigned
         )
         next_offset = run[-1].offset + 1
         attempts = 0
@@ -368,7 +325,7 @@ class PartitionCounter:
 
         outcome = await self._until_answered(store, partition, assigned)
         if isinstance(outcome, HalfApplied):
-            self._stop_half_applied(partition, assigned, outcome.offset)
+            raise stops.half_applied(outcome.offset)
         if not isinstance(outcome, Applied):
             assigned.state = None  # Also throws away what judging added to the fingerprints.
             return None
@@ -382,9 +339,7 @@ class PartitionCounter:
         assigned.counted_s = run[-1].append_ms / 1000
         return verdict
 
-    async def _judged(
-        self, partition: int, assigned: _Partition, state: PartitionState, run: list[Delivery]
-    ) -> Verdict:
+    async def _judged(self, partition: int, state: PartitionState, run: list[Delivery]) -> Verdict:
         if unknown_to(self._directory.book, run):
             await self._directory.refresh_to_end()
         book = self._directory.book
@@ -392,7 +347,7 @@ class PartitionCounter:
         try:
             keys = {n: self._keys.epoch(e.key_id, n) for n, e in unreleased.items()}
         except LookupError as error:
-            self._stop(partition, assigned, StopReason.KEY_MISSING, str(error))
+            raise stops.key_missing(str(error)) from error
         for number in unreleased.keys() - state.seen.keys():
             state.seen[number] = await self._tables.load_seen(partition, number)
         for number in state.seen.keys() - unreleased.keys():
@@ -416,10 +371,8 @@ class PartitionCounter:
                 if assigned.lock.locked():
                     continue
                 async with assigned.lock:
-                    try:
+                    with self._leaving(partition, assigned):
                         await self._check(partition, assigned, ends[partition], description)
-                    except _Gone:
-                        continue
         except StoreUnavailable:
             self._reachable = False
         else:
@@ -430,7 +383,7 @@ class PartitionCounter:
     async def _check(
         self, partition: int, assigned: _Partition, end: int, description: TopicDescription
     ) -> None:
-        self._check_partitions(partition, assigned, description)
+        self._check_partitions(description)
         state = assigned.state
         if state is None:
             state = await self._read_state(partition, assigned)
@@ -441,7 +394,7 @@ class PartitionCounter:
             metrics.SEEKS.labels(self.stem).inc()
             await self._seek(partition, state.offset)
         if state.topic_id != description.id:
-            self._stop_recreated(partition, assigned)
+            raise stops.topic_recreated()
         assigned.lag = max(0, end - state.offset)
         metrics.LAG.labels(self.stem, str(partition)).set(assigned.lag)
         now_s = time.time()
@@ -509,84 +462,46 @@ class PartitionCounter:
                     )
                 await asyncio.sleep(_BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)])
                 attempt += 1
-            except StoreMismatch as error:
-                if partition is None or assigned is None:
-                    raise
-                self._stop(partition, assigned, StopReason.STORE_REFUSED, str(error))
 
     def _still_ours(self, partition: int, assigned: _Partition) -> None:
         if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
             raise _Gone
 
-    def _check_partitions(
-        self, partition: int, assigned: _Partition, description: TopicDescription
-    ) -> None:
+    def _check_partitions(self, description: TopicDescription) -> None:
         if description.partitions != self.topic.partitions:
-            self._stop(
-                partition,
-                assigned,
-                StopReason.PARTITIONS_CHANGED,
-                f"must be one of {self.topic.partitions}, but the topic now has "
-                f"{description.partitions}; a contributor would be counted in two of them. Raise "
-                "topics.version to move to a new topic at an epoch's boundary",
-            )
+            raise stops.partitions_changed(self.topic.partitions, description.partitions)
 
-    def _stop_recreated(self, partition: int, assigned: _Partition) -> None:
-        self._stop(
-            partition,
-            assigned,
-            StopReason.TOPIC_RECREATED,
-            "must be the topic that Redis has counted, but was deleted and made again; its offsets "
-            "mean other records now. Move to a new topics.version, or rebuild the counts",
+    @contextlib.contextmanager
+    def _leaving(self, partition: int, assigned: _Partition) -> Iterator[None]:
+        """Leave what is under way when the partition is gone; stop it where it cannot go on."""
+        try:
+            yield
+        except _Gone:
+            pass
+        except StoreMismatch as error:
+            self._stop(partition, assigned, stops.store_refused(str(error)))
+        except stops.Stop as stop:
+            self._stop(partition, assigned, stop)
+
+    def _stop(self, partition: int, assigned: _Partition, stop: stops.Stop) -> None:
+        """Stop a partition and say so, once."""
+        if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
+            return
+        assigned.stopped, assigned.state = stop.reason, None
+        text = Known(f"partition {partition} of {self.topic.name} {stop}")
+        log.error(
+            "partition_stopped",
+            extra={
+                "stem": self.stem,
+                "partition": partition,
+                "reason": stop.reason,
+                "advice": text,
+            },
         )
-
-    def _stop_half_applied(self, partition: int, assigned: _Partition, offset: int) -> None:
-        self._stop(
-            partition,
-            assigned,
-            StopReason.HALF_APPLIED,
-            f"must not be counted on: the batch up to offset {offset} was stored in part, because "
-            "Redis failed inside a script. Mend Redis, then rebuild the partition's counts",
-        )
-
-    def _stop(self, partition: int, assigned: _Partition, why: StopReason, text: str) -> None:
-        """Stop a partition, say so once, and leave whatever was under way for it."""
-        if assigned.stopped is None:
-            assigned.stopped = why
-            assigned.state = None
-            log.error(
-                "partition_stopped",
-                extra={
-                    "stem": self.stem,
-                    "partition": partition,
-                    "reason": why,
-                    "advice": Known(f"partition {partition} of {self.topic.name} {text}"),
-                },
-            )
-            self._tell()
-        raise _Gone
+        self._tell()
 
     def _tell(self) -> None:
         stopped = list(self.stopped.values())
-        for reason in StopReason:
+        for reason in stops.StopReason:
             metrics.PARTITION_STOPPED.labels(self.stem, reason).set(stopped.count(reason))
         metrics.PARTITIONS_ASSIGNED.labels(self.stem).set(len(self._assigned))
-
-
-def _run(messages: Sequence[Message]) -> tuple[list[Delivery], int | None]:
-    """The messages that can be stored by one script, decoded; the version of a newer frame if
-    that is what comes first."""
-    run: list[Delivery] = []
-    entries = 0
-    for message in messages:
-        if run and message.offset != run[-1].offset + 1:
-            break
-        value = message.value or b""
-        frame = decode(value)
-        if isinstance(frame, NewerFrame):
-            return run, None if run else frame.version
-        entries += len(frame) if isinstance(frame, OptinFrame | ReportFrame) else 1
-        if run and entries > MAX_ENTRIES_PER_SCRIPT:
-            break
-        run.append(Delivery(message.offset, message.append_ms, frame, len(value)))
-    return run, None

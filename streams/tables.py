@@ -154,9 +154,9 @@ async def check_redis(client: Client) -> None:
         policy = node.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise StoreMismatch(
-                f"Redis must have maxmemory-policy noeviction, found {policy}: it would drop counts "
-                "when memory is short. Set it in redis.conf, or `CONFIG SET maxmemory-policy "
-                "noeviction`"
+                f"Redis must have maxmemory-policy noeviction, found {policy}: it would drop "
+                "counts when memory is short. Set it in redis.conf, or run "
+                "`CONFIG SET maxmemory-policy noeviction`"
             )
 
 
@@ -170,6 +170,7 @@ class CountTables:
         self._count = _Script("count_batch.lua")
         self._open = _Script("open_partition.lua")
         self._close = _Script("close_epochs.lua")
+        self._forget = _Script("forget_partition.lua")
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -387,6 +388,25 @@ class CountTables:
             await _answered(self._client.unlink(self.key(partition, epoch, *name)))
 
 
+    async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
+        """Remove counts and offset at once; workers then count the partition again from the log.
+
+        False when something was counted meanwhile: call again.
+        """
+        state = await self.stored_state(partition)
+        names: list[tuple[object, ...]] = [("state",), ("totals",), ("late",)]
+        names.append(("unknown", "totals"))
+        for epoch in epochs:
+            found = await _answered(
+                self._client.hget(self.key(partition, epoch, "totals"), "chunks")
+            )
+            names += [(epoch, "totals"), (epoch, "cells"), *((epoch, share) for share in Share)]
+            names += [(epoch, "seen", chunk) for chunk in range(int(found or 0))]
+        keys = [self.key(partition, *name) for name in names]
+        offset = "" if state.offset is None else str(state.offset)
+        return bool(await self._forget.run(self._client, keys, offset))
+
+
 class _Script:
     """A Lua file of this package, sent once and called by its hash."""
 
@@ -396,7 +416,7 @@ class _Script:
 
     async def run(self, client: Client, keys: Sequence[str], *arguments: object) -> Any:
         """Call it; a mapping travels as MessagePack, whose binary type Redis does not read."""
-        packed = [
+        packed: list[Any] = [
             msgspec.msgpack.encode(argument) if isinstance(argument, dict) else argument
             for argument in arguments
         ]

@@ -25,7 +25,7 @@ from streams.errors import StoreUnavailable, TopicMismatch
 from streams.kafka import KafkaLog, TopicDescription, librdkafka_settings
 from streams.settings import Settings
 
-__all__ = ["Topic", "Topics", "ensure_topics"]
+__all__ = ["Topic", "Topics", "ensure_topics", "topic_problems"]
 
 FOR_EVER = "-1"
 
@@ -96,11 +96,39 @@ async def ensure_topics(settings: Settings, log: KafkaLog) -> Topics:
     if missing:
         await _create(admin, missing, settings.topics.replication, timeout_s)
         found = await _described(log, topics, timeout_s)
+    problems = await _problems(admin, topics.all(), found, timeout_s)
+    if problems:
+        raise TopicMismatch("; ".join(problems))
+    return topics
+
+
+async def topic_problems(settings: Settings, log: KafkaLog) -> list[str]:
+    """What is wrong with the topics, one sentence each; creates and changes nothing."""
+    topics = Topics(settings)
+    found = await log.describe([topic.name for topic in topics.all()])
+    missing = [topic.name for topic in topics.all() if found[topic.name] is None]
+    there = [topic for topic in topics.all() if found[topic.name] is not None]
+    admin = AdminClient(librdkafka_settings(settings.kafka))
+    problems = await _problems(admin, there, found, settings.kafka.request_timeout_s)
+    if missing:
+        problems.append(
+            f"{len(missing)} topics are not there yet ({', '.join(missing)}); the first worker, "
+            "gateway or jobs process to start creates them"
+        )
+    return problems
+
+
+async def _problems(
+    admin: AdminClient,
+    topics: Sequence[Topic],
+    found: Mapping[str, TopicDescription | None],
+    timeout_s: float,
+) -> list[str]:
     problems = []
-    configs = await _configs(admin, [topic.name for topic in topics.all()], timeout_s)
-    for topic in topics.all():
+    configs = await _configs(admin, [topic.name for topic in topics], timeout_s)
+    for topic in topics:
         description = found[topic.name]
-        assert description is not None, "_described waits until every topic is there"
+        assert description is not None, "only topics that are there are looked at"
         if description.partitions != topic.partitions:
             problems.append(
                 f"topic {topic.name} must have {topic.partitions} partitions, found "
@@ -113,9 +141,7 @@ async def ensure_topics(settings: Settings, log: KafkaLog) -> Topics:
                     f"topic {topic.name} must have {name}={wanted}, found "
                     f"{configs[topic.name].get(name)}; alter the topic or the setting"
                 )
-    if problems:
-        raise TopicMismatch("; ".join(problems))
-    return topics
+    return problems
 
 
 async def _create(
@@ -155,6 +181,8 @@ async def _described(
 async def _configs(
     admin: AdminClient, names: Sequence[str], timeout_s: float
 ) -> dict[str, dict[str, str]]:
+    if not names:
+        return {}
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     futures = admin.describe_configs(resources, request_timeout=timeout_s)
     found = {}

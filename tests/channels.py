@@ -74,9 +74,7 @@ def holder(cells: Cells, number: int) -> Record | None:
 
 
 def all_answers(randomizer: LocalRandomizer) -> list[tuple[int, ...]]:
-    return list(
-        itertools.combinations(range(len(randomizer.cells)), randomizer.cells_per_answer)
-    )
+    return list(itertools.combinations(range(len(randomizer.cells)), randomizer.cells_per_answer))
 
 
 def channel_fractions(randomizer: LocalRandomizer) -> list[list[Fraction]]:

@@ -169,7 +169,9 @@ class Installation:
         self._folder.cleanup()
 
     def environment(self) -> dict[str, str]:
-        given = {f"BLENDSTREAM_{name.replace('.', '_').upper()}": v for name, v in self.values.items()}
+        given = {
+            f"BLENDSTREAM_{name.replace('.', '_').upper()}": v for name, v in self.values.items()
+        }
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         return kept | given | {"PYTHONPATH": str(ROOT)}
 
@@ -249,7 +251,9 @@ class Installation:
     def of(self, stem: Stem, epoch: int | str) -> Expected:
         return self.expected.setdefault((stem, epoch), Expected())
 
-    def expect_refused(self, stem: Stem, epoch: int | str, reason: Reason, entries: int = 1) -> None:
+    def expect_refused(
+        self, stem: Stem, epoch: int | str, reason: Reason, entries: int = 1
+    ) -> None:
         expected = self.of(stem, epoch)
         expected.received += entries
         expected.refused[reason] += entries
@@ -450,9 +454,7 @@ def scalar_siphash(key: bytes, data: bytes) -> int:
             v[2] = rotl(v[2], 32)
 
     rest = len(data) % 8
-    words = [
-        int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data) - rest, 8)
-    ]
+    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data) - rest, 8)]
     words.append(int.from_bytes(data[len(data) - rest :], "little") | (len(data) & 0xFF) << 56)
     for word in words:
         v[3] ^= word

@@ -66,7 +66,6 @@ def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, st
         "topics.min_insync_replicas": "1",
         "topics.one_node": "true",
         "topics.retention_s": "864000",
-        "topics.segment_s": "4",
         "worker.session_timeout_s": "3",
         "worker.idle_check_s": "0.3",
         "worker.stop_deadline_s": "5",
@@ -143,7 +142,7 @@ class Service:
         self.partitions = partitions
         self.values = values(kafka, redis, prefix, partitions)
         self.change(**changes)
-        self.topics = Topics(self.settings.topics)
+        self.topics = Topics(self.settings)
         self.kafka = KafkaLog(self.settings.kafka)
         self._folder = tempfile.TemporaryDirectory(prefix="epochs-")
         self.parts: list[Part] = []

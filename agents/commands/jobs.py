@@ -1,14 +1,13 @@
-"""Open, seal and publish epochs until SIGTERM or Ctrl-C.
+"""Open, seal and publish epochs, until stopped; any number of processes, one holds each lease.
 
-Any number may run; each kind of job has one lease, and whoever holds it does the work. What is in
-the release log is never drawn again. /metrics, /healthz and /readyz have a port of their own.
+Needs Kafka, Redis and a budget limit. Creates missing topics and refuses wrong ones. Serves
+/metrics, /healthz and /readyz on jobs.metrics_port. Ctrl-C or SIGTERM stops it in order.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from agents.jobs import run_jobs
 from streams.logs import configure_logging
 from streams.settings import load_settings
 
@@ -20,7 +19,9 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Work until told to stop."""
+    """Run until told to stop."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
+    from agents.jobs import run_jobs  # noqa: PLC0415 - bad settings are told at once
+
     return run_jobs(settings)

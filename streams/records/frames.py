@@ -251,7 +251,11 @@ def decode(data: bytes) -> Frame:
         return _malformed("states another length than it has")
     if version > FRAME_VERSION:
         return NewerFrame(version)
-    if length > MAX_FRAME_BYTES:
+    return _decode_version_1(data, kind)
+
+
+def _decode_version_1(data: bytes, kind: int) -> OptinFrame | ReportFrame | RefusedFrame:
+    if len(data) > MAX_FRAME_BYTES:
         return RefusedFrame(too_long=True, why=f"is over {MAX_FRAME_BYTES} bytes")
     if kind == FrameKind.CLIENT_REPORTS:
         return _decode_reports(data)

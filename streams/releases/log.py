@@ -25,6 +25,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -51,10 +52,14 @@ __all__ = [
     "nobody_watches",
 ]
 
-#: Told of each step of a release, as "head-lists.drawn", in order. Production tells nobody; tests stop a job there.
+#: Told of each step of a release, as "head-lists.drawn", in order. Production tells nobody; tests
+#: stop a job there.
 StepObserver = Callable[[str], Awaitable[None]]
 
 _DAY_MS = 86_400_000
+
+#: Entries of which the log must never hold two for one epoch.
+ONCE = ("epoch_opened", "head_list_released", "estimate_released", "click_graph_released")
 
 
 async def nobody_watches(_step: str) -> None:
@@ -116,6 +121,30 @@ class ReleaseLog:
     async def read_document(self, reference: DocumentReference) -> bytes:
         """The committed bytes of a document, checked against their hash."""
         return await asyncio.to_thread(self._read_document, reference)
+
+    async def read_all(self) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
+        """The book of the whole log, whatever its age, and how often each epoch has each entry."""
+        bounds = await self._offsets.bounds(self._topic, 0)
+        return await asyncio.to_thread(self._read_all, bounds.begin, bounds.end)
+
+    def _read_all(self, begin: int, end: int) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
+        book, seen = ReleaseBook(from_offset=begin), Counter[tuple[str, int]]()
+        reader = self._open_reader(begin)
+        position = begin
+        try:
+            while position < end and not self._closing:
+                for offset, time_ms, key, value in _poll(reader):
+                    if key is _END:
+                        position = max(position, offset)
+                        continue
+                    position = offset + 1
+                    book.apply(offset, time_ms, key, value)
+                    body = entries.decode(value) if key == entries.ENTRY_KEY and value else None
+                    if body is not None and str(body.get("entry")) in ONCE:
+                        seen[str(body["entry"]), int(body["epoch"])] += 1
+        finally:
+            reader.close()
+        return book, seen
 
     @contextlib.asynccontextmanager
     async def turn(self, kind: Kind, observe: StepObserver = nobody_watches) -> AsyncIterator[Turn]:

@@ -67,6 +67,13 @@ def _whole_again(part: LocalKafka | LocalRedis) -> None:
 
 
 @pytest.fixture
+def cluster_redis(_broken_cluster: LocalRedis) -> Iterator[LocalRedis]:
+    """The same, cluster-enabled."""
+    yield _broken_cluster
+    _whole_again(_broken_cluster)
+
+
+@pytest.fixture
 async def made(
     fault_kafka: LocalKafka, single_redis: LocalRedis, name_prefix: str
 ) -> AsyncIterator[Installation]:

@@ -85,9 +85,7 @@ async def test_workers_that_join_and_leave_share_the_partitions(made: Installati
     await made.assert_exact()
 
 
-async def test_a_killed_broker_comes_back(
-    made: Installation, fault_kafka: LocalKafka
-) -> None:
+async def test_a_killed_broker_comes_back(made: Installation, fault_kafka: LocalKafka) -> None:
     rng = np.random.default_rng(13)
     prepare(made)
     send_some(made, rng)

@@ -1,5 +1,5 @@
 import numpy as np
-from streams.epochs import Stem
+
 from tests.counting import contributors, installation, optin_entries
 
 

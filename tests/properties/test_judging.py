@@ -41,7 +41,9 @@ def totals(judge: Judge, log: list[Delivery], cuts: list[int], book: EpochBook) 
 
 entry = st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from([b"a", b"b", b"\xff"]),
                   st.just(b"u"))  # fmt: skip
-optin_logs = st.lists(st.tuples(st.integers(1, 3), st.lists(entry, min_size=1, max_size=6)), max_size=8)
+optin_logs = st.lists(
+    st.tuples(st.integers(1, 3), st.lists(entry, min_size=1, max_size=6)), max_size=8
+)
 
 
 def cuts_of(data: st.DataObject, size: int) -> list[int]:
@@ -53,7 +55,8 @@ def test_opt_in_records(frames: list[tuple[int, list[tuple[int, int, bytes, byte
                         data: st.DataObject) -> None:  # fmt: skip
     book = EpochBook([opened(1), opened(2, records_per_user=3)])
     log = [
-        delivered(records(*entries, epoch=epoch), offset=i) for i, (epoch, entries) in enumerate(frames)
+        delivered(records(*entries, epoch=epoch), offset=i)
+        for i, (epoch, entries) in enumerate(frames)
     ]
     whole = totals(judge_optin_records, log, [], book)
     assert totals(judge_optin_records, log, cuts_of(data, len(log)), book) == whole

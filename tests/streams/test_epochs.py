@@ -30,7 +30,11 @@ def test_states_move_forward_and_folding_again_changes_nothing() -> None:
         assert [e.number for e in book.unreleased(OPTIN)] == [3]
         assert book.released_through(OPTIN) == 2
         assert book.released_through(REPORTS) == 2
-        assert (book.trimmed(OPTIN, 1), book.trimmed(REPORTS, 1), book.trimmed(OPTIN, 9)) == (4, 0, 0)
+        assert (book.trimmed(OPTIN, 1), book.trimmed(REPORTS, 1), book.trimmed(OPTIN, 9)) == (
+            4,
+            0,
+            0,
+        )
         found = book.head_list(HEAD_LIST)
         assert found is not None
         assert (found.epoch, found.cells_per_report) == (1, 4)

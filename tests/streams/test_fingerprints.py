@@ -13,9 +13,7 @@ from tests.counting import scalar_siphash
 KEY = bytes(range(16))
 
 
-@pytest.mark.parametrize(
-    ("size", "wanted"), [(8, "6224939a79f5f593"), (16, "db9bc2577fcc2a3f")]
-)
+@pytest.mark.parametrize(("size", "wanted"), [(8, "6224939a79f5f593"), (16, "db9bc2577fcc2a3f")])
 def test_the_authors_vectors(size: int, wanted: str) -> None:
     """Input 00 01 02 … under the key 00 … 0f, from the reference implementation's table."""
     rows = np.frombuffer(bytes(range(size)), "<u8").reshape(1, -1)

@@ -130,7 +130,10 @@ def test_a_frame_over_the_limit_is_too_long() -> None:
         (lambda: encode_reports(1, HEAD_LIST, [b"x"], np.zeros((1, 1), int), 1), "contributor key"),
         (lambda: encode_reports(1, HEAD_LIST, [bytes(16)], np.zeros((2, 1), int), 1), "one row"),
         (lambda: encode_reports(1, HEAD_LIST, [bytes(16)], np.zeros((1, 1), int), 3), "width"),
-        (lambda: encode_reports(1, HEAD_LIST, [bytes(16)], np.zeros((1, 0), int), 1), "65535 cells"),
+        (
+            lambda: encode_reports(1, HEAD_LIST, [bytes(16)], np.zeros((1, 0), int), 1),
+            "65535 cells",
+        ),
         (lambda: encode_reports(1, HEAD_LIST, [bytes(16)], np.array([[256]]), 1), "0…255"),
         (lambda: encode_optin_records(1, []), "at least one entry"),
     ],
@@ -140,6 +143,8 @@ def test_the_encoder_refuses_what_no_frame_can_hold(call: object, message: str) 
         call()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(("cells", "width"), [(1, 1), (256, 1), (257, 2), (1 << 16, 2), (70_000, 4)])
+@pytest.mark.parametrize(
+    ("cells", "width"), [(1, 1), (256, 1), (257, 2), (1 << 16, 2), (70_000, 4)]
+)
 def test_cells_take_the_fewest_bytes_that_hold_them(cells: int, width: int) -> None:
     assert cell_width(cells) == width

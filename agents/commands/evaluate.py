@@ -1,0 +1,157 @@
+"""Measure how close the published estimates come to the truth, and draw the paper's figures anew.
+
+Simulates whole epochs on populations whose truth is known, with the functions that the service
+calls, for the profiles `paper` and `sharp`: the paper's Figures 9 and 11 to 16, and what it does
+not show (list size by selector and over epochs, coverage of intervals, the agreement test, the
+limit without privacy, several records a user). Writes measurements.csv, one CSV per experiment,
+SVG and PNG in a light and a dark theme, and report.md: the paper's claims beside what we see.
+
+Stop it whenever you like: the same command goes on where it stopped.
+
+  blendstream evaluate --smoke                        a minute, to see what comes out
+  blendstream evaluate                                everything; says how long it will take
+  blendstream evaluate --only epsilon,limit --runs 5  some of it, quicker and rougher
+  blendstream evaluate --table clicks.tsv.gz --columns query,url,count
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.evaluation.experiment import Experiment
+from agents.evaluation.experiments import EXPERIMENTS
+from agents.evaluation.figures import draw_all
+from agents.evaluation.measurements import Measurements
+from agents.evaluation.report import write_report
+from agents.evaluation.shapes import AOL, YANDEX, Setting, table_setting
+from agents.evaluation.summary import Summary
+from agents.evaluation.work import compute, plan
+from blender.errors import ParameterError, require
+
+__all__ = ["add_arguments", "run"]
+
+#: A fifth of the people, two runs, both ends of each axis: enough to see that everything works.
+SMOKE_SCALE, SMOKE_RUNS, SMOKE_POINTS = 0.2, 2, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Every option has a default."""
+    parser.add_argument(
+        "--out", type=Path, default=Path("evaluation"), metavar="DIR",
+        help="where everything goes (default: ./evaluation)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", metavar="NAMES", help="some experiments, by comma: " + ", ".join(_names())
+    )
+    parser.add_argument(
+        "--populations", default="aol,yandex", metavar="NAMES",
+        help="generated populations, by comma: aol, yandex, none (default: aol,yandex)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--table", type=Path, action="append", default=[], metavar="FILE",
+        help="a population from a TSV or CSV with a heading (.gz is read too); may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--columns", action="append", default=[], metavar="QUERY,URL,COUNT",
+        help="the table's columns, one --columns for each --table",
+    )  # fmt: skip
+    parser.add_argument("--runs", type=int, metavar="N", help="repetitions of every point")
+    parser.add_argument(
+        "--scale", type=float, metavar="X",
+        help="multiply the number of people: 0.1 is fast, and noisier (default: 1)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, help="same seed, same figures (default: 1)")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, metavar="N",
+        help="how many at a time (default: one per core)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--draw-only", action="store_true", help="compute nothing, draw what is there already"
+    )
+    parser.add_argument("--smoke", action="store_true", help="everything small, in under a minute")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compute what is missing, then write tables and figures of all that is there."""
+    experiments = _chosen(arguments.only)
+    settings = {setting.name: setting for setting in _settings(arguments)}
+    runs = arguments.runs or (SMOKE_RUNS if arguments.smoke else None)
+    require(
+        arguments.runs is None or arguments.runs >= 1,
+        f"runs must be at least 1, got {arguments.runs}",
+    )
+    require(arguments.processes >= 1, f"processes must be at least 1, got {arguments.processes}")
+    units = plan(
+        experiments, settings.values(), runs, points=SMOKE_POINTS if arguments.smoke else None
+    )
+    out: Path = arguments.out
+    measurements = Measurements(
+        out / "measurements.csv", f"seed {arguments.seed}, scale {_scale(arguments):g}"
+    )
+    if not arguments.draw_only:
+        compute(
+            units,
+            {experiment.name: experiment for experiment in experiments},
+            settings,
+            measurements,
+            seed=arguments.seed,
+            processes=arguments.processes,
+        )
+    wanted = set(units)
+    found = [m for m in measurements if m.unit in wanted]
+    summary = Summary(found)
+    written = summary.write(out)
+    (out / "report.md").write_text(write_report(summary, found), encoding="utf-8")
+    written += [out / "report.md", *draw_all(summary, settings, out)]
+    print(f"{len(written)} files in {out}: report.md, CSV, SVG and PNG")
+    return 0
+
+
+def _names() -> list[str]:
+    return [experiment.name for experiment in EXPERIMENTS]
+
+
+def _chosen(only: str | None) -> list[Experiment]:
+    if only is None:
+        return list(EXPERIMENTS)
+    wanted = [name.strip() for name in only.split(",")]
+    unknown = [name for name in wanted if name not in _names()]
+    if unknown:
+        raise ParameterError(
+            f"--only knows {', '.join(_names())}; it does not know {', '.join(unknown)}"
+        )
+    return [experiment for experiment in EXPERIMENTS if experiment.name in wanted]
+
+
+def _scale(arguments: argparse.Namespace) -> float:
+    scale: float | None = arguments.scale
+    if scale is None:
+        scale = SMOKE_SCALE if arguments.smoke else 1.0
+    require(0 < scale <= 100, f"scale must lie in (0, 100], got {scale}")
+    return scale
+
+
+def _settings(arguments: argparse.Namespace) -> list[Setting]:
+    made: dict[str, Sequence[Setting]] = {"aol": [AOL], "yandex": [YANDEX], "none": []}
+    names = arguments.populations.split(",")
+    unknown = [name for name in names if name not in made]
+    if unknown:
+        raise ParameterError(
+            f"--populations knows {', '.join(made)}; it does not know {', '.join(unknown)}"
+        )
+    if len(arguments.table) != len(arguments.columns):
+        raise ParameterError(
+            "each --table needs one --columns QUERY,URL,COUNT, got "
+            f"{len(arguments.table)} and {len(arguments.columns)}"
+        )
+    settings = [setting for name in names for setting in made[name]]
+    if arguments.smoke:
+        settings = [setting for setting in settings if setting is AOL]
+    for path, columns in zip(arguments.table, arguments.columns, strict=True):
+        settings.append(table_setting(path, [c.strip() for c in columns.split(",")]))
+    if not settings:
+        raise ParameterError("nothing to evaluate: name a population or a --table")
+    return [setting.scaled(_scale(arguments)) for setting in settings]

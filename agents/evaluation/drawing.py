@@ -1,0 +1,237 @@
+"""How every figure looks: colours that colour-blind readers can tell apart, both themes, bands.
+
+Lines are labelled at their right end rather than in a legend, so that nobody has to match colours.
+Colours are Okabe and Ito's; which of them depends on the ground they stand on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.evaluation.summary import Curve
+from blender.errors import ParameterError
+
+__all__ = ["THEMES", "Line", "Panel", "Theme", "draw_figure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Ground, text and the colours of the roles."""
+
+    name: str
+    ground: str
+    text: str
+    faint: str
+    colours: dict[str, str]
+
+
+#: paper and sharp keep their colour in every figure; the others tell further curves apart.
+THEMES = (
+    Theme(
+        "light", "#ffffff", "#1f2328", "#d0d7de",
+        {"paper": "#D55E00", "sharp": "#0072B2", "limit": "#009E73",
+         "third": "#CC79A7", "fourth": "#000000", "plain": "#59636e"},
+    ),
+    Theme(
+        "dark", "#0d1117", "#e6edf3", "#3d444d",
+        {"paper": "#E69F00", "sharp": "#56B4E9", "limit": "#2BC79A",
+         "third": "#E29BC2", "fourth": "#F0E442", "plain": "#9198a1"},
+    ),
+)  # fmt: skip
+
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
+_MARKERS = ("o", "s", "^", "D")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve, what to call it at its end, its colour's role, and which dash tells it apart."""
+
+    curve: Curve
+    label: str
+    colour: str
+    dash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    x_scale: str = "linear"
+    y_scale: str = "linear"
+    y_range: tuple[float | None, float | None] = (None, None)
+    percent_x: bool = False
+    percent_y: bool = False
+    #: A horizontal line with a meaning: (height, what it means).
+    mark: tuple[float, str] | None = None
+    x_ticks: Sequence[float] | None = None
+
+
+def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Iterator[Path]:
+    """Draw the panels in both themes, as SVG and PNG: NAME-light.svg, NAME-dark.png, …"""
+    columns = min(columns, len(panels))
+    for theme in THEMES:
+        with _pyplot(theme) as plt:
+            rows = -(-len(panels) // columns)
+            figure, axes = plt.subplots(
+                rows, columns, squeeze=False, figsize=(5.2 * columns, 3.7 * rows),
+                layout="constrained",
+            )  # fmt: skip
+            for place, panel in enumerate(panels):
+                _draw_panel(axes[place // columns][place % columns], panel, theme)
+            for place in range(len(panels), rows * columns):
+                axes[place // columns][place % columns].set_axis_off()
+            figure.canvas.draw()
+            for place, panel in enumerate(panels):
+                _label_lines(axes[place // columns][place % columns], panel, theme)
+            for kind in ("svg", "png"):
+                target = path.with_name(f"{path.name}-{theme.name}.{kind}")
+                # Without a date or random ids, the same numbers give the same file.
+                figure.savefig(target, dpi=110, metadata={"Date": None} if kind == "svg" else None)
+                yield target
+            plt.close(figure)
+
+
+@contextmanager
+def _pyplot(theme: Theme) -> Iterator[Any]:
+    try:
+        import matplotlib as mpl  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise ParameterError(
+            "drawing needs matplotlib, which is not installed. Run: pip install 'blendstream[eval]'"
+        ) from None
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    style: Any = {
+        "svg.hashsalt": "blendstream",
+        "svg.fonttype": "path",
+        "figure.facecolor": theme.ground,
+        "axes.facecolor": theme.ground,
+        "savefig.facecolor": theme.ground,
+        "text.color": theme.text,
+        "axes.labelcolor": theme.text,
+        "axes.edgecolor": theme.faint,
+        "axes.titlecolor": theme.text,
+        "xtick.color": theme.text,
+        "ytick.color": theme.text,
+        "grid.color": theme.faint,
+        "grid.alpha": 0.6,
+        "grid.linewidth": 0.6,
+        "font.size": 10,
+        "axes.titlesize": 11,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+    }
+    with mpl.rc_context(style):
+        yield plt
+
+
+def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
+    from matplotlib.ticker import (  # noqa: PLC0415
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        NullFormatter,
+        NullLocator,
+    )
+
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    axes.set_xscale(panel.x_scale)
+    axes.set_yscale(panel.y_scale)
+    for line in panel.lines:
+        x = line.curve.x
+        means = [m.mean for m in line.curve.means]
+        colour = theme.colours[line.colour]
+        axes.plot(
+            x, means, color=colour, linestyle=_DASHES[line.dash], linewidth=1.8,
+            marker=_MARKERS[line.dash], markersize=3.6,
+        )  # fmt: skip
+        low = [m.mean - 2 * m.error for m in line.curve.means]
+        high = [m.mean + 2 * m.error for m in line.curve.means]
+        axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    if panel.mark is not None:
+        height, meaning = panel.mark
+        axes.axhline(height, color=theme.colours["plain"], linewidth=1, linestyle=(0, (2, 2)))
+        axes.annotate(
+            meaning, (0.0, height), xycoords=("axes fraction", "data"), xytext=(4, 3),
+            textcoords="offset points", color=theme.colours["plain"], fontsize=8.5,
+        )  # fmt: skip
+    if panel.y_scale == "linear":
+        axes.set_ylim(*panel.y_range)
+    if panel.x_ticks is not None:
+        axes.xaxis.set_major_locator(FixedLocator(panel.x_ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+    percent = FuncFormatter(lambda value, _: f"{value * 100:g} %")
+    plain = FuncFormatter(lambda value, _: _plain(value))
+    axes.xaxis.set_major_formatter(percent if panel.percent_x else plain)
+    axes.yaxis.set_major_formatter(percent if panel.percent_y else plain)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    for scale, axis in ((panel.x_scale, axes.xaxis), (panel.y_scale, axes.yaxis)):
+        if scale == "log" and not (axis is axes.xaxis and panel.x_ticks is not None):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_minor_locator(NullLocator())
+
+
+def _plain(value: float) -> str:
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g} M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:g} k"
+    return f"{value:.6g}"
+
+
+def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
+    """Write each line's name beside its last point, moved apart where they would touch."""
+    ends = []
+    for line in panel.lines:
+        if line.curve.x:
+            end = (line.curve.x[-1], line.curve.means[-1].mean)
+            ends.append((axes.transData.transform(end)[1], end, line))
+    bottom, top = axes.bbox.y0, axes.bbox.y1
+    heights = _spread([height for height, _, _ in ends], 13 * axes.figure.dpi / 72, bottom, top)
+    points = 72 / axes.figure.dpi
+    for (height, end, line), wanted in zip(ends, heights, strict=True):
+        axes.annotate(
+            line.label, end, xytext=(9, (wanted - height) * points), textcoords="offset points",
+            va="center", ha="left", fontsize=9, color=theme.colours[line.colour],
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def _spread(heights: Iterable[float], gap: float, bottom: float, top: float) -> list[float]:
+    """The heights, moved as little as needed to be `gap` apart and within bounds.
+
+    >>> _spread([10.0, 11.0, 50.0], 5.0, 0.0, 100.0)
+    [8.0, 13.0, 50.0]
+    """
+    given = [min(max(h, bottom), top) for h in heights]
+    order = sorted(range(len(given)), key=lambda i: given[i])
+    placed = [given[i] for i in order]
+    for _ in range(200):
+        moved = False
+        for i in range(1, len(placed)):
+            short = gap - (placed[i] - placed[i - 1])
+            if short > 1e-6:
+                placed[i - 1] -= short / 2
+                placed[i] += short / 2
+                moved = True
+        if not moved:
+            break
+    result = [0.0] * len(given)
+    for place, i in enumerate(order):
+        result[i] = placed[place]
+    return result

@@ -1,0 +1,76 @@
+"""The evaluation's tables as Markdown: the paper's claims beside ours, and Figure 9."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from agents.evaluation.claims import check_claims
+from agents.evaluation.measurements import Measurement
+from agents.evaluation.paper_experiments import TOP_TEN_COLUMNS
+from agents.evaluation.summary import Summary
+from blender.profiles import PROFILES
+
+__all__ = ["write_report"]
+
+
+def write_report(summary: Summary, measurements: list[Measurement]) -> str:
+    """Everything that is a table rather than a curve."""
+    parts = [
+        "# The evaluation in tables",
+        "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it.",
+        "## What the paper says, and what the `paper` profile shows",
+        "\n".join(_claims(summary)),
+    ]
+    top_ten = "\n\n".join(_top_ten(measurements, summary, profile) for profile in PROFILES)
+    if any(m.unit.experiment == "top_ten" for m in measurements):
+        parts += ["## Figure 9: ten queries and the ingredients of their estimates", _NINE, top_ten]
+    return "\n\n".join(parts) + "\n"
+
+
+_NINE = """\
+One run (the first), in 1/10 000. **Bold**: out of order, that is larger than the line above.
+The last line counts these over all runs, on average. *p, everyone* is the probability of the query
+with any URL. Sums over listed URLs leave out the clicks that are not listed and fall short of it.
+With ⟨q,⋆⟩ in the sum the clients' two columns would be equal: Figure 5's estimates of a query's
+URLs, ⋆ among them, add up to its estimate of the query."""
+
+
+def _claims(summary: Summary) -> Iterator[str]:
+    yield "| figure | section | the paper says | our `paper` profile | same? |"
+    yield "|---|---|---|---|---|"
+    for claim, shown in check_claims(summary):
+        verdict = "yes" if shown.same else f"**no**: {claim.why}" if claim.why else "**no**"
+        yield f"| {claim.figure} | {claim.section} | {claim.says} | {shown.text} | {verdict} |"
+
+
+def _top_ten(measurements: list[Measurement], summary: Summary, profile: str) -> str:
+    columns: dict[str, dict[float, float]] = {}
+    for unit, value in ((m.unit, m.value) for m in measurements):
+        if unit.experiment == "top_ten" and unit.run == 0 and value.metric == "p":
+            of_profile, column = value.series.split("/")
+            if of_profile == profile:
+                columns.setdefault(column, {})[value.x] = value.value
+    names = [name for name in TOP_TEN_COLUMNS if name in columns]
+    names = [name for name in names if any(not math.isnan(v) for v in columns[name].values())]
+    lines = [
+        f"**`{profile}`**\n",
+        "| | " + " | ".join(TOP_TEN_COLUMNS[name] for name in names) + " |",
+        "|---|" + "---:|" * len(names),
+    ]
+    above = dict.fromkeys(names, float("inf"))
+    for rank in range(1, 11):
+        cells = []
+        for name in names:
+            p = columns[name].get(float(rank), float("nan"))
+            if math.isnan(p):
+                cells.append("not listed")
+                continue
+            text = f"{p * 1e4:.1f}"
+            cells.append(f"**{text}**" if p > above[name] else text)
+            above[name] = p
+        lines.append(f"| query {rank} | " + " | ".join(cells) + " |")
+    counted = [summary.at("top_ten", "aol", "regressions", f"{profile}/{n}", 0) for n in names]
+    means = [f"{mean.mean:.2f}" if mean else "" for mean in counted]
+    lines.append("| out of order | " + " | ".join(means) + " |")
+    return "\n".join(lines)

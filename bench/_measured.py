@@ -1,0 +1,48 @@
+"""Time and peak memory of one piece of work, in a process of its own."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Wall-clock and processor seconds of the work, and the most memory its process held.
+
+    Memory includes the set-up. Ratios are of processor seconds: others may share the machine.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_mib: float
+    result: float
+
+
+def measure(prepare: Callable[..., Callable[[], float]], *arguments: object) -> Measured:
+    """Call `prepare(*arguments)` and then, timed, what it returns. Both are picklable by name."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
+        return process.submit(_timed, prepare, arguments).result()
+
+
+def _timed(prepare: Callable[..., Callable[[], float]], arguments: tuple[object, ...]) -> Measured:
+    work = prepare(*arguments)
+    began, cpu_began = time.perf_counter(), time.process_time()
+    result = work()
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Measured(seconds, cpu_seconds, peak, result)
+
+
+def show(what: str, measured: Measured, baseline: Measured) -> None:
+    """One line: wall-clock seconds, processor seconds and their ratio, peak memory."""
+    ratio = measured.cpu_seconds / max(baseline.cpu_seconds, 1e-6)
+    print(
+        f"   {what:<52}{measured.seconds:9.3f} s {measured.cpu_seconds:9.3f} s cpu "
+        f"{ratio:9.1f} x{measured.peak_mib:7.0f} MiB",
+        flush=True,
+    )

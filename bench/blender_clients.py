@@ -1,0 +1,66 @@
+"""Randomise millions of simulated clients, beside numpy's choice; and one device's own rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bench._measured import Measured, measure, show
+from blender.cells import Cells, RandomizerSpec
+from blender.dice import SystemDice
+from blender.local import TwoStage, local_alg
+from blender.record import Record
+
+CLIENTS = 5_000_000
+REPORTS = 20_000
+SIZES = (50, 500)
+
+
+def two_stage(size: int) -> TwoStage:
+    """Two URLs a query."""
+    cells = Cells(
+        tuple(Record(f"query {i // 2}", f"https://example/{i}") for i in range(size)), True
+    )
+    return TwoStage(cells, RandomizerSpec("two-stage", 4.0, 1e-5))
+
+
+def choice(size: int) -> Callable[[], float]:
+    """A cell for each client, from numpy: what any simulation needs anyway."""
+    rng, cells = np.random.default_rng(4), len(two_stage(size).cells)
+    return lambda: float(rng.choice(cells, size=CLIENTS).mean())
+
+
+def batch(size: int) -> Callable[[], float]:
+    """Their answers, and the counts."""
+    randomizer = two_stage(size)
+    rng, cells = np.random.default_rng(4), len(randomizer.cells)
+    held = rng.choice(cells, size=CLIENTS)
+    return lambda: float(
+        np.bincount(randomizer.answer_batch(held, rng)[:, 0], minlength=cells).mean()
+    )
+
+
+def device(size: int) -> Callable[[], float]:
+    """A device's own code on the operating system's dice, many times over."""
+    randomizer, dice = two_stage(size), SystemDice()
+    record = [randomizer.cells.records[0]]
+    return lambda: float(sum(local_alg(record, randomizer, dice)[0][0] for _ in range(REPORTS)))
+
+
+def main() -> None:
+    """5 M clients at M = 50 and 500, two-stage."""
+    for size in SIZES:
+        baseline = measure(choice, size)
+        show(f"M = {size:>3}, {CLIENTS:,} numpy choices", baseline, baseline)
+        show(f"M = {size:>3}, {CLIENTS:,} simulated clients", measure(batch, size), baseline)
+        alone = measure(device, size)
+        times = CLIENTS / REPORTS
+        for_all = Measured(
+            alone.seconds * times, alone.cpu_seconds * times, alone.peak_mib, alone.result
+        )
+        show(f"M = {size:>3}, the device's code, {CLIENTS:,} times (scaled)", for_all, baseline)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Messages as the consumer hands them over, and the runs of them that one script can store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streams.judging import Delivery
+from streams.records.frames import NewerFrame, OptinFrame, ReportFrame, decode
+from streams.tables import MAX_ENTRIES_PER_SCRIPT
+
+__all__ = ["Message", "first_run"]
+
+
+class Message(NamedTuple):
+    """A Kafka message, as much of it as counting looks at."""
+
+    offset: int
+    append_ms: int
+    value: bytes | None
+
+
+def first_run(messages: Sequence[Message]) -> list[Delivery] | NewerFrame:
+    """The first messages that follow one another without a gap and fit one script, decoded.
+
+    A frame of a newer version ends the run; if it comes first, it is the answer.
+    """
+    run: list[Delivery] = []
+    entries = 0
+    for message in messages:
+        if run and message.offset != run[-1].offset + 1:
+            break
+        value = message.value or b""
+        frame = decode(value)
+        if isinstance(frame, NewerFrame):
+            return run or frame
+        entries += len(frame) if isinstance(frame, OptinFrame | ReportFrame) else 1
+        if run and entries > MAX_ENTRIES_PER_SCRIPT:
+            break
+        run.append(Delivery(message.offset, message.append_ms, frame, len(value)))
+    return run

@@ -1,0 +1,72 @@
+"""An evaluation can be stopped anywhere and goes on from there, with the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.evaluation.measurements import Measurements, Unit, Value, generator_for
+from blender.errors import ParameterError
+
+FIRST, SECOND = Unit("epsilon", "aol", 1.5, 0), Unit("epsilon", "aol", 1.5, 1)
+VALUES = [Value("paper, M = 10", 1.5, "l1", 0.25), Value("sharp, M = 10", 1.5, "l1", 0.125)]
+
+
+def filled(path: Path) -> Measurements:
+    measurements = Measurements(path, "seed 1")
+    measurements.add(FIRST, VALUES, 2.0)
+    measurements.add(SECOND, VALUES, 4.0)
+    return measurements
+
+
+def test_what_was_finished_is_there_again(tmp_path: Path) -> None:
+    """Otherwise a resumed evaluation would compute it twice, and average it twice."""
+    written = filled(tmp_path / "m.csv")
+    read = Measurements(tmp_path / "m.csv", "seed 1")
+
+    assert FIRST in read
+    assert SECOND in read
+    assert list(read) == list(written)
+    assert read.seconds("epsilon", "aol") == [2.0, 4.0]
+
+
+@given(cut=st.integers(min_value=1, max_value=200))
+def test_wherever_the_file_was_cut_a_unit_is_whole_or_gone(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    """Half a unit would bias its averages without anyone noticing."""
+    path = tmp_path_factory.mktemp("cut") / "m.csv"
+    whole = list(filled(path))
+    text = path.read_text()
+    start = text.index("epsilon,")
+    path.write_text(text[: max(start, len(text) - cut)])
+
+    left = list(Measurements(path, "seed 1"))
+
+    assert left in ([], whole[: len(VALUES)], whole)
+    again = Measurements(path, "seed 1")
+    for unit, seconds in ((FIRST, 2.0), (SECOND, 4.0)):
+        if unit not in again:
+            again.add(unit, VALUES, seconds)
+    assert list(Measurements(path, "seed 1")) == whole
+
+
+def test_a_file_made_with_other_options_is_not_mixed_in(tmp_path: Path) -> None:
+    """Two seeds or scales in one average would be neither."""
+    filled(tmp_path / "m.csv")
+
+    with pytest.raises(ParameterError, match=r"other options \(seed 1, now seed 2\).*--out"):
+        Measurements(tmp_path / "m.csv", "seed 2")
+
+
+def test_a_unit_draws_the_same_whatever_was_drawn_before_it() -> None:
+    """Order, processes and resumption must not show in the figures."""
+    alone = generator_for(FIRST, 7).random(3).tolist()
+    generator_for(SECOND, 7).random(1000)
+
+    assert generator_for(FIRST, 7).random(3).tolist() == alone
+    assert generator_for(SECOND, 7).random(3).tolist() != alone
+    assert generator_for(FIRST, 8).random(3).tolist() != alone

@@ -1,0 +1,84 @@
+"""The measures measure: a perfect estimate scores perfectly, a missing favourite costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agents.evaluation.drawing import THEMES
+from agents.evaluation.epochs import Epoch, draw_optin, parameters_of, run_epoch
+from agents.evaluation.paper_experiments import regressions
+from agents.evaluation.scores import scores
+from agents.evaluation.shapes import AOL
+from blender.estimates import Estimates, FloatArray, GroupEstimates
+
+SMALL = AOL.scaled(0.3)
+
+
+@pytest.fixture(scope="module")
+def epoch() -> Epoch:
+    rng = np.random.default_rng(2)
+    optin = draw_optin(SMALL, rng)
+    return run_epoch("paper", SMALL, optin, parameters_of(SMALL, list_size=10), rng)
+
+
+def saying(epoch: Epoch, cells: FloatArray) -> GroupEstimates:
+    """A group whose estimate of every cell is the given one, its queries added up from them."""
+    of_cell = epoch.release.head_list.cells.query_of_cell
+    queries = len(epoch.release.head_list.cells.queries)
+    totals = np.bincount(of_cell[:-1], weights=cells[:-1], minlength=queries)
+    blended = epoch.estimates.blended
+    return replace(blended, cells=_exactly(cells), query_marginals=_exactly(totals))
+
+
+def _exactly(p: FloatArray) -> Estimates:
+    return Estimates(p, np.zeros_like(p), p, p)
+
+
+def test_the_truth_has_no_error(epoch: Epoch) -> None:
+    """L1 of 0 by every measure."""
+    found = scores(epoch, SMALL.people, saying(epoch, epoch.truth.cells))
+
+    assert found["l1"] == pytest.approx(0, abs=1e-9)
+    assert found["l1_queries"] == pytest.approx(0, abs=1e-9)
+    assert found["l1_plain"] == pytest.approx(0, abs=1e-9)
+
+
+def test_turning_the_list_upside_down_costs_ndcg(epoch: Epoch) -> None:
+    """The truth's order is the best of all orders of this list."""
+    listed = len(epoch.truth.listed)
+    upside_down = epoch.truth.cells.copy()
+    upside_down[:listed] = (
+        upside_down[:listed].min() + upside_down[:listed].max() - (upside_down[:listed])
+    )
+    right = scores(epoch, SMALL.people, saying(epoch, epoch.truth.cells))["ndcg"]
+
+    assert scores(epoch, SMALL.people, saying(epoch, upside_down))["ndcg"] < right <= 1
+
+
+def test_regressions_are_what_figure_9_prints_in_red() -> None:
+    """Larger than the line above; queries that are not listed are passed over."""
+    assert regressions(np.array([9.0, 8.0, 8.5, 3.0, np.nan, 3.5])) == 2
+    assert regressions(np.array([])) == 0
+
+
+def test_lines_stand_out_from_their_ground_in_both_themes() -> None:
+    """Graphics need a contrast of about 3:1 to be told from the ground; labels are larger text."""
+    for theme in THEMES:
+        for role, colour in theme.colours.items():
+            assert contrast(colour, theme.ground) > 2.9, (theme.name, role)
+        assert contrast(theme.text, theme.ground) > 7
+
+
+def contrast(one: str, other: str) -> float:
+    """Ratio of relative luminances, as WCAG 2 defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)

@@ -1,0 +1,197 @@
+"""Release-Data (Korolova et al.): the release, its limits, and where URLs may come from."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from blender import (
+    ClickGraphParameters,
+    HeadList,
+    ParameterError,
+    PublicUrlTable,
+    RandomizerSpec,
+    Record,
+    release_data,
+    select_queries,
+)
+from blender.click_graph import as_replace_one, best_threshold, limit_user_activity
+from tests.doubles import NoNoise, ScriptedNoise
+
+PARAMETERS = ClickGraphParameters(
+    queries_per_user=2,
+    clicks_per_user=3,
+    selection_scale=0.5,
+    query_scale=1.0,
+    click_scale=2.0,
+    threshold=10,
+)
+URLS = PublicUrlTable.from_outside_source("a crawl", {"cats": ["c1", "c2"], "dogs": ["d1"]})
+
+
+def test_the_release_itself():
+    """Selection, fresh noise on the counts, and every public URL of a selected query."""
+    noise = ScriptedNoise([0, 3, -1], [5, -2], [1, 0, -4])
+    queries = {"dogs": 7, "cats": 10, "rare": 10, "gone": 0}
+    clicks = {Record("cats", "c1"): 6, Record("dogs", "d1"): 3, Record("rare", "r1"): 9}
+
+    graph = release_data(queries, clicks, URLS, PARAMETERS, noise)
+
+    assert dict(graph.queries) == {"cats": 15, "dogs": 5}
+    assert dict(graph.clicks) == {
+        Record("cats", "c1"): 7,
+        Record("cats", "c2"): 0,  # never clicked, published all the same
+        Record("dogs", "d1"): -1,
+    }
+    assert noise.scales == [0.5, 1.0, 2.0]
+    assert noise.sizes == [3, 2, 3], "a query nobody asked is not looked at"
+    assert graph.url_source == "a crawl"
+
+
+def test_a_selected_query_without_public_urls_shows_no_clicks():
+    graph = release_data({"new": 20}, {Record("new", "u"): 20}, URLS, PARAMETERS, NoNoise())
+    assert dict(graph.queries) == {"new": 20}
+    assert dict(graph.clicks) == {}
+
+
+def test_an_empty_log_makes_an_empty_graph():
+    graph = release_data({}, {}, URLS, PARAMETERS, NoNoise())
+    assert (dict(graph.queries), dict(graph.clicks)) == ({}, {})
+
+
+def test_a_table_at_hand_cannot_be_passed():
+    """The clicked URLs of the log are the likeliest thing at hand, and would reveal themselves."""
+    log_table = {"cats": ["c1", "secret"]}
+    with pytest.raises(ParameterError, match="outside the data"):
+        release_data({"cats": 20}, {}, log_table, PARAMETERS, NoNoise())
+    with pytest.raises(ParameterError, match="from_head_list"):
+        PublicUrlTable()
+    with pytest.raises(TypeError):
+        PublicUrlTable(log_table)
+    with pytest.raises(ParameterError, match="must be named"):
+        PublicUrlTable.from_outside_source("  ", log_table)
+
+
+def test_a_published_head_list_is_a_public_table():
+    records = (Record("cats", "c2"), Record("dogs", "d1"), Record("cats", "c1"))
+    head_list = HeadList(records, 1, RandomizerSpec("two-stage", 4.0), query_wildcards=True)
+    table = PublicUrlTable.from_head_list(head_list)
+    assert table.urls("cats") == ("c2", "c1")
+    assert table.urls("fish") == ()
+
+
+def test_a_query_has_ten_public_urls_at_most_and_each_once():
+    many = [f"u{i // 2}" for i in range(40)]
+    table = PublicUrlTable.from_outside_source("a crawl", {"q": many})
+    assert table.urls("q") == tuple(f"u{i}" for i in range(10))
+
+
+def test_each_user_counts_with_their_first_queries_and_clicks():
+    clicks = [Record("q", f"u{i}") for i in range(5)]
+    kept = limit_user_activity(["a", "b", "c"], clicks, PARAMETERS)
+    assert kept == (["a", "b"], clicks[:3])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"threshold": 2}, r"Theorem 1 \(Release-Data\) holds for K ≥ d"),
+        ({"queries_per_user": 0}, "queries_per_user must be a whole number"),
+        ({"click_scale": 0.0}, "click_scale must be finite and above 0"),
+        ({"selection_scale": math.inf}, "selection_scale must be finite"),
+    ],
+)
+def test_parameters_outside_the_theorem_are_refused(changed, message):
+    values = {name: getattr(PARAMETERS, name) for name in PARAMETERS.__slots__}
+    with pytest.raises(ParameterError, match=message):
+        ClickGraphParameters(**{**values, **changed})
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("delta", [0.2, 1e-3, 1e-8])
+def test_parameters_for_a_budget_spend_no_more_than_it(d, epsilon, delta):
+    parameters = ClickGraphParameters.for_budget(
+        selection_epsilon=epsilon,
+        query_epsilon=0.3,
+        click_epsilon=0.2,
+        delta=delta,
+        queries_per_user=d,
+        clicks_per_user=4,
+    )
+    assert parameters.epsilon <= (epsilon + 0.5) * (1 + 1e-12)
+    assert parameters.delta <= delta * (1 + 1e-12)
+
+
+def test_a_budget_outside_its_range_is_refused():
+    budget = {"query_epsilon": 1.0, "click_epsilon": 1.0, "queries_per_user": 1}
+    with pytest.raises(ParameterError, match=r"delta must lie in \(0, 1\)"):
+        ClickGraphParameters.for_budget(
+            selection_epsilon=1.0, delta=0.0, clicks_per_user=1, **budget
+        )
+    with pytest.raises(ParameterError, match="selection_epsilon must be finite"):
+        ClickGraphParameters.for_budget(
+            selection_epsilon=0.0, delta=0.1, clicks_per_user=1, **budget
+        )
+
+
+@pytest.mark.parametrize(
+    ("d", "epsilon", "delta"), [(1, 1.0, 1e-2), (2, 1.0, 1e-2), (3, 2.0, 1e-3)]
+)
+def test_selecting_queries_keeps_its_promise_for_every_small_log(d, epsilon, delta):
+    """Enumerated: one user with up to d queries, spread in every way, is added or removed.
+
+    A query's chance to be selected depends on its own count alone, so a log is a list of counts,
+    and a set of outputs factorises over queries.
+    """
+    scale, theta = best_threshold(epsilon=epsilon, delta=delta, queries_per_user=d)
+    spreads = {1: [(1,)], 2: [(2,), (1, 1)], 3: [(3,), (2, 1), (1, 1, 1)]}[d]
+    with localcontext() as context:
+        context.prec = 50
+        r = (-1 / Decimal(scale)).exp()
+        alpha_d = max(Decimal(epsilon).exp(), Decimal(0))
+
+        def selected(n):
+            j = theta - n
+            if n == 0:
+                return Decimal(0)
+            return r**j / (1 + r) if j >= 1 else 1 - r ** (1 - j) / (1 + r)
+
+        worst = Decimal(0)
+        starts = [0, 1, theta - d, theta - 1, theta + 2]
+        for spread in spreads:
+            for base in np.ndindex(*(len(starts),) * len(spread)):
+                without = [selected(starts[i]) for i in base]
+                with_user = [selected(starts[i] + n) for i, n in zip(base, spread, strict=True)]
+                for p, q in ((without, with_user), (with_user, without)):
+                    divergence = Decimal(0)
+                    for output in np.ndindex(*(2,) * len(spread)):
+                        chance_p = math.prod(
+                            x if o else 1 - x for o, x in zip(output, p, strict=True)
+                        )
+                        chance_q = math.prod(
+                            x if o else 1 - x for o, x in zip(output, q, strict=True)
+                        )
+                        divergence += max(Decimal(0), chance_p - alpha_d * chance_q)
+                    worst = max(worst, divergence)
+        assert 0 < worst <= Decimal(delta)
+
+
+def test_add_or_remove_becomes_replace_one():
+    epsilon, delta = as_replace_one(1.5, 1e-6)
+    assert epsilon == 3.0
+    assert delta == pytest.approx((1 + math.e**1.5) * 1e-6)
+
+
+def test_repeating_one_query_is_what_the_threshold_fears():
+    """One user may ask the same query d times, so θ lies d above the rare noise."""
+    _, theta = best_threshold(epsilon=2.0, delta=1e-4, queries_per_user=4)
+    parameters = ClickGraphParameters(4, 1, 2.0, 1.0, 1.0, theta)
+    assert parameters.delta <= 1e-4
+    assert ClickGraphParameters(4, 1, 2.0, 1.0, 1.0, theta - 1).delta > 1e-4
+    assert Fraction(parameters.delta) > 0
+    assert select_queries({"q": 4}, parameters, NoNoise()) == ()

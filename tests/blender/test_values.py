@@ -1,0 +1,195 @@
+"""Value types refuse what they cannot mean, and the package asks for no more than numpy."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import blender
+from blender import (
+    BLENDERS,
+    RANDOMIZERS,
+    SELECTORS,
+    Cell,
+    Cells,
+    Estimates,
+    HeadList,
+    HeadListMismatch,
+    ParameterError,
+    PrivacyParameters,
+    RandomizerSpec,
+    Record,
+    belongs_to_selection,
+    l1_distance,
+    ndcg,
+    normalise,
+)
+from blender.metrics import rescale
+from blender.noise import ExactNoise
+from blender.partition import SHARES, selection_mask
+
+A, B = Record("a", "x"), Record("b", "y")
+SPEC = RandomizerSpec("two-stage", 4.0)
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_package_imports_with_numpy_alone():
+    """A device has nothing else. OpenDP, dp-accounting and SciPy are for servers, when called."""
+    script = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"opendp", "dp_accounting", "scipy", "faust", "redis", "httpx"}:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Blocked())
+import pkgutil, blender
+for module in pkgutil.iter_modules(blender.__path__):
+    __import__(f"blender.{module.name}")
+from blender import *
+cells = Cells((Record("q", "u"),), query_wildcards=True)
+randomizer = RANDOMIZERS["two-stage"](cells, RandomizerSpec("two-stage", 4.0))
+assert local_alg([Record("q", "u")], randomizer, SystemDice())[0][0] in range(3)
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+def test_no_module_draws_from_a_generator_of_its_own():
+    """Real releases use OpenDP and the operating system; simulations hand their generator in."""
+    for path in Path(blender.__file__).parent.glob("*.py"):
+        text = path.read_text()
+        assert "import random" not in text, path.name
+        assert "default_rng" not in text, path.name
+        assert "from tests" not in text, path.name
+
+
+@pytest.mark.parametrize("registry", [SELECTORS, RANDOMIZERS, BLENDERS])
+def test_mechanisms_are_registered_under_their_own_names(registry):
+    for name, mechanism in registry.items():
+        assert mechanism.name == name
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be finite and above 0, got epsilon=0.0"),
+        ({"epsilon": float("nan")}, "epsilon must be finite"),
+        ({"delta": 0.0}, r"delta must lie in \(0, 1\), got delta=0.0"),
+        ({"delta": 1.0}, r"delta must lie in \(0, 1\)"),
+        ({"records_per_client": 0}, "records_per_client must be a whole number of at least 1"),
+        ({"head_list_cells": -1}, "head_list_cells must be a whole number of at least 0"),
+        ({"selection_share": 0.0}, r"selection_share must lie in \(0, 1\]"),
+        ({"query_budget_share": 1.0}, r"query_budget_share must lie in \(0, 1\)"),
+    ],
+)
+def test_parameters_outside_their_range_are_refused(changed, message):
+    with pytest.raises(ParameterError, match=message):
+        PrivacyParameters(**changed)
+
+
+@pytest.mark.parametrize("value", [PrivacyParameters(), SPEC, Cells((A,), True)])
+def test_values_are_frozen(value):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, None)
+
+
+def test_cells_are_numbered_records_first_then_queries_then_the_rest():
+    cells = Cells((A, B, Record("a", "z")), query_wildcards=True)
+    assert [cells.cell(i) for i in range(6)] == [
+        Cell("a", "x"), Cell("b", "y"), Cell("a", "z"),
+        Cell("a", None), Cell("b", None), Cell(None, None),
+    ]  # fmt: skip
+    with pytest.raises(HeadListMismatch, match=r"cell must lie in 0\.\.5, got 6"):
+        cells.cell(6)
+
+
+def test_cells_without_query_wildcards_end_with_one_star():
+    cells = Cells((A, B), query_wildcards=False)
+    assert len(cells) == 3
+    assert cells.number(Record("a", "other")) == cells.number(None) == 2
+
+
+def test_a_head_list_of_the_wrong_shape_is_refused():
+    with pytest.raises(ParameterError, match=r"listed must lie in 0\.\.1"):
+        HeadList((A,), 2, SPEC, query_wildcards=True)
+    with pytest.raises(ParameterError, match="one entry per record"):
+        HeadList((A,), 1, SPEC, query_wildcards=True, noisy_counts=(1, 2))
+    with pytest.raises(ParameterError, match="twice"):
+        HeadList((A, A), 2, SPEC, query_wildcards=True)
+
+
+def test_estimates_of_different_lengths_are_refused():
+    with pytest.raises(ParameterError, match="one shape"):
+        Estimates(np.zeros(2), np.zeros(3), np.zeros(2), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("query", "url", "record"),
+    [
+        ("  New   YORK ", " https://x.example/A ", Record("new york", "https://x.example/A")),
+        ("STRASSE", "u", Record("strasse", "u")),
+        ("Straße", "u", Record("strasse", "u")),
+        ("E\u0301cole", "u", Record("école", "u")),
+        ("⋆", "⋆", Record("⋆", "⋆")),
+    ],
+)
+def test_text_is_normalised_alike_everywhere(query, url, record):
+    assert normalise(query, url) == record
+    assert normalise(*record) == record, "normalising twice changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("query", "url", "message"),
+    [
+        (" \t ", "u", "query must not be empty"),
+        ("q", "  ", "url must not be empty"),
+        ("q" * 257, "u", "query must be at most 256 bytes of UTF-8, got 257"),
+        ("q", "\ud800", "url must be valid Unicode"),
+        ("q", "a\x00b", "url must not contain control characters"),
+    ],
+)
+def test_text_that_is_no_record_is_refused_without_being_repeated(query, url, message):
+    with pytest.raises(ParameterError, match=message) as caught:
+        normalise(query, url)
+    assert "qqq" not in str(caught.value)
+
+
+def test_opt_in_users_are_parted_by_their_share():
+    assert belongs_to_selection(0, 0.95)
+    assert not belongs_to_selection(SHARES - 1, 0.95)
+    assert belongs_to_selection(SHARES - 1, 1.0)
+    shares = np.random.default_rng(1).integers(0, SHARES, 1000, dtype=np.uint64, endpoint=False)
+    for f in (0.05, 0.5, 0.95, 1.0):
+        mask = selection_mask(shares, f)
+        assert mask.tolist() == [belongs_to_selection(int(s), f) for s in shares]
+    with pytest.raises(ParameterError, match="selection_share"):
+        belongs_to_selection(0, 1.5)
+    with pytest.raises(ParameterError, match="share must lie"):
+        belongs_to_selection(SHARES, 0.5)
+
+
+def test_exact_noise_refuses_a_scale_that_means_nothing():
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ParameterError, match="noise scale must be finite and above 0"):
+            ExactNoise().discrete_laplace(np.array([1]), scale=scale)
+    assert len(ExactNoise().discrete_gaussian(np.array([], dtype=np.int64), scale=1.0)) == 0
+
+
+def test_metrics_refuse_what_they_cannot_measure():
+    with pytest.raises(ParameterError, match="one shape"):
+        l1_distance(np.zeros(2), np.zeros(3))
+    with pytest.raises(ParameterError, match="at least one true record"):
+        ndcg({A: 1.0}, {})
+    with pytest.raises(ParameterError, match="positive sum"):
+        rescale(np.array([0.0, 0.0]))
+
+
+def test_ndcg_at_its_edges():
+    assert ndcg({}, {A: 1.0}) == 0
+    assert ndcg({B: 1.0}, {A: 1.0}) == 0, "a list of what nobody wants is worth nothing"
+    assert ndcg({A: 0.1}, {A: 9.0, B: 1.0}) == 1, "the best list of one"
+    assert rescale(np.array([1.0, 3.0])).tolist() == [0.25, 0.75]

@@ -1,0 +1,231 @@
+"""Publications: one spelling, valid by their schemas, ordered by what is published."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from agents.click_graphs import mechanism_parameters
+from agents.estimates import build_estimates, empty_estimates
+from agents.job_context import Dice
+from blender.profiles import build_head_list
+from blender.record import Record
+from blender.roles import OptinCounts
+from streams.counted import ReportsRead
+from streams.errors import StoreMismatch
+from streams.records.click_graph_document import ClickGraphDocument, GraphQuery
+from streams.records.estimates_document import EstimatesDocument, Figure, privacy_statement
+from streams.records.head_list_document import MalformedDocument
+from streams.records.schemas import NAMES, schema
+from streams.releases.book import HeadListRelease
+from streams.releases.documents import PART_BYTES, DocumentReference, join, split
+from streams.releases.entries import Reason
+from streams.releases.optin_release import read_optin_release, write_optin_release
+from streams.releases.parameters import ClickGraphParameters
+from tests.agents.model_log import ModelLog, plan
+from tests.agents.test_epochs import START, WINDOW_MS, keep
+from tests.doubles_jobs import RepeatableNoise
+
+REFERENCE = DocumentReference("head-list", "0" * 64, 1, 1, 0, 1)
+
+
+def epoch_state(**changes: object):
+    log = ModelLog()
+    keep(log, START, **changes)
+    return log.book.epochs[0]
+
+
+def counts(rng: np.random.Generator) -> OptinCounts:
+    records = [Record(f"query {n % 7}", f"https://{n}.example/") for n in range(20)]
+    s, t = rng.integers(20, 300, 20), rng.integers(5, 80, 20)
+    return OptinCounts(records, s, t, int(s.sum()), int(t.sum()))
+
+
+def published(profile: str, reports: int, reasons=()) -> EstimatesDocument:
+    """A publication made as the jobs make it."""
+    from dataclasses import replace
+
+    rng = np.random.default_rng(2)
+    state = epoch_state(profile=profile)
+    release = build_head_list(
+        profile, counts(rng), state.parameters.plan.privacy, RepeatableNoise(3)
+    )
+    k = len(release.head_list.cells)
+    state = replace(
+        state,
+        head_list=HeadListRelease(
+            REFERENCE, REFERENCE, k, START + 3 * WINDOW_MS, tuple(reasons), START + WINDOW_MS
+        ),
+    )
+    cells = np.random.default_rng(4).multinomial(reports, np.full(k, 1 / k)).astype(np.int64)
+    again = read_optin_release(write_optin_release(release), release.head_list)
+    dice = Dice(RepeatableNoise(3), lambda: np.random.default_rng(1))
+    return build_estimates(state, again, ReportsRead(cells, reports, False), reasons, dice)
+
+
+@pytest.mark.parametrize("profile", ["sharp", "paper"])
+@pytest.mark.parametrize("reports", [0, 1, 5000])
+def test_a_publication_is_valid_by_its_schema_and_reads_back(profile: str, reports: int):
+    """Analysts in any language rely on the schema, whatever the profile and however few reported."""
+    document = published(profile, reports)
+    data = document.to_bytes()
+
+    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    assert EstimatesDocument.from_bytes(data).to_bytes() == data
+    assert document.outcome == ("complete" if reports else "incomplete")
+    for cell in document.records:
+        assert (cell.client is None) == (reports == 0)
+
+
+def test_the_same_release_is_rebuilt_from_the_log_with_the_same_estimates():
+    """Estimates are computed epochs later, perhaps by another machine."""
+    rng = np.random.default_rng(2)
+    for profile in ("sharp", "paper"):
+        state = epoch_state(profile=profile)
+        release = build_head_list(
+            profile, counts(rng), state.parameters.plan.privacy, RepeatableNoise(3)
+        )
+        again = read_optin_release(write_optin_release(release), release.head_list)
+        for name in ("probability", "variance", "low", "high"):
+            ours, theirs = getattr(again.optin.cells, name), getattr(release.optin.cells, name)
+            assert np.array_equal(ours, theirs), name
+        assert write_optin_release(again) == write_optin_release(release)
+
+
+def test_records_are_ordered_by_published_values_alone():
+    """An order by raw counts would publish them."""
+    document = json.loads(published("sharp", 5000).to_bytes())
+    listed = [r for r in document["records"] if r["url"] is not None]
+    values = [r["blend"]["probability"] for r in listed]
+
+    assert values == sorted(values, reverse=True)
+    assert document["records"][-1]["query"] is None
+    totals = [q["blend"]["probability"] for q in document["queries"]]
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_projected_values_are_a_distribution_and_raw_ones_stay_raw():
+    """The projection is biased; who averages over epochs needs the raw values."""
+    document = published("sharp", 5000)
+    projected = [cell.projected for cell in document.records]
+
+    assert sum(p for p in projected if p is not None) == pytest.approx(1.0)
+    assert all(p is not None and p >= 0 for p in projected)
+    assert all(0 <= cell.optin_weight <= 1 for cell in document.records)
+
+
+def test_groups_that_disagree_are_said_to_and_the_clients_are_preferred():
+    """A blend of two populations is precise and wrong."""
+    document = published("sharp", 5000)  # Opt-in users are skewed, the clients uniform.
+
+    assert document.agreement is not None
+    assert not document.agreement.agree
+    assert document.agreement.prefer == "client"
+    assert all(cell.client is not None for cell in document.records)
+
+
+def test_an_empty_publication_is_valid_and_says_why():
+    """Readers must be able to tell nothing from nothing yet."""
+    document = empty_estimates(epoch_state(), [Reason.TOO_FEW_OPTIN_USERS], 3, 1, None)
+    data = document.to_bytes()
+
+    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    assert EstimatesDocument.from_bytes(data).reasons == ("too_few_optin_users",)
+
+
+def test_a_click_graph_is_valid_by_its_schema_and_ordered_by_its_noisy_counts():
+    """And reads back."""
+    graph = ClickGraphParameters(2.0, 1e-6, 1, 1)
+    document = ClickGraphDocument(
+        epoch=3,
+        window_start_s=0,
+        window_end_s=60,
+        outcome="complete",
+        reasons=(),
+        url_table="file",
+        participants=100,
+        parameters={},
+        mechanisms={},
+        queries=(
+            GraphQuery("b", 5, (("https://x/", 1), ("https://y/", 4))),
+            GraphQuery("a", 9, ()),
+        ),
+        privacy={
+            "statement": "x" * 100,
+            "neighbouring": "add-remove",
+            "released": {"epsilon": 2.0, "delta": 1e-6},
+            "charged": {
+                "epsilon": graph.cost.epsilon,
+                "delta": graph.cost.delta,
+                "neighbouring": "replace-one",
+            },
+        },
+        versions={},
+    )
+    data = document.to_bytes()
+    body = json.loads(data)
+
+    Draft202012Validator(schema("click-graph")).validate(body)
+    assert [q["query"] for q in body["queries"]] == ["a", "b"]
+    assert [c["url"] for c in body["queries"][1]["clicks"]] == ["https://y/", "https://x/"]
+    assert ClickGraphDocument.from_bytes(data).to_bytes() == data
+
+
+def test_the_click_graph_never_costs_more_than_it_is_charged():
+    """The mechanism states its own cost; the ledger charged the settings'."""
+    for epsilon in (0.5, 1.0, 2.0, 5.0):
+        graph = ClickGraphParameters(epsilon, 1e-6, 2, 3)
+        state = epoch_state(graph_share_ppm=100_000, click_graph=graph)
+        found = mechanism_parameters(state)
+        assert found.epsilon <= epsilon * (1 + 1e-9)
+        assert found.delta <= 1e-6
+        assert state.parameters.charge.optin.epsilon == max(4.0, 2 * epsilon)
+
+
+def test_the_statement_names_the_neighbouring_relation_and_what_is_not_hidden():
+    """An epsilon without it means nothing."""
+    text = privacy_statement(epsilon=4, delta=1e-5, cohorts=3, records_per_user=1, answers=1)
+
+    for words in ("replace-one", "(4, 1e-05)", "one epoch out of 3", "Not hidden"):
+        assert words in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schema_is_a_valid_schema(name: str):
+    """And is packaged with the code."""
+    Draft202012Validator.check_schema(schema(name))
+
+
+def test_a_number_that_does_not_exist_is_null_and_never_zero():
+    """Infinite variance is not a variance."""
+    assert Figure.of(0.5, float("inf"), float("nan"), 1.0) == Figure(0.5, None, None, 1.0)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"schema":"other"}', b"[" * 9999])
+def test_bytes_that_are_no_publication_are_refused_in_one_sentence(data: bytes):
+    """Whoever reads them may be handed anything."""
+    for kind in (EstimatesDocument, ClickGraphDocument):
+        with pytest.raises(MalformedDocument):
+            kind.from_bytes(data)
+
+
+@given(st.binary(max_size=200), st.integers(0, 3))
+def test_documents_of_any_size_come_back_whole(seed: bytes, parts: int):
+    """Compressed or not, one part or many."""
+    data = np.random.default_rng(len(seed)).bytes(parts * PART_BYTES) + seed
+    stored = split("x", data)
+    reference = DocumentReference("x", stored.id, stored.size, len(stored.parts), 0, 9)
+
+    assert join(reference, stored.parts) == data
+    if stored.parts:
+        with pytest.raises(StoreMismatch):
+            join(reference, stored.parts[:-1])
+    other = split("x", data + b"?")
+    if len(other.parts) == reference.parts:
+        with pytest.raises(StoreMismatch):
+            join(reference, other.parts)
