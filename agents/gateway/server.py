@@ -30,11 +30,11 @@ from agents.gateway.cors import Cors
 from agents.gateway.frame_writer import FrameLimits, FrameWriter
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
-from agents.gateway.pages import StaticPages
 from agents.gateway.producer import FrameProducer
 from agents.gateway.protocol import protocol_class, sweep
 from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens
 from streams import metrics
 from streams.errors import StoreUnavailable
