@@ -39,6 +39,7 @@ __all__ = [
     "FRAME_BYTES",
     "GAPS",
     "GATEWAY",
+    "GATEWAY_CLOCK_SKEW_LIMIT",
     "GATEWAY_CLOCK_SKEW_SECONDS",
     "GATEWAY_CONNECTIONS",
     "GATEWAY_FRAMES",
@@ -281,6 +282,11 @@ GATEWAY_CONNECTIONS = Gauge(
 GATEWAY_CLOCK_SKEW_SECONDS = Gauge(
     "blender_gateway_clock_skew_seconds",
     "How far this clock is ahead of the brokers' at least; below 0 when it is behind.",
+    registry=GATEWAY,
+)
+GATEWAY_CLOCK_SKEW_LIMIT = Gauge(
+    "blender_gateway_clock_skew_limit_seconds",
+    "Beyond this skew the gateway takes no submissions.",
     registry=GATEWAY,
 )
 GATEWAY_READY = Gauge(

@@ -40,10 +40,25 @@ class EpochTimes:
 class DemoService:
     """Started by `start`, ended by `close`; addresses for whoever wants to look."""
 
-    def __init__(self, undo: ExitStack, gateway: str, ports: Mapping[str, int], token: str) -> None:
+    def __init__(
+        self,
+        undo: ExitStack,
+        stack: Stack,
+        keeper: Keeper,
+        settings: Mapping[str, str],
+        ports: Mapping[str, int],
+        token: str,
+    ) -> None:
         self._undo = undo
-        self.gateway = gateway
-        self.metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
+        self._keeper = keeper
+        self._settings = settings
+        self.stack = stack
+        self.gateway = f"http://127.0.0.1:{ports['http']}"
+        self.metrics = {
+            name: f"http://127.0.0.1:{port}/metrics"
+            for name, port in ports.items()
+            if name != "http"
+        }
         self.token = token
         self.processes: dict[str, Server] = {}
 
@@ -58,25 +73,24 @@ class DemoService:
             tokens = keeper.folder / "tokens.txt"
             token = add_token(tokens, "demo")
             settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
-            service = cls(
-                undo.pop_all(),
-                f"http://127.0.0.1:{ports['http']}",
-                {name: port for name, port in ports.items() if name != "http"},
-                token,
-            )
+            service = cls(undo.pop_all(), stack, keeper, settings, ports, token)
         try:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")
-                service.processes[name] = keeper.start(
-                    [sys.executable, "-m", "agents.cli", name],
-                    log=keeper.folder / f"{name}.log",
-                    environment={**_plain_environment(), **settings},
-                )
+                service.start_process(name)
             service._wait_until_ready()
         except BaseException:
             service.close()
             raise
         return service
+
+    def start_process(self, name: str) -> None:
+        """Start the gateway, the worker or the jobs; what it logs is appended to its file."""
+        self.processes[name] = self._keeper.start(
+            [sys.executable, "-m", "agents.cli", name],
+            log=self._keeper.folder / f"{name}.log",
+            environment={**_plain_environment(), **self._settings},
+        )
 
     def close(self) -> None:
         """Stop the processes politely, then Kafka and Redis."""

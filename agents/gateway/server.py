@@ -183,6 +183,7 @@ class GatewayProcess:
         metrics.GATEWAY_HELD_BYTES.set_function(lambda: writer.held_bytes)
         metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
         metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
+        metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
         metrics.GATEWAY_READY.set_function(lambda: not self._unready() and self._clock.ok)
         metrics.SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
         connections = self._server.server_state.connections
