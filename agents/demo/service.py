@@ -5,6 +5,7 @@ Promises: nothing of it outlives the demo, however the demo ends (`agents.stack.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import sys
@@ -15,10 +16,14 @@ from pathlib import Path
 from typing import Self
 
 import httpx
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from redis import Redis
+from redis.exceptions import RedisError
 
 from agents.demo.in_process_broker import InProcessBroker
 from agents.gateway.tokens import add_token
-from agents.stack import LocalKafka, LocalRedis, Stack, StackError
+from agents.stack import GivenServer, Stack, StackError
 from agents.stack.keeper import Keeper, Server
 from agents.stack.ports import free_port
 
@@ -41,10 +46,27 @@ class EpochTimes:
 class DemoService:
     """Started by `start`, ended by `close`; addresses for whoever wants to look."""
 
-    def __init__(self, undo: ExitStack, gateway: str, ports: Mapping[str, int], token: str) -> None:
+    def __init__(
+        self,
+        undo: ExitStack,
+        stack: Stack,
+        keeper: Keeper,
+        settings: Mapping[str, str],
+        ports: Mapping[str, int],
+        token: str,
+        command: Callable[[str], list[str]],
+    ) -> None:
         self._undo = undo
-        self.gateway = gateway
-        self.metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
+        self._command = command
+        self._keeper = keeper
+        self._settings = settings
+        self.stack = stack
+        self.gateway = f"http://127.0.0.1:{ports['http']}"
+        self.metrics = {
+            name: f"http://127.0.0.1:{port}/metrics"
+            for name, port in ports.items()
+            if name != "http"
+        }
         self.token = token
         self.processes: dict[str, Server] = {}
 
@@ -60,39 +82,35 @@ class DemoService:
                 environment["KAFKA_URL"] = broker.url
             stack = Stack.start(environment=environment, progress=say)
             undo.callback(stack.close)
+            # Names of the demo's own, since the servers may be somebody else's.
+            prefix = broker.prefix if broker else f"demo-{secrets.token_hex(4)}"
+            if broker is None:
+                undo.callback(_remove_all, stack, prefix)
             keeper = undo.enter_context(Keeper())
             ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
             tokens = keeper.folder / "tokens.txt"
             token = add_token(tokens, "demo")
-            if broker is not None:
-                prefix = broker.prefix
-            elif isinstance(stack.kafka, LocalKafka) and isinstance(stack.redis, LocalRedis):
-                prefix = "blender"
-            else:  # On servers of somebody else's the demo keeps to names of its own.
-                prefix = f"demo-{secrets.token_hex(4)}"
             settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
             settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
-            service = cls(
-                undo.pop_all(),
-                f"http://127.0.0.1:{ports['http']}",
-                {name: port for name, port in ports.items() if name != "http"},
-                token,
-            )
+            command = broker.command if broker else _verb
+            service = cls(undo.pop_all(), stack, keeper, settings, ports, token, command)
         try:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")
-                service.processes[name] = keeper.start(
-                    [sys.executable, "-m", "agents.cli", name]
-                    if broker is None
-                    else broker.command(name),
-                    log=keeper.folder / f"{name}.log",
-                    environment={**_plain_environment(), **settings},
-                )
+                service.start_process(name)
             service._wait_until_ready()
         except BaseException:
             service.close()
             raise
         return service
+
+    def start_process(self, name: str) -> None:
+        """Start the gateway, the worker or the jobs; what it logs is appended to its file."""
+        self.processes[name] = self._keeper.start(
+            self._command(name),
+            log=self._keeper.folder / f"{name}.log",
+            environment={**_plain_environment(), **self._settings},
+        )
 
     def close(self) -> None:
         """Stop the processes politely, then Kafka and Redis."""
@@ -119,6 +137,25 @@ class DemoService:
             time.sleep(0.2)
         words = self.processes["gateway"].last_words()
         raise StackError(f"the gateway was not ready within {_PATIENCE_S} s. It said:\n{words}")
+
+
+def _verb(name: str) -> list[str]:
+    return [sys.executable, "-m", "agents.cli", name]
+
+
+def _remove_all(stack: Stack, prefix: str) -> None:
+    """Leave nothing on a Kafka or a Redis that was there before."""
+    if isinstance(stack.kafka, GivenServer):
+        admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap, "log_level": 0})
+        with contextlib.suppress(KafkaException):
+            names = [t for t in admin.list_topics(timeout=10).topics if t.startswith(f"{prefix}.")]
+            for future in (admin.delete_topics(names) if names else {}).values():
+                with contextlib.suppress(KafkaException, TimeoutError):
+                    future.result(timeout=10)
+    if isinstance(stack.redis, GivenServer):
+        with contextlib.suppress(RedisError), Redis.from_url(stack.redis.url) as redis:
+            for key in redis.scan_iter(match=f"*{prefix}*", count=1000):
+                redis.unlink(key)
 
 
 def _plain_environment() -> dict[str, str]:

@@ -30,11 +30,11 @@ from agents.gateway.cors import Cors
 from agents.gateway.frame_writer import FrameLimits, FrameWriter
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
-from agents.gateway.pages import StaticPages
 from agents.gateway.producer import FrameProducer
 from agents.gateway.protocol import protocol_class, sweep
 from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens
 from streams import metrics
 from streams.errors import StoreUnavailable
@@ -151,6 +151,7 @@ class GatewayProcess:
             unready=self._unready,
         )
         self._server = self._make_server(app)
+        metrics.GATEWAY_IN_FLIGHT.set_function(lambda: app.in_flight)
         self._watch(topics)
 
     def _follow_releases(self, topics: Topics) -> None:
@@ -182,7 +183,9 @@ class GatewayProcess:
         metrics.GATEWAY_HELD_BYTES.set_function(lambda: writer.held_bytes)
         metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
         metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
+        metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
         metrics.GATEWAY_READY.set_function(lambda: not self._unready() and self._clock.ok)
+        metrics.SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
         connections = self._server.server_state.connections
         metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
 
@@ -216,7 +219,9 @@ class GatewayProcess:
         if self._stopping:
             return
         settings = self._settings
-        start_http_server(settings.gateway.metrics_port, addr=settings.metrics.host)
+        start_http_server(
+            settings.gateway.metrics_port, addr=settings.metrics.host, registry=metrics.GATEWAY
+        )
         log.info("gateway_started", extra={"port": settings.gateway.port, "pid": os.getpid()})
         await self._server.serve()
 
@@ -248,10 +253,16 @@ class GatewayProcess:
             reasons.append(self._reader.failure)
         elif not self._caught_up:
             reasons.append("the release log is still being read; this passes by itself")
-        silent_s = time.monotonic() - self._kafka_answered_at
-        if silent_s > self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S:
+        silent_s = self._kafka_silent_s()
+        if silent_s:
             reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
         return reasons
+
+    def _kafka_silent_s(self) -> float:
+        """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""
+        silent_s = time.monotonic() - self._kafka_answered_at
+        patience_s = self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S
+        return silent_s if silent_s > patience_s else 0.0
 
     async def _probe_kafka(self) -> None:
         assert self._reader is not None
