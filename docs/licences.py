@@ -1,7 +1,6 @@
 """Write docs/licences.md: the licence of every package in requirements.lock, as it states it.
 
-Run in the environment that `make setup` made, or by `make lock`. What the lock names for other
-systems only is not installed here; its licence stays as the file has it, else it says so.
+Run by `make lock`, or in the environment that `make setup` made.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ HERE = Path(__file__).parent
 LOCK = HERE.parent / "requirements.lock"
 SERVER_LOCK = HERE.parent / "deploy" / "container" / "requirements-server.lock"
 PAGE = HERE / "licences.md"
-ROW = re.compile(r"^\| ([^|]+?) \| ([^|]+?) \| ([^|]+?) \| ([^|]*?) \|$", re.MULTILINE)
+#: What the lock names for other systems only, and so cannot be asked here.
+ELSEWHERE = {"colorama": "BSD-3-Clause"}
 
 HEAD = """\
 # Licences of what this project uses
@@ -34,9 +34,10 @@ carries Temurin, GPL-2.0 with the Classpath exception); uPlot (MIT), whose file 
 """
 
 
-def locked(lock: Path) -> dict[str, str]:
-    """Name → version of everything a lock holds."""
-    return dict(re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", lock.read_text(), re.MULTILINE))
+def locked(lock: Path) -> list[tuple[str, str]]:
+    """Name and version of everything a lock holds; a name may come once for each Python."""
+    found = re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", lock.read_text(), re.MULTILINE)
+    return sorted(set(found))
 
 
 def licence_of(package: Distribution) -> str:
@@ -56,20 +57,20 @@ def licence_of(package: Distribution) -> str:
 
 
 def main() -> int:
-    """Write the page; name on standard error what could not be looked at."""
-    served = locked(SERVER_LOCK)
-    known = {row[0]: row for row in ROW.findall(PAGE.read_text())} if PAGE.exists() else {}
+    """Write the page, or name on standard error what could not be looked at."""
+    served = {name for name, _ in locked(SERVER_LOCK)}
     rows, unseen = [], []
-    for name, version in sorted(locked(LOCK).items()):
+    for name, version in locked(LOCK):
         try:
             licence = licence_of(distribution(name))
         except PackageNotFoundError:
-            licence = known[name][2] if name in known else "not installed on this system"
-            unseen.append(name)
+            licence = ELSEWHERE.get(name, "")
+            unseen += [] if licence else [name]
         rows.append(f"| {name} | {version} | {licence} | {'served' if name in served else ''} |")
-    PAGE.write_text(HEAD + "\n".join(rows) + "\n")
     if unseen:
-        print(f"not installed here, licence kept as it was: {', '.join(unseen)}", file=sys.stderr)
+        print(f"not installed here, add to ELSEWHERE: {', '.join(unseen)}", file=sys.stderr)
+        return 1
+    PAGE.write_text(HEAD + "\n".join(rows) + "\n")
     return 0
 
 
