@@ -155,7 +155,7 @@ def _least_pair(epsilon: float, goal: float, m: int) -> tuple[int, float]:
 def _accounted_delta(scale: float, threshold: int, epsilon: float, m: int) -> float:
     """max over j of jπ + δ_G, with δ_G by dp-accounting, never below the truth."""
     # Imported here: a device has numpy alone, and only servers account.
-    from dp_accounting.pld import (  # type: ignore[import-untyped]  # noqa: PLC0415
+    from dp_accounting.pld import (  # noqa: PLC0415
         privacy_loss_distribution as pld,
     )
 

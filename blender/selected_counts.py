@@ -97,7 +97,7 @@ class _Table:
 
 def _tabulate(least: int, users: int, scale: float) -> _Table:
     # Imported here: a device has numpy alone, and only servers blend.
-    from scipy.special import bdtrc  # type: ignore[import-untyped]  # noqa: PLC0415
+    from scipy.special import bdtrc  # noqa: PLC0415
 
     # P(X = x) in closed form: far out, where listing is decided, a Fourier sum is all rounding.
     half = math.ceil(40 * scale) + 1

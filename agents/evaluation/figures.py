@@ -154,18 +154,12 @@ def _coverage(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pan
         ):
             curves = [
                 Line(
-                    _positive(summary.curve("coverage", population, metric, series)),
-                    series, colour, dash,
+                    _positive(summary.curve("coverage", population, metric, profile)),
+                    profile,
+                    profile,
                 )
-                for series, colour, dash in (
-                    ("paper", "paper", 0),
-                    ("paper, opt-in", "paper", 2),
-                    ("paper, clients", "paper", 1),
-                    ("sharp", "sharp", 0),
-                    ("sharp, opt-in", "sharp", 2),
-                    ("sharp, clients", "sharp", 1),
-                )
-            ]  # fmt: skip
+                for profile in ("paper", "sharp")
+            ]
             ticks = sorted({x for line in curves for x in line.curve.x})
             yield Panel(
                 settings[population].title,

@@ -48,7 +48,7 @@ __all__ = ["GatewayProcess", "run_gateway"]
 log = logging.getLogger(__name__)
 
 #: How often the brokers' clock and answer are looked at when nobody submits anything.
-_PROBE_EVERY_S = 5.0
+_PROBE_EVERY_S = 2.0
 _PROBE = b"clock"
 
 

@@ -1,5 +1,7 @@
 """Connections that are slow, endless or no HTTP at all, on the real server."""
 
+# ruff: noqa: ASYNC110, ASYNC210, ASYNC212 - a test has the event loop to itself, and may wait.
+
 from __future__ import annotations
 
 import asyncio
