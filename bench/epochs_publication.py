@@ -1,0 +1,207 @@
+"""Time from seal to publication, by its parts, on a real Kafka and Redis.
+
+    python -m bench epochs_publication         1 000 000 distinct records, 10 000 000 reports
+    python -m bench.epochs_publication 100000 1000000                                  smaller
+
+Opt-in users (one record each, `--records` distinct ones) and reports are written to Kafka as frames
+and sealed before the worker starts, so *waiting* is the worst case: everything is still to count. Then:
+reading the counts from Redis, drawing exact noise, committing, publishing; and the same for the
+estimates. Beside it, in the same run, plain numpy float noise on as many counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from agents.stack import LocalKafka, LocalRedis
+from blender.registry import randomizer_for
+from streams.epochs import Stem
+from streams.keys import EpochKeys
+from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
+from streams.releases.book import Stage
+from streams.releases.entries import Kind
+from tests.epoch_service import MASTER, Service, service
+from tests.job_bench import Clock, JobBench, bench
+
+FRAME = 1000
+
+
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+
+
+class Watch:
+    """When each step was reached."""
+
+    def __init__(self, jobs: JobBench) -> None:
+        self.at: dict[str, float] = {}
+        inner = jobs.context.observe
+
+        async def observe(step: str) -> None:
+            self.at[step] = time.monotonic()
+            await inner(step)
+
+        jobs.context.observe = observe
+
+    def parts(self, kind: str, began: float) -> dict[str, float]:
+        at = {name: self.at[f"{kind}.{name}"] for name in _STEPS}
+        return {
+            "read log and counts": at["before_drawing"] - began,
+            "noise" if kind == "head-lists" else "estimate": at["drawn"] - at["before_drawing"],
+            "encode and send": at["sent"] - at["drawn"],
+            "commit": at["committed"] - at["sent"],
+            "publish": at["published"] - at["committed"],
+        }
+
+
+_STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
+
+
+def send_optin(made: Service, records: int, popular: int = 200, users: int = 200) -> int:
+    """One user for each of so many distinct records, and a popular few with many users each."""
+    rng, keys = np.random.default_rng(0), EpochKeys.derive(MASTER, 0)
+    frames: dict[int, list[OptinEntry]] = {p: [] for p in range(made.partitions)}
+    sent = 0
+    for n in range(records + popular * users):
+        number = n if n < records else records + n % popular
+        text = b"query number %d" % number, b"https://site-%d.example/path" % number
+        contributor = rng.bytes(16)
+        frame = frames[keys.partition_of(contributor, made.partitions)]
+        frame.append(OptinEntry(contributor, 0, *text))
+        if len(frame) == FRAME:
+            _flush(made, Stem.OPTIN_RECORDS, frames, encode=lambda f: encode_optin_records(0, f))
+        sent += 1
+        if sent % 200_000 == 0:
+            say(f"  {sent} opt-in records sent")
+    _flush(made, Stem.OPTIN_RECORDS, frames, encode=lambda f: encode_optin_records(0, f), all_=True)
+    made.flush()
+    return sent
+
+
+def _flush(
+    made: Service,
+    stem: Stem,
+    frames: dict[int, list[OptinEntry]],
+    *,
+    encode: Callable[[list[OptinEntry]], bytes],
+    all_: bool = False,
+) -> None:
+    for partition, frame in frames.items():
+        if len(frame) >= (1 if all_ else FRAME):
+            made._producer.produce(
+                made.topics.of(stem).name, value=encode(frame), partition=partition
+            )
+            made._producer.poll(0)
+            frames[partition] = []
+
+
+async def send_reports(made: Service, reports: int) -> None:
+    """Frames of 1 000 reports; partitions by turns, since only their number matters here."""
+    state = (await made.book()).epochs[0]
+    head_list, head_list_id = await made.head_list(state)
+    randomizer, rng = randomizer_for(head_list), np.random.default_rng(1)
+    width = cell_width(len(head_list.cells))
+    for sent in range(0, reports, FRAME):
+        truth = rng.integers(0, len(head_list.cells), FRAME)
+        answers = np.asarray(randomizer.answer_batch(truth, rng)).reshape(FRAME, -1)
+        ids = rng.bytes(16 * FRAME)
+        contributors = [ids[i : i + 16] for i in range(0, len(ids), 16)]
+        frame = encode_reports(0, bytes.fromhex(head_list_id), contributors, answers, width)
+        made._producer.produce(
+            made.topics.client_reports.name, value=frame,
+            partition=sent // FRAME % made.partitions,
+        )  # fmt: skip
+        made._producer.poll(0)
+        if sent % 2_000_000 == 0:
+            say(f"  {sent} reports sent")
+            made.flush()
+    made.flush()
+
+
+async def counted(made: Service, stem: Stem) -> None:
+    tables = await made.tables(stem)
+
+    async def there() -> bool:
+        ends = await made.kafka.ends(made.topics.of(stem).name, range(made.partitions))
+        for partition, end in ends.items():
+            if (await tables.stored_state(partition)).offset != end:
+                return False
+        return True
+
+    await made.until(there, 3600, f"the end of {stem}")
+
+
+async def measure(made: Service, records: int, reports: int) -> dict[str, dict[str, float]]:
+    clock = Clock()
+    found: dict[str, dict[str, float]] = {}
+    async with bench(made, clock) as jobs:
+        watch = Watch(jobs)
+        await jobs.keep()
+        say(f"sending {records} distinct opt-in records")
+        users = send_optin(made, records)
+        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        await jobs.keep()
+        sealed = time.monotonic()
+        made.start_worker()
+        await counted(made, Stem.OPTIN_RECORDS)
+        began = time.monotonic()
+        say(f"{users} counted; building the head list")
+        assert await jobs.run(Kind.HEAD_LISTS)
+        found["head list"] = {"waiting": began - sealed, **watch.parts("head-lists", began)}
+        state = await made.until_stage(0, Stage.REPORTING)
+        assert state.head_list is not None
+        for part in made.parts:
+            part.kill()
+        say(f"sending {reports} reports")
+        await send_reports(made, reports)
+        clock.now_ms = state.head_list.reports_until_ms + 3_600_000 // 10
+        await jobs.keep()
+        sealed = time.monotonic()
+        made.start_worker()
+        await counted(made, Stem.CLIENT_REPORTS)
+        began = time.monotonic()
+        say("reports counted; estimating")
+        assert await jobs.run(Kind.ESTIMATES)
+        found["estimates"] = {"waiting": began - sealed, **watch.parts("estimates", began)}
+    return found
+
+
+async def _main(records: int, reports: int, partitions: int = 8) -> None:
+    say("starting Kafka and Redis")
+    with LocalKafka() as kafka, LocalRedis() as redis:
+        origin = int(time.time()) - 5
+        async with service(
+            kafka.url, redis.url, partitions=partitions,
+            epoch__window_s="36000", epoch__origin_unix_s=str(origin),
+            privacy__head_list_cells="500", privacy__selection_share="0.95",
+            redis__timeout_s="30", kafka__request_timeout_s="30",
+            jobs__transaction_timeout_s="60", worker__session_timeout_s="30",
+            worker__stall_exit_s="600",
+        ) as made:  # fmt: skip
+            found = await measure(made, records, reports)
+    began = time.monotonic()
+    np.random.default_rng(0).laplace(scale=0.5, size=records)
+    plain = time.monotonic() - began
+    print(f"\n{records} distinct opt-in records, {reports} reports, {partitions} partitions")
+    for release, parts in found.items():
+        print(f"{release}: {sum(parts.values()):.1f} s from seal to publication")
+        for name, seconds in parts.items():
+            print(f"    {name:<22}{seconds:8.2f} s")
+    ratio = found["head list"]["noise"] / plain
+    print(f"plain numpy float noise on as many counts: {plain:.3f} s; exact noise: x {ratio:.0f}")
+
+
+def main() -> None:
+    """Run at the size given on the command line, or at full size."""
+    sizes = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    records, reports = sizes if len(sizes) == 2 else (1_000_000, 10_000_000)
+    asyncio.run(_main(records, reports))
+
+
+if __name__ == "__main__":
+    main()
