@@ -43,7 +43,12 @@ def test_a_metric_that_does_not_exist_would_be_noticed():
 def test_every_metric_is_on_the_dashboard():
     """What nobody looks at need not be measured."""
     shown = set().union(
-        *(metrics_in(e) for place, found in expressions().items() for e in found if "panel" in place)
+        *(
+            metrics_in(e)
+            for place, found in expressions().items()
+            for e in found
+            if "panel" in place
+        )
     )
     bases = {re.sub(r"_(total|bucket|sum|count|info)$", "", name) for name in shown}
     ours = {
