@@ -89,9 +89,8 @@ _HEADLINE = (
 
 
 def _shown(mean: Mean) -> str:
-    if mean.runs < 2:
-        return f"{mean.mean:.3g}"
-    return f"{mean.mean:.3g} ± {mean.error:.1g}"
+    value = f"{mean.mean:.3g}" if mean.mean < 1000 else f"{mean.mean:.0f}"
+    return value if mean.runs < 2 else f"{value} ± {mean.error:.1g}"
 
 
 def _claims(summary: Summary) -> Iterator[str]:
