@@ -89,6 +89,7 @@ class Gateway:
         self.writer = writer
         self.clock = clock
         self.reading = Reading(publications, wall_clock)
+        self.in_flight = 0
         self._cohorts = cohorts
         self._tokens = tokens
         self._admission = admission
@@ -105,7 +106,7 @@ class Gateway:
             handler = getattr(self, route.handler, None) or getattr(self.reading, route.handler)
             prefix, brace, _ = route.path.partition("{")
             table = self._below if brace else self._exact
-            totals = GATEWAY_TOTALS.route(route.method, route.path)
+            totals = GATEWAY_TOTALS.route(route.method, route.path, route.answers)
             table.setdefault(prefix, {})[route.method] = (handler, totals)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,6 +121,7 @@ class Gateway:
             head, slash, rest = path.rpartition("/")
             handlers = self._below.get(head + slash) if rest else None
         totals = meters.OTHER_ROUTES
+        self.in_flight += 1
         try:
             if handlers is None:
                 answer = self._page(request, path)
@@ -138,6 +140,8 @@ class Gateway:
             # The log's handler writes the error's kind and place, never its text.
             log.error("request_failed", exc_info=error)
             answer = problem(500, "an error in the gateway; it was logged, and repeating may help")
+        finally:
+            self.in_flight -= 1
         extra = None if self._cors is None else self._cors.headers(request)
         start, body = answer.messages(extra)
         totals.answered(answer.status, time.perf_counter() - began)

@@ -96,7 +96,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def _serve_metrics(settings: Settings) -> None:
     host, port = settings.metrics.host, settings.gateway.metrics_port
     try:
-        start_http_server(port, addr=host)
+        start_http_server(port, addr=host, registry=metrics.GATEWAY)
     except OSError as error:
         raise _port_problem("metrics.host and gateway.metrics_port", host, port, error) from error
 
@@ -189,6 +189,7 @@ class GatewayProcess:
             unready=self._unready,
         )
         self._server = self._make_server(app)
+        metrics.GATEWAY_IN_FLIGHT.set_function(lambda: app.in_flight)
         self._watch(topics)
 
     def _follow_releases(self, topics: Topics) -> None:
@@ -221,7 +222,9 @@ class GatewayProcess:
         metrics.GATEWAY_HELD_BYTES.set_function(lambda: writer.held_bytes)
         metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
         metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
+        metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
         metrics.GATEWAY_READY.set_function(lambda: not self._unready() and self._clock.ok)
+        metrics.SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
         connections = self._server.server_state.connections
         metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
 
@@ -286,10 +289,16 @@ class GatewayProcess:
             reasons.append(self._reader.failure)
         elif not self._caught_up:
             reasons.append("the release log is still being read; this passes by itself")
-        silent_s = time.monotonic() - self._kafka_answered_at
-        if silent_s > self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S:
+        silent_s = self._kafka_silent_s()
+        if silent_s:
             reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
         return reasons
+
+    def _kafka_silent_s(self) -> float:
+        """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""
+        silent_s = time.monotonic() - self._kafka_answered_at
+        patience_s = self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S
+        return silent_s if silent_s > patience_s else 0.0
 
     async def _probe_kafka(self) -> None:
         assert self._reader is not None
