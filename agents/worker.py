@@ -100,6 +100,7 @@ class Worker:
         self._close = close
         self._watch = watch
         self._tasks: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Task[None] | None = None
         self._web: web.AppRunner | None = None
 
     @classmethod
@@ -148,14 +149,16 @@ class Worker:
         await self._serve()
         self._tasks = [asyncio.create_task(self._check(counter)) for counter in self.counters]
         self._tasks.append(asyncio.create_task(self._watch()))
-        await self.app.start()
-        log.info("worker_started")
+        # Starting ends with the first assignment, which may take as long as Kafka likes.
+        self._starting = asyncio.create_task(self.app.start())
         return await self._until_dead()
 
     async def stop(self) -> None:
         """Leave the group and close what is open."""
         for task in self._tasks:
             task.cancel()
+        if self._starting is not None:
+            self._starting.cancel()
         if self._web is not None:
             await self._web.cleanup()
         await self.app.stop()
@@ -165,7 +168,9 @@ class Worker:
     async def _until_dead(self) -> str:
         while True:
             await asyncio.sleep(1.0)
-            if self.app.crashed:
+            starting = self._starting
+            failed = starting is not None and starting.done() and starting.exception() is not None
+            if self.app.crashed or failed:
                 return "Faust has crashed"
             if self._coordinator_died():
                 return "the group coordinator's task has died"

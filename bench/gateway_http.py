@@ -45,6 +45,9 @@ def main() -> None:
                     "bench",
                     partitions=64,
                     gateway__connections="20000",
+                    gateway__delivery_deadline_s="20",
+                    gateway__read_timeout_s="60",
+                    epoch__grace_s="120",
                     gateway__batch_entries=str(BATCH),
                 )
             )
@@ -70,7 +73,7 @@ def single(gateway_pid: int, port: int, bare_pid: int, bare_port: int, head_list
     rates: dict[str, list[float]] = {name: [] for name in names}
     cpus: dict[str, list[float]] = {name: [] for name in names}
     last: dict[str, dict[str, float]] = {}
-    for name, (pid, where) in names.items():
+    for pid, where in names.values():
         _load(pid, where, CONNECTIONS, 1.0, 1, head_list)  # warm
     for _ in range(ROUNDS):
         for name, (pid, where) in names.items():
@@ -135,7 +138,8 @@ async def _hold_open(process: psutil.Process, port: int, head_list: str) -> tupl
     for reader, _ in pairs:
         accepted += b" 202 " in await reader.readline()
         peak = max(peak, process.memory_info().rss) if accepted % 500 == 0 else peak
-    print(f"{accepted} of {MANY_CONNECTIONS} were accepted")
+    if accepted < MANY_CONNECTIONS:
+        print(f"only {accepted} of {MANY_CONNECTIONS} were accepted in time")
     after = process.memory_info().rss
     for _, writer in pairs:
         writer.close()

@@ -90,7 +90,7 @@ def noisy_count_interval(
 def _end(counts: IntArray, users: int, pmf: FloatArray, *, upper: bool) -> FloatArray:
     """The p at which P(Y ≤ y) (upper end) or P(Y ≥ y) (lower end) is 2.5 %."""
     # Imported here: a device has numpy alone, and only servers compute this interval.
-    from scipy.special import bdtr, bdtrc  # type: ignore[import-untyped]  # noqa: PLC0415
+    from scipy.special import bdtr, bdtrc  # noqa: PLC0415
 
     half = len(pmf) // 2
     keep = np.flatnonzero(pmf > _TAIL / len(pmf))

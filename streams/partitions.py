@@ -238,19 +238,26 @@ class PartitionCounter:
         """
         summary: Counter[str] = Counter()
         # Asked after the messages were fetched: had the topic been made anew before that, these
-        # offsets would belong to another log than the one that was counted.
-        description = await self._until_answered(self._description)
-        for partition, found in messages.items():
+        # offsets would belong to another log than the one that was counted. The answer is waited
+        # for before anything is stored.
+        asked = asyncio.create_task(self._until_answered(self._description))
+
+        async def one(partition: int, found: Sequence[Message]) -> None:
             assigned = self._assigned.get(partition)
             if assigned is None or assigned.stopped is not None:
-                continue
+                return
             async with assigned.lock:
                 with self._leaving(partition, assigned):
-                    self._check_partitions(description)
-                    async for verdict in self._count(partition, assigned, found, description):
-                        summary += verdict.summary()
+                    async for verdict in self._count(partition, assigned, found, asked):
+                        summary.update(verdict.summary())
                         if verdict.letters and refused is not None:
                             await refused(partition, verdict.letters)
+
+        # One partition is judged here while Redis stores another.
+        try:
+            await asyncio.gather(*(one(partition, found) for partition, found in messages.items()))
+        finally:
+            asked.cancel()
         return summary
 
     async def _count(
@@ -258,7 +265,7 @@ class PartitionCounter:
         partition: int,
         assigned: _Partition,
         messages: Sequence[Message],
-        description: TopicDescription,
+        asked: asyncio.Task[TopicDescription],
     ) -> AsyncIterator[Verdict]:
         while True:
             state = assigned.state
@@ -266,8 +273,6 @@ class PartitionCounter:
                 state = await self._until_answered(
                     partial(self._read_state, partition, assigned), partition, assigned
                 )
-            if state.topic_id != description.id:
-                raise stops.topic_recreated()
             messages = [message for message in messages if message.offset >= state.offset]
             if not messages:
                 return
@@ -279,7 +284,12 @@ class PartitionCounter:
             run = first_run(messages)
             if isinstance(run, NewerFrame):
                 raise stops.newer_frame(run.version, messages[0].offset)
-            verdict = await self._store(partition, assigned, state, run)
+            try:
+                verdict = await self._store(partition, assigned, state, run, asked)
+            except BaseException:
+                # Judging has added to the fingerprints what may not be stored now: read them anew.
+                assigned.state = None
+                raise
             if verdict is not None:
                 yield verdict
 
@@ -307,13 +317,19 @@ class PartitionCounter:
         return False
 
     async def _store(
-        self, partition: int, assigned: _Partition, state: PartitionState, run: list[Delivery]
+        self,
+        partition: int,
+        assigned: _Partition,
+        state: PartitionState,
+        run: list[Delivery],
+        asked: asyncio.Task[TopicDescription],
     ) -> Verdict | None:
         """Judge and store one run of messages; None when the state must be read again."""
         started = time.monotonic()
         verdict = await self._until_answered(
             partial(self._judged, partition, state, run), partition, assigned
         )
+        self._check_topic(state, await asyncio.shield(asked))
         next_offset = run[-1].offset + 1
         attempts = 0
 
@@ -393,8 +409,7 @@ class PartitionCounter:
             state = await self._read_state(partition, assigned)
             metrics.SEEKS.labels(self.stem).inc()
             await self._seek(partition, state.offset)
-        if state.topic_id != description.id:
-            raise stops.topic_recreated()
+        self._check_topic(state, description)
         assigned.lag = max(0, end - state.offset)
         metrics.LAG.labels(self.stem, str(partition)).set(assigned.lag)
         now_s = time.time()
@@ -466,6 +481,11 @@ class PartitionCounter:
     def _still_ours(self, partition: int, assigned: _Partition) -> None:
         if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
             raise _Gone
+
+    def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:
+        self._check_partitions(description)
+        if state.topic_id != description.id:
+            raise stops.topic_recreated()
 
     def _check_partitions(self, description: TopicDescription) -> None:
         if description.partitions != self.topic.partitions:

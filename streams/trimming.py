@@ -68,7 +68,7 @@ class LogTrimmer:
         return AdminClient(self._settings)
 
     async def _answer(self, _admin: AdminClient, future: Any, *, passing: int | None = None) -> Any:
-        """The answer, within a deadline. Holds on to the client: without it no answer ever comes."""
+        """The answer, within a deadline. Holds the client: without it no answer ever comes."""
         try:
             async with asyncio.timeout(self._timeout_s + 1):
                 return await asyncio.wrap_future(future)

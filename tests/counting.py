@@ -98,6 +98,10 @@ class WorkerProcess:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process.poll() is None
 
@@ -166,7 +170,8 @@ class Installation:
             if worker.running:
                 worker.resume()
                 worker.kill()
-        self._folder.cleanup()
+        with contextlib.suppress(FileNotFoundError):
+            self._folder.cleanup()
 
     def environment(self) -> dict[str, str]:
         given = {

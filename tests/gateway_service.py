@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -22,6 +23,7 @@ from agents.stack.ports import free_port
 from blender.cells import HeadList, RandomizerSpec
 from blender.parameters import PrivacyParameters
 from blender.record import Record
+from streams.epochs import Stem
 from streams.kafka import KafkaLog
 from streams.ledger import Cost, EpochCharge
 from streams.records.head_list_document import HeadListDocument
@@ -30,10 +32,20 @@ from streams.releases.documents import StoredDocument, split
 from streams.releases.entries import Outcome
 from streams.releases.parameters import EpochParameters, Plan
 from streams.settings import Settings
+from streams.tables import CountTables, connect_redis
 from streams.topics import Topics, ensure_topics
 
 ROOT = Path(__file__).parent.parent
 MASTER = bytes(range(32))
+
+#: `blendstream gateway` on a machine whose clock is wrong.
+WRONG_CLOCK = """
+import sys, time
+right = time.time
+time.time = lambda: right() + {off_s}
+from agents.cli import main
+sys.exit(main(["gateway"]))
+"""
 
 
 def base_values(kafka_url: str, prefix: str, partitions: int) -> dict[str, str]:
@@ -84,7 +96,13 @@ def opened(epoch: int, start_ms: int, of: Plan) -> dict[str, Any]:
     )
 
 
-def head_list_document(epoch: int, *, records: int = 50, answers: int = 1) -> HeadListDocument:
+def head_list_document(
+    epoch: int,
+    *,
+    records: int = 50,
+    randomizer: RandomizerSpec | None = None,
+    wildcards: bool = False,
+) -> HeadListDocument:
     """A head list of invented records."""
     now_s = int(time.time())
     return HeadListDocument(
@@ -95,8 +113,8 @@ def head_list_document(epoch: int, *, records: int = 50, answers: int = 1) -> He
         head_list=HeadList(
             records=tuple(Record(f"query {i}", f"https://r{i}.example/") for i in range(records)),
             listed=records,
-            randomizer=RandomizerSpec("subset", 4.0, answers=answers),
-            query_wildcards=False,
+            randomizer=randomizer or RandomizerSpec("subset", 4.0),
+            query_wildcards=wildcards,
         ),
     )
 
@@ -188,6 +206,7 @@ class GatewayService:
         self.topics = Topics(self.settings)
         self.partitions = partitions
         self.gateways: list[GatewayUnderTest] = []
+        self._workers: list[subprocess.Popen[bytes]] = []
         self.log: ReleaseLog
 
     async def create(self) -> None:
@@ -197,13 +216,34 @@ class GatewayService:
         await kafka.close()
         self.log = ReleaseLog(self.settings.kafka.bootstrap, self.topics.releases.name)
 
-    def start(self, **more: str) -> GatewayUnderTest:
-        """Start a gateway and return when it is ready (or says that it is not)."""
+    def start(self, *, clock_off_s: float = 0.0, **more: str) -> GatewayUnderTest:
+        """Start a gateway, on a clock that is off by so much; `wait_ready` waits for it."""
         gateway = GatewayUnderTest(
-            self.environment(**more), Path(self._folder.name) / f"{len(self.gateways)}.log"
+            self.environment(**more),
+            Path(self._folder.name) / f"{len(self.gateways)}.log",
+            clock_off_s,
         )
         self.gateways.append(gateway)
         return gateway
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """A worker that counts what the gateways accept."""
+        environment = self.environment(worker__metrics_port=str(free_port()))
+        with (Path(self._folder.name) / "worker.log").open("ab") as out:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "tests.worker_main"],
+                cwd=ROOT,
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        self._workers.append(worker)
+        return worker
+
+    def worker_output(self) -> str:
+        """The end of what the workers wrote."""
+        log = Path(self._folder.name) / "worker.log"
+        return log.read_text(errors="replace")[-5000:] if log.exists() else ""
 
     def environment(self, **more: str) -> dict[str, str]:
         """Settings as variables, on free ports."""
@@ -220,20 +260,26 @@ class GatewayService:
         """End every gateway that still runs."""
         for gateway in self.gateways:
             gateway.end()
+        for worker in self._workers:
+            worker.kill()
+            worker.wait(10)
         self._folder.cleanup()
 
 
 class GatewayUnderTest:
     """`blendstream gateway` as a process."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
+    def __init__(self, environment: dict[str, str], log: Path, clock_off_s: float = 0.0) -> None:
         self.log = log
+        command = ["-m", "agents.cli", "gateway"]
+        if clock_off_s:
+            command = ["-c", WRONG_CLOCK.format(off_s=clock_off_s)]
         self.port = int(environment["BLENDSTREAM_GATEWAY_PORT"])
         self.metrics_port = int(environment["BLENDSTREAM_GATEWAY_METRICS_PORT"])
         self.url = f"http://127.0.0.1:{self.port}"
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agents.cli", "gateway"],
+                [sys.executable, *command],
                 cwd=ROOT,
                 env=environment,
                 stdout=out,
@@ -278,6 +324,19 @@ class GatewayUnderTest:
     def metrics(self) -> str:
         """What it tells Prometheus."""
         return httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5).text
+
+
+async def counted(service: GatewayService, stem: Stem, epoch: int, expected: int) -> CountTables:
+    """Wait until workers have counted so many entries; tables to look into."""
+    client = await connect_redis(service.settings.redis)
+    name = service.topics.of(stem).name
+    tables = CountTables(client, name, prefix=service.settings.topics.prefix)
+    for _ in range(900):
+        totals = [await tables.totals(p, epoch) for p in range(service.partitions)]
+        if sum(t.get("counted", 0) for t in totals) >= expected:
+            return tables
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"not counted in time: {totals}\n{service.worker_output()}")
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many at a time (default: one per core)",
     )  # fmt: skip
     parser.add_argument(
+        "--publish", type=Path, metavar="DIR",
+        help="copy what documents need there too: report.md, the CSVs and the SVGs",
+    )  # fmt: skip
+    parser.add_argument(
         "--draw-only", action="store_true", help="compute nothing, draw what is there already"
     )
     parser.add_argument("--smoke", action="store_true", help="everything small, in under a minute")
@@ -104,10 +109,20 @@ def run(arguments: argparse.Namespace) -> int:
     found = [m for m in measurements if m.unit in wanted]
     summary = Summary(found)
     written = summary.write(out)
-    (out / "report.md").write_text(write_report(summary, found), encoding="utf-8")
+    (out / "report.md").write_text(write_report(summary, found, settings), encoding="utf-8")
     written += [out / "report.md", *draw_all(summary, settings, out)]
     print(f"{len(written)} files in {out}: report.md, CSV, SVG and PNG")
+    if arguments.publish is not None:
+        _publish(written, arguments.publish)
     return 0
+
+
+def _publish(files: Sequence[Path], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = [path for path in files if path.suffix != ".png"]
+    for path in chosen:
+        shutil.copyfile(path, folder / path.name)
+    print(f"{len(chosen)} of them copied to {folder}")
 
 
 def _names() -> list[str]:

@@ -43,6 +43,10 @@ THEMES = (
     ),
 )  # fmt: skip
 
+#: A panel and its margins, in inches; the right one is for the lines' names.
+_WIDTH, _HEIGHT = 5.6, 3.6
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.85, 1.35, 0.6, 0.4
+
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 _MARKERS = ("o", "s", "^", "D")
 
@@ -81,17 +85,17 @@ def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Ite
     for theme in THEMES:
         with _pyplot(theme) as plt:
             rows = -(-len(panels) // columns)
-            figure, axes = plt.subplots(
-                rows, columns, squeeze=False, figsize=(5.2 * columns, 3.7 * rows),
-                layout="constrained",
-            )  # fmt: skip
+            width, height = columns * _WIDTH, rows * _HEIGHT
+            figure = plt.figure(figsize=(width, height))
             for place, panel in enumerate(panels):
-                _draw_panel(axes[place // columns][place % columns], panel, theme)
-            for place in range(len(panels), rows * columns):
-                axes[place // columns][place % columns].set_axis_off()
-            figure.canvas.draw()
-            for place, panel in enumerate(panels):
-                _label_lines(axes[place // columns][place % columns], panel, theme)
+                left = place % columns * _WIDTH + _LEFT
+                bottom = height - (place // columns + 1) * _HEIGHT + _BOTTOM
+                inside = (_WIDTH - _LEFT - _RIGHT, _HEIGHT - _BOTTOM - _TOP)
+                axes = figure.add_axes(
+                    (left / width, bottom / height, inside[0] / width, inside[1] / height)
+                )
+                _draw_panel(axes, panel, theme)
+                _label_lines(axes, panel, theme)
             for kind in ("svg", "png"):
                 target = path.with_name(f"{path.name}-{theme.name}.{kind}")
                 # Without a date or random ids, the same numbers give the same file.
@@ -113,7 +117,7 @@ def _pyplot(theme: Theme) -> Iterator[Any]:
 
     style: Any = {
         "svg.hashsalt": "blendstream",
-        "svg.fonttype": "path",
+        "svg.fonttype": "none",  # text stays text: a third of the size, and can be searched
         "figure.facecolor": theme.ground,
         "axes.facecolor": theme.ground,
         "savefig.facecolor": theme.ground,
@@ -197,6 +201,7 @@ def _plain(value: float) -> str:
 def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
     """Write each line's name beside its last point, moved apart where they would touch."""
     ends = []
+    axes.get_ylim()  # settles the axes' limits, which the positions below depend on
     for line in panel.lines:
         if line.curve.x:
             end = (line.curve.x[-1], line.curve.means[-1].mean)

@@ -154,18 +154,12 @@ def _coverage(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pan
         ):
             curves = [
                 Line(
-                    _positive(summary.curve("coverage", population, metric, series)),
-                    series, colour, dash,
+                    _positive(summary.curve("coverage", population, metric, profile)),
+                    profile,
+                    profile,
                 )
-                for series, colour, dash in (
-                    ("paper", "paper", 0),
-                    ("paper, opt-in", "paper", 2),
-                    ("paper, clients", "paper", 1),
-                    ("sharp", "sharp", 0),
-                    ("sharp, opt-in", "sharp", 2),
-                    ("sharp, clients", "sharp", 1),
-                )
-            ]  # fmt: skip
+                for profile in ("paper", "sharp")
+            ]
             ticks = sorted({x for line in curves for x in line.curve.x})
             yield Panel(
                 settings[population].title,
@@ -241,6 +235,11 @@ def _limit(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]
         )  # fmt: skip
 
 
+def _likeness(series: str) -> str:
+    share = series.split("%", maxsplit=1)[0]
+    return "no likeness" if share == "0" else f"{share} % return"
+
+
 def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
     roles = ("sharp", "limit", "third")
     for population in summary.populations("records_each"):
@@ -259,7 +258,7 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
                     *(
                         Line(
                             summary.curve("records_each", population, metric, name),
-                            f"{name.split(' ')[0]} return", role, dash,
+                            _likeness(name), role, dash,
                         )
                         for dash, (name, role) in enumerate(zip(likeness, roles, strict=False))
                     ),

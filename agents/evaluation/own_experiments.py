@@ -229,7 +229,7 @@ OWN_EXPERIMENTS = (
     Experiment(
         "coverage",
         "how often 95 % intervals hold the truth, and how wide they are",
-        lambda setting: (4.0,) if setting.coarse else (1.0, 2.0, 4.0),
+        lambda setting: (4.0,),
         _coverage,
         runs=40,
         large_runs=20,

@@ -6,6 +6,7 @@ deliver messages twice, late, out of turn, or not at all, as Faust does on a bad
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -433,3 +434,21 @@ async def test_optin_records_and_a_cluster_take_the_plain_path(
 async def _has_metric(made: Installation, worker: object) -> bool:
     _, text = await made.get(worker, "/metrics")  # type: ignore[arg-type]
     return 'blender_optin_records_refused_total{partition="1",reason="malformed"} 1.0' in text
+
+
+async def test_a_batch_cancelled_before_it_was_stored_is_counted_when_it_comes_again(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Judging remembers contributors; forgetting to forget them would drop them as duplicates."""
+    send(bench.made)
+    log = bench.log()
+    await bench.count(log[:1])
+    single_redis.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.7):
+                await bench.count(log[1:])
+    finally:
+        single_redis.resume()
+    await bench.count(log)
+    await bench.made.assert_exact()

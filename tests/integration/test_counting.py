@@ -1,21 +1,195 @@
+"""The plain path through the real broker, the real worker process and the real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
 import numpy as np
+import pytest
+from confluent_kafka import Consumer, TopicPartition
 
-from tests.counting import contributors, installation, optin_entries
+from agents.stack.ports import free_port
+from agents.worker import Worker
+from streams.epochs import Stem
+from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
+from streams.judging import Reason
+from streams.records.frames import OptinEntry, encode_optin_records
+from streams.settings import Settings
+from streams.tables import check_redis, connect_redis
+from streams.topics import ensure_topics
+from tests.counting import Installation, contributors, installation, optin_entries
+from tests.kafka_topics import create_topic
+
+if TYPE_CHECKING:
+    from agents.stack import GivenServer, LocalKafka, LocalRedis
+
+OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
 
 
-async def test_every_entry_is_counted_once(kafka, redis_server, name_prefix):
+@pytest.fixture
+async def made(
+    kafka: LocalKafka | GivenServer, redis_server: LocalRedis | GivenServer, name_prefix: str
+) -> AsyncIterator[Installation]:
+    async with installation(kafka.url, redis_server.url, name_prefix) as it:
+        yield it
+
+
+async def test_every_entry_ends_in_exactly_one_place_and_none_is_told(made: Installation) -> None:
+    """Counts, refusals, metrics and dead letters of one run; and nothing sent is in any of its
+    logs, metrics or letters."""
     rng = np.random.default_rng(1)
-    async with installation(kafka.url, redis_server.url, name_prefix) as made:
-        made.open_epoch(1)
-        made.open_epoch(2)
-        made.publish_head_list(1)
-        for p in range(2):
-            for _ in range(5):
-                keys = contributors(rng, 100)
-                made.send_reports(1, p, keys, rng)
-                made.send_reports(1, p, keys[:10], rng)
-                made.send_records(2, p, optin_entries(rng, contributors(rng, 50)))
-        made.flush()
-        made.start_worker()
-        await made.until_counted(timeout_s=30)
-        await made.assert_exact()
+    made.open_epoch(1)
+    made.open_epoch(2, records_per_user=3)
+    made.publish_head_list(1, cells=300, w=3, answers=2)
+    for partition in range(made.partitions):
+        for _ in range(5):
+            keys = contributors(rng, 100)
+            made.send_reports(1, partition, keys, rng)
+            made.send_reports(1, partition, keys[:10], rng)
+            for slot in (1, 0, 3):
+                entries = optin_entries(rng, keys[:50], slot=slot, distinct=4)
+                made.send_records(2, partition, entries)
+    secret = OptinEntry(bytes(16), 0, b"a very private query\x00", b"https://private.example/")
+    made.send(OPTIN, 0, encode_optin_records(2, [secret]))
+    made.expect_refused(OPTIN, 2, Reason.MALFORMED)
+    made.flush()
+    worker = made.start_worker()
+    await made.until_counted(timeout_s=40)
+    await made.assert_exact()
+    await made.until(lambda: made.ready(worker), 10, "readiness")
+    refused = 'blender_optin_records_refused_total{partition="0",reason="malformed"} 1.0'
+    await made.until(lambda: _in_metrics(made, worker, refused), 10, "the refusal's metric")
+
+    letters = await asyncio.to_thread(_dead_letters, made)
+    assert [json.loads(letter) for letter in letters] == [
+        {"topic": made.topics.optin_records.name, "partition": 0, "offset": 15, "entry": 0,
+         "reason": "malformed", "lengths": [21, 24]}
+    ]  # fmt: skip
+    _, metrics = await made.get(worker, "/metrics")
+    assert worker.stop() == 0
+    told = worker.output() + letters[0].decode() + metrics
+    for text in ("private", "query 1", "example.org", bytes(16).hex(), keys[0].hex()):
+        assert text not in told
+
+
+async def _in_metrics(made: Installation, worker: object, line: str) -> bool:
+    return line in (await made.get(worker, "/metrics"))[1]  # type: ignore[arg-type]
+
+
+def _dead_letters(made: Installation) -> list[bytes]:
+    reader = Consumer(
+        {
+            "bootstrap.servers": made.settings.kafka.bootstrap,
+            "group.id": "letters",
+            "enable.partition.eof": True,
+        }
+    )
+    reader.assign([TopicPartition(made.topics.dead_letters.name, 0, 0)])
+    found: list[bytes] = []
+    try:
+        while (message := reader.poll(10)) is not None and message.error() is None:
+            found.append(message.value() or b"")
+        return found
+    finally:
+        reader.close()
+
+
+async def test_a_topic_with_other_partitions_or_policy_is_refused_in_one_line(
+    made: Installation, name_prefix: str
+) -> None:
+    values = made.values | {"topics.prefix": f"{name_prefix}-wrong"}
+    settings = Settings.from_values(values)
+    bootstrap = settings.kafka.bootstrap
+    create_topic(bootstrap, f"{name_prefix}-wrong.optin-records.v1", partitions=3)
+    with pytest.raises(TopicMismatch) as refused:
+        await ensure_topics(settings, made.kafka)
+    message = str(refused.value)
+    assert "optin-records.v1 must have 2 partitions, found 3; set topics.partitions" in message
+    assert "must have message.timestamp.type=LogAppendTime, found CreateTime" in message
+    assert "\n" not in message
+
+
+async def test_servers_that_do_not_answer_are_told_in_one_line(made: Installation) -> None:
+    """No half-started worker: the verb exits with 1 and says which server it was."""
+    for name, url in (("KAFKA", "kafka://127.0.0.1:9"), ("REDIS", "redis://127.0.0.1:9/0")):
+        worker = made.start_worker(**{f"BLENDSTREAM_{name}_URL": url,
+                                      "BLENDSTREAM_KAFKA_REQUEST_TIMEOUT_S": "1"})  # fmt: skip
+        assert await asyncio.to_thread(worker.wait, 40) == 1
+        last = worker.output().strip().splitlines()[-1]
+        assert last.startswith("blendstream: ")
+        assert name.capitalize() in last
+
+
+async def test_a_redis_that_evicts_is_refused(own_redis: LocalRedis, made: Installation) -> None:
+    """It would throw counts away when memory is short, and nobody would know."""
+    values = made.values | {"redis.url": own_redis.url}
+    client = await connect_redis(Settings.from_values(values).redis)
+    await check_redis(client)
+    await client.config_set("maxmemory-policy", "allkeys-lru")
+    with pytest.raises(StoreMismatch, match="noeviction, found allkeys-lru"):
+        await check_redis(client)
+    await client.aclose()
+
+
+async def test_a_hung_redis_is_unavailable_within_the_timeout(
+    own_redis: LocalRedis, made: Installation
+) -> None:
+    settings = Settings.from_values(made.values | {"redis.url": own_redis.url}).redis
+    client = await connect_redis(settings)
+    own_redis.pause()
+    try:
+        async with asyncio.timeout(settings.timeout_s + 2):
+            with pytest.raises(StoreUnavailable):
+                await check_redis(client)
+    finally:
+        own_redis.resume()
+        await client.aclose()
+
+
+async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
+    """aiokafka tells nobody; without an exit the worker would wait for partitions for ever."""
+    values = made.values | {"worker.metrics_port": str(free_port())}
+    worker = await Worker.connect(Settings.from_values(values))
+    life = asyncio.create_task(worker.live())
+    try:
+        await made.until(lambda: worker.counters[0].offset(0) is not None, 40, "an assignment")
+        thread = worker.app.consumer._thread
+        thread.thread_loop.call_soon_threadsafe(
+            thread._consumer._coordinator._coordination_task.cancel
+        )
+        async with asyncio.timeout(10):
+            assert await life == "the group coordinator's task has died"
+    finally:
+        life.cancel()
+        async with asyncio.timeout(20):
+            await worker.stop()
+
+
+async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
+    made: Installation,
+) -> None:
+    """Counted from when both answered last: an outage must not kill every worker at once."""
+    rng = np.random.default_rng(2)
+    made.open_epoch(1)
+    made.publish_head_list(1)
+    made.send_reports(1, 0, contributors(rng, 5), rng)
+    made.flush()
+    values = made.values | {"worker.metrics_port": str(free_port())}
+    worker = await Worker.connect(Settings.from_values(values))  # Connected, never joins.
+    counter = worker.counters[1]
+    counter._seek = _nowhere
+    counter.assign([0])
+    await counter.check()
+    await asyncio.sleep(1.1)
+    await counter.check()
+    assert 1 < counter.stalled_for_s() < 5
+    counter._reachable = False
+    assert counter.stalled_for_s() == 0
+    await worker.stop()
+
+
+async def _nowhere(_partition: int, _offset: int) -> None:
+    """A consumer that delivers nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -190,7 +191,7 @@ def test_every_user_has_exactly_one_turn_in_every_round_of_cohorts(users):
             if cohorts.admits(user.encode(errors="replace"), optin_target(epoch, cohorts=4))
         ]
         assert len(turns) == 3
-        assert {b - a for a, b in zip(turns, turns[1:], strict=False)} == {4}
+        assert {b - a for a, b in pairwise(turns)} == {4}
 
 
 async def test_another_cohorts_turn_is_a_verdict_and_no_error(application):

@@ -1,0 +1,199 @@
+"""Many records a user under Gaussian noise: private by enumeration, its rule on a grid.
+
+As for the stable histogram, the law of one record's output comes from `select` itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from blender import ParameterError, PrivacyParameters
+from blender import gaussian_histogram as module
+from blender.gaussian_histogram import (
+    GaussianHistogram,
+    calibrate,
+    count_distinct_records,
+    gaussian_delta,
+    gaussian_tail,
+)
+from tests.doubles import NoNoise, ScriptedNoise
+
+#: What noise beyond 7σ, left out below, could add, and rounding.
+SLACK = 5e-11
+GONE = None
+
+
+def law(count: int, *, known: bool, parameters: PrivacyParameters, scale: float) -> dict:
+    """P(what the world sees of a record that `count` users hold), noise of this scale."""
+    if count == 0 and not known:
+        return {GONE: 1.0}
+    reach = math.ceil(7 * scale)
+    x = np.arange(-reach, reach + 1)
+    selection = GaussianHistogram().select(
+        np.full(len(x), count), np.full(len(x), known), parameters, ScriptedNoise(x)
+    )
+    shown = dict(zip(selection.kept.tolist(), selection.noisy_counts.tolist(), strict=True))
+    mass = np.exp(-(x**2) / (2 * scale**2))
+    mass /= mass.sum()
+    seen: dict = {}
+    for i, m in enumerate(mass.tolist()):
+        seen[shown.get(i, GONE)] = seen.get(shown.get(i, GONE), 0.0) + m
+    return seen
+
+
+def divergence(p: list[dict], q: list[dict], epsilon: float) -> float:
+    """Σ max(0, P − e^ε·Q) over everything that the changed records can show together."""
+    here, there = np.ones(1), np.ones(1)
+    for law_p, law_q in zip(p, q, strict=True):
+        outcomes = list(law_p)
+        here = np.multiply.outer(here, [law_p[o] for o in outcomes]).ravel()
+        there = np.multiply.outer(there, [law_q.get(o, 0.0) for o in outcomes]).ravel()
+    return float(np.maximum(here - math.exp(epsilon) * there, 0).sum())
+
+
+def worst_divergence(epsilon: float, delta: float, m: int, *, noise_factor: float = 1.0) -> float:
+    """One user replaces m distinct records by m others, each new and theirs alone (before: 1 → 0,
+    after: 0 → 1), beside the threshold, known and held by nobody else, or always shown.
+    """
+    parameters = PrivacyParameters(epsilon=epsilon, delta=delta, records_per_optin_user=m)
+    rule = calibrate(epsilon, delta, m)
+    kinds = [(0, False), (rule.threshold, False), (0, True), (4 * rule.threshold, False)]
+    without, with_one = (
+        [
+            law(n + extra, known=known, parameters=parameters, scale=rule.scale * noise_factor)
+            for n, known in kinds
+        ]
+        for extra in (0, 1)
+    )
+    worst = 0.0
+    choices = list(itertools.combinations_with_replacement(range(len(kinds)), m))
+    for leaving, entering in itertools.product(choices, repeat=2):
+        before = [with_one[k] for k in leaving] + [without[k] for k in entering]
+        after = [without[k] for k in leaving] + [with_one[k] for k in entering]
+        worst = max(worst, divergence(before, after, epsilon))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "m"), [(1.0, 1e-2, 1), (4.0, 1e-5, 1), (4.0, 1e-5, 2), (2.5, 1e-3, 2)]
+)
+def test_every_replacement_of_one_users_records_keeps_epsilon_and_delta(epsilon, delta, m):
+    """Replace-one, all m records at once, noisy counts and known records included."""
+    worst = worst_divergence(epsilon, delta, m)
+
+    assert delta / 2 < worst <= delta + SLACK
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "m"), [(4.0, 1e-5, 1), (4.0, 1e-5, 2)])
+def test_sensitivity_understated_by_a_tenth_is_caught(epsilon, delta, m):
+    """Deliberately broken: σ for an L2 distance of 0.9·√(2m)."""
+    assert worst_divergence(epsilon, delta, m, noise_factor=0.9) > 2 * delta
+
+
+@pytest.mark.parametrize("epsilon", [0.7, 1.0, 4.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-7])
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_the_rule_holds_and_no_lower_threshold_would(epsilon, delta, m):
+    """max over j of jπ + δ_G(ε + m·ln(1−π), 2m−j) ≤ δ, summed exactly, beside the accountant's."""
+    rule = calibrate(epsilon, delta, m)
+
+    def spent(threshold: int) -> float:
+        pi = gaussian_tail(threshold - 1, rule.scale)
+        effective = epsilon + m * math.log1p(-pi)
+        return max(j * pi + gaussian_delta(effective, rule.scale, 2 * m - j) for j in range(m + 1))
+
+    assert spent(rule.threshold) <= rule.delta_spent * (1 + 1e-9) <= delta
+    assert rule.delta_spent <= spent(rule.threshold) * 1.06, "the accountant is tight"
+    assert spent(rule.threshold - 1) > delta * 0.9
+
+
+@pytest.mark.parametrize(("m", "threshold"), [(10, 25), (30, 44)])
+def test_ten_and_thirty_records_a_user_need_these_counts(m, threshold):
+    """At ε = 4, δ = 1e-5; Laplace noise for ten records would need 72."""
+    assert calibrate(4.0, 1e-5, m).threshold == threshold
+
+
+def test_the_divergence_of_two_counts_agrees_with_enumerating_both():
+    """δ_G uses that the loss depends on the sum alone; here it is not used."""
+    scale, epsilon = 1.7, 1.2
+    x = np.arange(-25, 26)
+    one = np.exp(-(x**2) / (2 * scale**2))
+    one /= one.sum()
+    shifted = np.exp(-((x - 1) ** 2) / (2 * scale**2))
+    shifted /= np.exp(-(x**2) / (2 * scale**2)).sum()
+    joint, moved = np.multiply.outer(one, one), np.multiply.outer(shifted, shifted)
+
+    enumerated = np.maximum(joint - math.exp(epsilon) * moved, 0).sum()
+
+    assert gaussian_delta(epsilon, scale, 2) == pytest.approx(enumerated, rel=1e-9)
+
+
+def test_the_tail_is_the_sum_of_what_lies_beyond():
+    x = np.arange(-60, 61)
+    mass = np.exp(-(x**2) / (2 * 3.0**2))
+    mass /= mass.sum()
+    for j in (-4, 0, 1, 7, 20):
+        assert gaussian_tail(j, 3.0) == pytest.approx(mass[x >= j].sum(), rel=1e-12)
+
+
+def test_one_user_who_repeats_a_record_moves_one_count_by_one():
+    """Sent m times it would move by m, and the noise is made for 1."""
+    others = [["a"], ["a", "b"], ["c"]]
+    base = count_distinct_records(others, 10)
+
+    repeated = count_distinct_records([*others, ["a"] * 10], 10)
+
+    assert repeated - base == {"a": 1}
+    assert (repeated - base).total() == 1
+
+
+def test_a_user_counts_for_at_most_m_distinct_records():
+    counted = count_distinct_records([list("abcabcdefg")], 3)
+    assert counted == {"a": 1, "b": 1, "c": 1}
+
+
+def test_without_distinct_records_the_guarantee_would_be_gone():
+    """One count moved by 2m = 20 (a user repeats one record instead of another) under the noise
+    for 20 counts moved by one: δ at ε = 4 is a thousand times what was promised.
+    """
+    scale = calibrate(4.0, 1e-5, 10).scale
+    x = np.arange(-200, 201)
+    log_one = -(x**2) / (2 * scale**2)
+    log_moved = -((x - 20) ** 2) / (2 * scale**2)
+    normal = np.exp(log_one).sum()
+
+    broken = np.maximum(np.exp(log_one) - math.exp(4.0) * np.exp(log_moved), 0).sum() / normal
+
+    assert broken > 1000 * 1e-5
+
+
+def test_known_records_stay_from_the_drop_level_on_and_absent_new_ones_are_not_looked_at():
+    rule = calibrate(4.0, 1e-5, 3)
+    parameters = PrivacyParameters(records_per_optin_user=3)
+    counts = np.array([rule.threshold, rule.threshold - 1, rule.drop, rule.drop - 1, 0])
+    known = np.array([False, False, True, True, False])
+    noise = ScriptedNoise(np.zeros(4, dtype=np.int64))
+
+    selection = GaussianHistogram().select(counts, known, parameters, noise)
+
+    assert selection.kept.tolist() == [0, 2]
+    assert noise.scales == [rule.scale]
+    assert gaussian_tail(rule.drop, rule.scale) <= 1 / 50
+
+
+def test_a_delta_too_small_to_account_for_is_refused():
+    with pytest.raises(ParameterError, match="needs delta of at least 1e-12"):
+        GaussianHistogram().select(
+            np.array([9]), np.array([False]), PrivacyParameters(delta=1e-13), NoNoise()
+        )
+
+
+def test_an_accountant_that_disagrees_stops_the_release(monkeypatch):
+    """The exact sums only say where to look; the accountant has the last word."""
+    monkeypatch.setattr(module, "_accounted_delta", lambda *_: 1.0)
+    with pytest.raises(ParameterError, match=r"the accountant finds delta=1\.0"):
+        calibrate.__wrapped__(4.0, 1e-5, 2)

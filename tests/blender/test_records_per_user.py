@@ -1,0 +1,46 @@
+"""The best m_O, asked for before any data is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from blender import ParameterError
+from blender.records_per_user import best_records_per_user, reach_of
+
+SIZES = {"epsilon": 4.0, "delta": 1e-5, "users": 31_000}
+
+
+def test_who_holds_one_record_sends_one():
+    assert best_records_per_user(**SIZES, records_held={1: 1.0}).records_per_user == 1
+
+
+def test_who_holds_thirty_sends_thirty_and_reaches_records_four_times_rarer():
+    """θ is 7 for one record and 44 for thirty: 7/1 against 44/30."""
+    best = best_records_per_user(**SIZES, records_held={30: 1.0})
+    alone = reach_of(1, **SIZES, records_held={30: 1.0})
+
+    assert (best.records_per_user, best.threshold) == (30, 44)
+    assert alone.smallest_share / best.smallest_share == pytest.approx(7 / (44 / 30))
+
+
+def test_a_few_busy_users_do_not_raise_everybodys_threshold():
+    """Nine in ten hold two records: room for forty would raise θ for counts that never come."""
+    best = best_records_per_user(**SIZES, records_held={2: 0.9, 40: 0.1})
+    everything = reach_of(40, **SIZES, records_held={2: 0.9, 40: 0.1})
+
+    assert best.smallest_share <= everything.smallest_share
+    assert best.records_per_user < 40 or everything.smallest_share == best.smallest_share
+
+
+def test_more_users_reach_further_with_the_same_m():
+    small = best_records_per_user(**SIZES, records_held={5: 1.0})
+    large = best_records_per_user(**{**SIZES, "users": 310_000}, records_held={5: 1.0})
+
+    assert large.records_per_user == small.records_per_user
+    assert large.smallest_share == pytest.approx(small.smallest_share / 10)
+
+
+@pytest.mark.parametrize("held", [{}, {1: 0.5}, {0: 1.0}, {-1: 1.0}])
+def test_shares_that_describe_nobody_are_refused(held):
+    with pytest.raises(ParameterError, match="records_held"):
+        reach_of(1, **SIZES, records_held=held)

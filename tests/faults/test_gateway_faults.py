@@ -1,0 +1,251 @@
+"""Gateways killed under load, brokers slow, paused and stopped, clocks that are wrong.
+
+What must never happen: an accepted report that is not counted, or one counted twice. Each report
+of a test has a cell of its own, so that every single one can be looked for.
+
+What is not a failure: a report that was never accepted and is counted all the same. Its frame
+landed after its sender was told to send again; it counts once.
+"""
+
+# ruff: noqa: ASYNC110, ASYNC210 - a test has the event loop to itself, and may wait.
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+
+import httpx
+import pytest
+
+from agents.stack import LocalKafka
+from streams.epochs import Stem
+from tests.gateway_service import (
+    GatewayService,
+    GatewayUnderTest,
+    counted,
+    head_list_document,
+    running,
+)
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+
+class Senders:
+    """Sends each report until it is accepted, to any gateway, always the same bytes."""
+
+    def __init__(self, head_list: str, count: int) -> None:
+        self.reports = [
+            {"head_list": head_list, "contributor": secrets.token_hex(16), "answers": [[cell]]}
+            for cell in range(count)
+        ]
+        self.accepted: set[int] = set()
+        self.answers: dict[int, list[object]] = {cell: [] for cell in range(count)}
+        self.gateways: list[str] = []
+
+    async def send_all(self, at_once: int = 32, give_up_after_s: float = 120) -> None:
+        waiting = list(range(len(self.reports)))
+        random.shuffle(waiting)
+        until = time.monotonic() + give_up_after_s
+        async with httpx.AsyncClient(timeout=20) as client:
+            await asyncio.gather(*(self._sender(client, waiting, until) for _ in range(at_once)))
+
+    async def _sender(self, client: httpx.AsyncClient, waiting: list[int], until: float) -> None:
+        while waiting:
+            cell = waiting.pop()
+            while cell not in self.accepted and time.monotonic() < until:
+                await self.send(client, cell)
+
+    async def send(self, client: httpx.AsyncClient, cell: int) -> object:
+        """Send one report once; what came of it."""
+        url = random.choice(self.gateways)
+        try:
+            answer = await client.post(f"{url}/v1/reports", json=self.reports[cell])
+        except httpx.TransportError as error:
+            self.answers[cell].append(type(error).__name__)
+            await asyncio.sleep(0.05)
+            return None
+        self.answers[cell].append(answer.status_code)
+        assert answer.status_code in (202, 503), answer.text
+        if answer.status_code == 202:
+            self.accepted.add(cell)
+        else:
+            assert int(answer.headers["retry-after"]) >= 1
+            await asyncio.sleep(0.1)
+        return answer.status_code
+
+
+async def _started(service: GatewayService, reports: int) -> Senders:
+    await service.create()
+    service.log.open_epoch(7)
+    service.log.seal_records(7)
+    head_list = service.log.publish_head_list(head_list_document(7, records=reports))
+    return Senders(head_list, reports)
+
+
+async def _assert_counted_once(service: GatewayService, senders: Senders) -> None:
+    """Every accepted report is in Redis exactly once, every other at most once."""
+    service.start_worker()
+    tables = await counted(service, Stem.CLIENT_REPORTS, 7, len(senders.accepted))
+    cells = await tables.cell_counts(7, range(service.partitions), len(senders.reports) + 1)
+    await tables.close()
+    lost = [cell for cell in senders.accepted if cells[cell] != 1]
+    assert lost == [], [(cell, cells[cell], senders.answers[cell]) for cell in lost[:5]]
+    assert cells.max() <= 1
+
+
+async def test_a_gateway_killed_under_load_loses_nothing_it_accepted(
+    kafka, redis_server, name_prefix
+):
+    """kill -9 in the middle of hundreds of frames; senders go to another gateway."""
+    service = GatewayService(
+        kafka.url, name_prefix, redis__url=redis_server.url, worker__session_timeout_s="6"
+    )
+    with running(service):
+        senders = await _started(service, 1500)
+        victims = [service.start().wait_ready() for _ in range(2)]
+        survivor = service.start().wait_ready()
+        senders.gateways = [g.url for g in (*victims, survivor)]
+        sending = asyncio.create_task(senders.send_all())
+        for number, victim in enumerate(victims, start=1):
+            while len(senders.accepted) < 400 * number and not sending.done():
+                await asyncio.sleep(0.01)
+            victim.kill()
+            assert not sending.done(), "it must be killed under load"
+        senders.gateways = [survivor.url]
+        await sending
+
+        assert len(senders.accepted) == 1500
+        interrupted = [a for a in senders.answers.values() if len(a) > 1]
+        assert interrupted, "nobody was interrupted: the test shows nothing"
+        await _assert_counted_once(service, senders)
+
+
+@pytest.fixture(scope="module")
+def breakable():
+    """A broker for this file alone, because it is paused and killed; each test leaves it well."""
+    with LocalKafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+async def broken(breakable, redis_server, name_prefix):
+    """A service on that broker, and a gateway."""
+    service = GatewayService(
+        breakable.url,
+        name_prefix,
+        redis__url=redis_server.url,
+        kafka__request_timeout_s="2",
+        gateway__delivery_deadline_s="2",
+        worker__session_timeout_s="6",
+    )
+    with running(service):
+        senders = await _started(service, 400)
+        gateway = service.start().wait_ready()
+        senders.gateways = [gateway.url]
+        yield service, senders, gateway
+
+
+async def test_a_paused_broker_is_503_at_the_deadline_then_at_once_and_all_is_well_after(
+    broken, breakable
+):
+    """The idempotent producer waits for ever; the sender must not."""
+    service, senders, gateway = broken
+    async with httpx.AsyncClient(timeout=20) as client:
+        assert await senders.send(client, 0) == 202
+        breakable.pause()
+        try:
+            began = time.monotonic()
+            waited = await asyncio.gather(*(senders.send(client, n) for n in range(1, 40)))
+            took = time.monotonic() - began
+            assert set(waited) == {503}
+            assert 1 < took < 15
+            began = time.monotonic()
+            at_once = await asyncio.gather(*(senders.send(client, n) for n in range(1, 40)))
+            assert set(at_once) == {503}
+            assert time.monotonic() - began < 2, "a stalled partition refuses without waiting"
+            assert httpx.get(f"{gateway.url}/healthz", timeout=5).status_code == 200
+        finally:
+            breakable.resume()
+    await senders.send_all()
+
+    assert len(senders.accepted) == 400
+    await _assert_counted_once(service, senders)
+
+
+async def test_a_stopped_broker_makes_the_gateway_unready_and_coming_back_ready(broken, breakable):
+    """Away is unready, not dead; nothing accepted before or after is lost."""
+    service, senders, gateway = broken
+    sending = asyncio.create_task(senders.send_all())
+    while len(senders.accepted) < 100:
+        await asyncio.sleep(0.01)
+    breakable.kill()
+    await _until_status(gateway, 503)
+    assert gateway.process.poll() is None
+    breakable.restart()
+    await _until_status(gateway, 200)
+    await sending
+
+    assert len(senders.accepted) == 400
+    await _assert_counted_once(service, senders)
+
+
+async def _until_status(gateway: GatewayUnderTest, status: int, timeout_s: float = 90) -> None:
+    until = time.monotonic() + timeout_s
+    async with httpx.AsyncClient(timeout=20) as client:
+        while time.monotonic() < until:
+            answer = await client.get(f"{gateway.url}/readyz")
+            if answer.status_code == status:
+                return
+            await asyncio.sleep(0.2)
+    raise AssertionError(f"/readyz did not say {status}: {answer.text}\n{gateway.output()[-3000:]}")
+
+
+async def test_a_slow_broker_slows_senders_down_and_loses_nothing(broken, breakable):
+    """Stopped four fifths of the time, in short pulses: slower than the linger, within deadline."""
+    service, senders, _ = broken
+
+    async def slow_down() -> None:
+        while True:
+            breakable.pause()
+            await asyncio.sleep(0.4)
+            breakable.resume()
+            await asyncio.sleep(0.1)
+
+    slowing = asyncio.create_task(slow_down())
+    try:
+        await senders.send_all()
+    finally:
+        slowing.cancel()
+        await asyncio.gather(slowing, return_exceptions=True)
+        breakable.resume()
+
+    assert len(senders.accepted) == 400
+    await _assert_counted_once(service, senders)
+
+
+@pytest.mark.parametrize("off_s", [30.0, pytest.param(-30.0, marks=pytest.mark.slow)])
+async def test_a_gateway_whose_clock_is_off_is_unready_and_takes_nothing(kafka, name_prefix, off_s):
+    """Five seconds are allowed. It would otherwise put records into the wrong epoch."""
+    service = GatewayService(kafka.url, name_prefix)
+    with running(service):
+        senders = await _started(service, 10)
+        gateway = service.start(clock_off_s=off_s)
+        good = service.start().wait_ready()
+        for _ in range(300):
+            try:
+                ready = httpx.get(f"{gateway.url}/readyz", timeout=5)
+            except httpx.TransportError:
+                ready = None
+            if ready is not None and "clock" in ready.text:
+                break
+            await asyncio.sleep(0.1)
+        assert ready is not None
+        assert ready.status_code == 503
+        assert "set it right (NTP)" in ready.json()["reasons"][-1]
+        refused = httpx.post(f"{gateway.url}/v1/reports", json=senders.reports[0], timeout=10)
+        assert (refused.status_code, refused.json()["reason"]) == (503, "clock")
+        accepted = httpx.post(f"{good.url}/v1/reports", json=senders.reports[0], timeout=10)
+        assert accepted.status_code == 202, "another gateway takes the same bytes"
+        assert "clock_is_off" in gateway.output()

@@ -1,0 +1,331 @@
+"""The gateway as a process, over real HTTP, on a real Kafka, counted by a real worker in Redis."""
+
+# ruff: noqa: ASYNC212 - a test has the event loop to itself, and may wait.
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.stack.ports import free_port
+from blender.cells import RandomizerSpec
+from blender.registry import randomizer_for
+from localclient.client import LocalClient
+from localclient.exchange import What
+from localclient.limits import Limits
+from localclient.opting_in import OptIn
+from streams.epochs import Share, Stem
+from streams.judging import SEPARATOR
+from tests.agents.gateway.test_app import estimates
+from tests.gateway_service import ROOT, GatewayService, counted, head_list_document, running
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def service(kafka, redis_server, name_prefix):
+    made = GatewayService(
+        kafka.url,
+        name_prefix,
+        redis__url=redis_server.url,
+        worker__session_timeout_s="6",
+        worker__stop_deadline_s="5",
+    )
+    with running(made):
+        await made.create()
+        yield made
+
+
+def reports(head_list: str, count: int, *, cell: int | None = None) -> list[dict[str, object]]:
+    return [
+        {
+            "head_list": head_list,
+            "contributor": secrets.token_hex(16),
+            "answers": [[n % 51 if cell is None else cell]],
+        }
+        for n in range(count)
+    ]
+
+
+async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
+    """From a POST to a count in Redis: both groups, a batch, a repetition, a refusal."""
+    service.log.open_epoch(7)
+    service.log.seal_records(7)
+    head_list = service.log.publish_head_list(head_list_document(7))
+    service.log.open_epoch(8)
+    gateway = service.start().wait_ready()
+    service.start_worker()
+    entries = reports(head_list, 200)
+    users = [
+        {
+            "user_id": f"user-{n}",
+            "slot": 0,
+            "epoch": 8,
+            "query": "Weather",
+            "url": "https://w.example/",
+        }
+        for n in range(40)
+    ]
+    with httpx.Client(base_url=gateway.url, timeout=30) as client:
+        assert client.post("/v1/reports", json=entries[:199]).status_code == 202
+        assert client.post("/v1/reports", json=entries[199]).status_code == 202
+        assert client.post("/v1/reports", json=entries[199]).status_code == 202, (
+            "a retry is accepted"
+        )
+        bad = client.post("/v1/reports", json=entries[0] | {"answers": [[51]]})
+        assert bad.status_code == 422
+        answer = client.post(
+            "/v1/optin-records", json=users, headers={"authorization": f"Bearer {service.token}"}
+        )
+        assert answer.status_code == 202
+
+    tables = await counted(service, Stem.CLIENT_REPORTS, 7, 200)
+    cells = await tables.cell_counts(7, range(service.partitions), 51)
+    assert cells.tolist() == [sum(1 for e in entries if e["answers"] == [[c]]) for c in range(51)]
+    await tables.close()
+    tables = await counted(service, Stem.OPTIN_RECORDS, 8, 40)
+    total = 0
+    for share in Share:
+        records = await tables.record_counts(8, share, range(service.partitions))
+        assert set(records) <= {b"weather" + SEPARATOR + b"https://w.example/"}
+        total += sum(records.values())
+    assert total == 40
+    await tables.close()
+    _nothing_personal(service, [f"user-{n}" for n in range(40)] + ["weather", "w.example"])
+
+
+def _nothing_personal(service: GatewayService, texts: list[str]) -> None:
+    for gateway in service.gateways:
+        for where in (gateway.output(), gateway.metrics()):
+            for text in [*texts, service.token, "127.0.0.1:"]:
+                assert text.lower() not in where.lower(), f"{text} in what the gateway wrote"
+
+
+async def test_publications_are_served_as_they_are_released_and_metrics_stay_inside(service):
+    """A release shows up without a restart, within moments, byte for byte."""
+    service.log.open_epoch(7)
+    gateway = service.start().wait_ready()
+    with httpx.Client(base_url=gateway.url, timeout=30) as client:
+        assert client.get("/v1/head-lists/current").status_code == 404
+        service.log.seal_records(7)
+        document = head_list_document(7)
+        head_list = service.log.publish_head_list(document)
+        # A head list that this gateway may not have read yet is looked for, not refused.
+        first = client.get(f"/v1/head-lists/{head_list}")
+        assert first.status_code == 200
+        assert first.content == document.to_bytes()
+        assert client.post("/v1/reports", json=reports(head_list, 1)[0]).status_code == 202
+        assert client.get("/v1/head-lists/current").content == document.to_bytes()
+        body = estimates(7)
+        service.log.publish_estimates(7, body)
+        await _until(lambda: client.get("/v1/estimates/latest").status_code == 200)
+        assert client.get("/v1/estimates/latest").content == body
+        states = client.get("/v1/epochs").json()["epochs"]
+        assert [(e["epoch"], e["state"]) for e in states] == [(7, "published")]
+        assert client.get("/metrics").status_code == 404, "metrics have a port of their own"
+        assert client.get("/docs").status_code == 200
+        assert client.head("/v1/epochs").status_code == 200
+    metrics = gateway.metrics()
+    assert re.search(
+        r'blender_gateway_entries_total\{stem="client_reports",verdict="accepted"\} 1', metrics
+    )
+    assert 'verdict="late"} 0' in metrics
+    assert "blender_gateway_ready 1" in metrics
+
+
+async def _until(condition, timeout_s: float = 20) -> None:
+    for _ in range(int(timeout_s * 20)):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
+    """Rolling upgrades must not cost anybody a report."""
+    service.log.open_epoch(7)
+    service.log.seal_records(7)
+    head_list = service.log.publish_head_list(head_list_document(7))
+    gateway = service.start(gateway__linger_s="1").wait_ready()
+
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
+        under_way = [
+            asyncio.create_task(client.post("/v1/reports", json=entry))
+            for entry in reports(head_list, 20)
+        ]
+        await asyncio.sleep(0.5)
+        stopped = await asyncio.to_thread(gateway.terminate)
+        answers = await asyncio.gather(*under_way)
+
+    assert stopped == 0, gateway.output()
+    assert [answer.status_code for answer in answers] == [202] * 20
+    assert "gateway_stopped" in gateway.output()
+
+
+async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service):
+    """Every commit leaves an offset without a record; waiting for it would be for ever."""
+    from agents.gateway.kafka_clients import make_reader
+    from agents.gateway.publications import Publications
+    from streams.kafka import KafkaLog
+    from streams.keys import KeyRing
+
+    service.log.open_epoch(7)
+    kafka = KafkaLog(service.settings.kafka)
+    publications = Publications()
+    fold = ReleaseFold(
+        publications,
+        keys=KeyRing(service.settings.keys.masters()),
+        topics=service.topics,
+        history_epochs=5,
+    )
+    reader = ReleaseReader(
+        lambda: make_reader(service.settings.kafka),
+        fold,
+        kafka,
+        service.topics.releases.name,
+        patience_s=20,
+    )
+    following = asyncio.create_task(reader.run())
+    try:
+        assert await reader.read_to_end()
+        assert sorted(publications.epochs) == [7]
+        service.log.open_epoch(8)
+        results = await asyncio.gather(*(reader.read_to_end() for _ in range(50)))
+        assert all(results)
+        assert sorted(publications.epochs) == [7, 8]
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await kafka.close()
+
+
+def _start_and_fail(service: GatewayService, **values: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-m", "agents.cli", "gateway"],
+        cwd=ROOT,
+        env=service.environment(**values),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert run.returncode == 1, run.stderr
+    return run.stderr
+
+
+async def test_what_cannot_work_does_not_start_and_says_so_in_one_line(service, tmp_path):
+    """Half a start is worse than none."""
+    bad = tmp_path / "tokens"
+    bad.write_text("nonsense\n")
+    assert "line 1 of the token file" in _start_and_fail(service, gateway__token_file=str(bad))
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        assert "gateway.port must be an address" in _start_and_fail(
+            service, gateway__port=str(taken)
+        )
+    missing = _start_and_fail(service, gateway__admission="no.such:hook")
+    assert "gateway_admission must name a factory" in missing
+    away = _start_and_fail(service, kafka__url="kafka://127.0.0.1:1", kafka__request_timeout_s="2")
+    assert away.count("\n") <= 3
+    assert "Kafka" in away
+
+
+async def test_https_by_setting(service, tmp_path):
+    """Without a balancer the gateway serves TLS itself."""
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    _self_signed(certificate, key)
+    gateway = service.start(
+        gateway__tls_certificate_file=str(certificate), gateway__tls_key_file=str(key)
+    )
+    context = ssl.create_default_context(cafile=str(certificate))
+    url = f"https://127.0.0.1:{gateway.port}/healthz"
+
+    def alive() -> bool:
+        try:
+            return httpx.get(url, verify=context, timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    await _until(alive)
+
+
+def _self_signed(certificate, key) -> None:
+    import datetime
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    secret = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(secret.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(secret, hashes.SHA256())
+    )
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        secret.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+
+
+async def test_a_device_reports_through_the_gateway(service, tmp_path):
+    """LocalClient and gateway, both real: fetch, check, randomise, send, counted once."""
+    service.log.open_epoch(7)
+    service.log.seal_records(7)
+    document = head_list_document(
+        7, randomizer=RandomizerSpec("two-stage", 4.0, 1e-5), wildcards=True
+    )
+    randomizer = randomizer_for(document.head_list)
+    service.log.publish_head_list(document, cells_per_answer=randomizer.cells_per_answer)
+    service.log.open_epoch(8)
+    gateway = service.start().wait_ready()
+    service.start_worker()
+    limits = Limits(
+        epsilon_per_report=4.0,
+        delta_per_report=1e-5,
+        epsilon_per_period=40.0,
+        delta_per_period=1e-4,
+        period_s=30 * 86_400,
+    )
+    device = LocalClient(gateway.url, tmp_path / "device", limits)
+    device.record("query 3", "https://r3.example/")
+    trusting = LocalClient(
+        gateway.url, tmp_path / "optin", limits, opt_in=OptIn(user_id="user-1", token=service.token)
+    )
+    trusting.record("query 3", "https://r3.example/")
+
+    sent = await asyncio.to_thread(device.report_now)
+    again = await asyncio.to_thread(device.report_now)
+    trusted = await asyncio.to_thread(trusting.report_now)
+
+    assert sent.what is What.SENT, sent
+    assert again.what is What.NOTHING_NEW, again
+    assert trusted.what is What.SENT, trusted
+    await (await counted(service, Stem.CLIENT_REPORTS, 7, 1)).close()
+    await (await counted(service, Stem.OPTIN_RECORDS, 8, 1)).close()
+    _nothing_personal(service, ["query 3", "r3.example", "user-1"])
