@@ -418,7 +418,6 @@ class PartitionCounter:
             await self._seek(partition, state.offset)
         self._check_topic(state, description)
         assigned.lag = end - state.offset
-        metrics.LAG.labels(self.stem, str(partition)).set(max(0, assigned.lag))
         now_s = time.time()
         if assigned.lag <= 0:
             assigned.counted_s = now_s
