@@ -4,7 +4,7 @@
     python -m bench.epochs_publication 100000 1000000                                  smaller
 
 Opt-in users (one record each, `--records` distinct ones) and reports are written to Kafka as frames
-and sealed before the worker starts, so *waiting* is the worst case: everything is still to count. Then:
+and sealed before the worker starts, so *waiting* is the worst case: all is still to count. Then:
 reading the counts from Redis, drawing exact noise, committing, publishing; and the same for the
 estimates. Beside it, in the same run, plain numpy float noise on as many counts.
 """

@@ -23,6 +23,7 @@ from faust.types import TP, EventT, TransportT
 from yarl import URL
 
 from blender.errors import BlenderError
+from streams import metrics
 from streams.deliveries import Message
 from streams.logs import Known
 from streams.partitions import PartitionCounter
@@ -104,6 +105,7 @@ class CountingApp(faust.App):
 
     async def take_up(self, assignment: set[TP]) -> dict[TP, int]:
         """Take exactly these partitions up, and say where each goes on."""
+        metrics.REBALANCES.inc()
         for counter in self.counters.values():
             counter.assign(
                 sorted(tp.partition for tp in assignment if tp.topic == counter.topic.name)

@@ -77,6 +77,8 @@ class _Partition:
     sought_at: float = -math.inf
     probed_at: float = -math.inf
     moved_at: float = field(default_factory=time.monotonic)
+    #: The append time of the last frame counted, or when nothing was left to count: the later.
+    counted_s: float = field(default_factory=time.time)
     lag: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -147,6 +149,7 @@ class PartitionCounter:
             if self._assigned.pop(partition, None) is not None:
                 metrics.ENTRY_TOTALS.forget(self.stem, partition)
                 metrics.LAG.remove(self.stem, str(partition))
+                metrics.BEHIND_SECONDS.remove(self.stem, str(partition))
         self._tell()
 
     def assign(self, partitions: Sequence[int]) -> None:
@@ -155,6 +158,7 @@ class PartitionCounter:
         for partition in partitions:
             self._assigned.setdefault(partition, _Partition())
             metrics.LAG.labels(self.stem, str(partition)).set(0)
+            metrics.BEHIND_SECONDS.labels(self.stem, str(partition)).set(0)
         self._tell()
 
     async def take_up(self, partition: int) -> int | None:
@@ -349,6 +353,10 @@ class PartitionCounter:
         metrics.BATCH_SECONDS.labels(self.stem).observe(assigned.moved_at - started)
         entries = sum(t.received for t in verdict.epochs.values()) + verdict.late
         metrics.BATCH_ENTRIES.labels(self.stem).observe(entries)
+        sizes = metrics.FRAME_BYTES.labels(self.stem)
+        for delivery in run:
+            sizes.observe(delivery.size)
+        assigned.counted_s = run[-1].append_ms / 1000
         return verdict
 
     async def _judged(self, partition: int, state: PartitionState, run: list[Delivery]) -> Verdict:
@@ -410,6 +418,11 @@ class PartitionCounter:
             await self._seek(partition, state.offset)
         self._check_topic(state, description)
         assigned.lag = end - state.offset
+        now_s = time.time()
+        if assigned.lag <= 0:
+            assigned.counted_s = now_s
+        behind_s = max(0.0, now_s - assigned.counted_s)
+        metrics.BEHIND_SECONDS.labels(self.stem, str(partition)).set(behind_s)
         idle_s = time.monotonic() - assigned.moved_at
         if assigned.lag <= 0:
             assigned.moved_at = time.monotonic()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -41,16 +42,14 @@ class LogTrimmer:
             return list(at_most)
         spec = OffsetSpec.for_timestamp(time_ms)
         wanted = {TopicPartition(topic, p): spec for p in range(len(at_most))}
-        futures = self._admin().list_offsets(wanted, request_timeout=self._timeout_s)
+        admin = self._admin()
+        futures = admin.list_offsets(wanted, request_timeout=self._timeout_s)
         bounds = list(at_most)
-        try:
-            for where, future in futures.items():
-                found = int((await asyncio.wrap_future(future)).offset)
-                # No record is that young: everything below the cap is older.
-                if found >= 0:
-                    bounds[where.partition] = min(found, bounds[where.partition])
-        except KafkaException as error:
-            raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
+        for where, future in futures.items():
+            found = int((await self._answer(admin, future)).offset)
+            # No record is that young: everything below the cap is older.
+            if found >= 0:
+                bounds[where.partition] = min(found, bounds[where.partition])
         return bounds
 
     async def remove_below(self, topic: str, bounds: Sequence[int]) -> None:
@@ -58,18 +57,24 @@ class LogTrimmer:
         wanted = [TopicPartition(topic, p, bound) for p, bound in enumerate(bounds) if bound > 0]
         if not wanted:
             return
-        futures = self._admin().delete_records(wanted, request_timeout=self._timeout_s)
-        for future in futures.values():
-            try:
-                await asyncio.wrap_future(future)
-            except KafkaException as error:
-                # Below the log's beginning already, by retention or an earlier attempt.
-                if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
-                    raise StoreUnavailable(
-                        f"Kafka did not remove raw records ({error.args[0].name()})"
-                    ) from error
+        admin = self._admin()
+        for future in admin.delete_records(wanted, request_timeout=self._timeout_s).values():
+            # Out of range: below the log's beginning already, by retention or an earlier attempt.
+            await self._answer(admin, future, passing=KafkaError.OFFSET_OUT_OF_RANGE)
 
     def _admin(self) -> AdminClient:
         # A new one each time, a few times an epoch: one that is kept holds on to leaders that a
         # restarted broker no longer recognises.
         return AdminClient(self._settings)
+
+    async def _answer(self, _admin: AdminClient, future: Any, *, passing: int | None = None) -> Any:
+        """The answer, within a deadline. Holds the client: without it no answer ever comes."""
+        try:
+            async with asyncio.timeout(self._timeout_s + 1):
+                return await asyncio.wrap_future(future)
+        except KafkaException as error:
+            if error.args[0].code() == passing:
+                return None
+            raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
+        except TimeoutError as error:
+            raise StoreUnavailable("Kafka did not answer in time") from error

@@ -31,7 +31,7 @@ from tests.integration.test_epochs_end_to_end import optin_counts
 from tests.job_bench import Clock, bench, count_records, count_reports, some_records
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_killed_at_every_step_the_next_job_finishes_what_was_seen_and_draws_nothing_twice(
     kafka, redis_server
 ):
@@ -49,23 +49,23 @@ async def test_killed_at_every_step_the_next_job_finishes_what_was_seen_and_draw
         for step in STEPS:
             jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"head-lists.{step}", "kill")
             if step == "published":  # Committed before: only publishing again is left.
-                await made.until_stage(0, Stage.REPORTING)
+                await made.until_stage(0, Stage.REPORTING, timeout_s=100)
                 jobs.kill()
             else:
-                assert await asyncio.to_thread(jobs.wait, 40) == -9, jobs.output()
+                assert await asyncio.to_thread(jobs.wait, 100) == -9, jobs.output()
         state = await made.until_stage(0, Stage.REPORTING)
         assert state.head_list is not None
         await count_reports(made, 0, rng.integers(50, 90, state.head_list.cells), 500)
         ahead = state.head_list.reports_until_ms + 120_000 - clock.now_ms
         for step in STEPS[:-1]:
             jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"estimates.{step}", "kill")
-            assert await asyncio.to_thread(jobs.wait, 40) == -9, jobs.output()
+            assert await asyncio.to_thread(jobs.wait, 100) == -9, jobs.output()
         jobs = made.start_jobs("--ahead-ms", str(ahead))
 
         async def published() -> bool:
             return 0 in await made.published(made.topics.estimates.name)
 
-        await made.until(published, 40)
+        await made.until(published, 100)
         jobs.terminate()
         assert await asyncio.to_thread(jobs.wait, 20) == 0
         assert releases(made, "head_list_released")[0] == 1

@@ -16,6 +16,10 @@ PACKAGES = ("blender", "streams", "agents", "localclient")
 
 # As `make test-fast` chooses; the tests of the source tree's own imports look at that tree.
 FAST = "not integration and not faults and not statistical and not browser and not package"
+SAMPLE = [
+    *("tests/streams", "tests/agents/test_cli.py", "tests/localclient/test_reporting.py"),
+    *("tests/blender/test_vectors.py", "tests/blender/test_local.py"),
+]
 NOT_HERE = ["--deselect", "tests/agents/test_imports.py", "-p", "no:cacheprovider"]
 
 IMPORT_ALL = """
@@ -152,9 +156,12 @@ if PYTHON_3_12 is not None:
 
     @pytest.mark.timeout(600)
     def test_on_python_3_12_it_installs_imports_and_passes_the_fast_tests(
-        wheel, constraints, tmp_path
+        wheel, constraints, tmp_path, thorough
     ):
-        """3.12 is promised in the package's metadata. Runs where that interpreter is found."""
+        """3.12 is promised in the package's metadata. Runs where that interpreter is found.
+
+        Some of the fast tests from every package each time, all of them in the long version.
+        """
         python = install(tmp_path / "env", PYTHON_3_12, constraints, f"{wheel}[server,dev]")
 
         import_all(python, tmp_path, *PACKAGES)
@@ -163,6 +170,9 @@ if PYTHON_3_12 is not None:
             if name.partition("/")[0] not in PACKAGES:
                 copy_to(name, tmp_path / "run")
         run(
-            [python, "-m", "pytest", "-q", "-x", "-n", "2", "-m", FAST, *NOT_HERE],
+            [
+                *(python, "-m", "pytest", "-q", "-x", "-n", "2", "-m", FAST, *NOT_HERE),
+                *([] if thorough else SAMPLE),
+            ],
             cwd=tmp_path / "run",
         )

@@ -1,0 +1,164 @@
+"""The operator's verbs against a real log, Redis and topics; and a click graph end to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from agents.commands.ledger import show
+from agents.commands.rebuild import rebuild
+from agents.commands.verify import differences
+from streams.epochs import Share, Stem
+from streams.records.schemas import schema
+from streams.releases.book import Stage
+from streams.releases.entries import Kind, Outcome
+from tests.epoch_service import ROOT, Service, service
+from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+
+
+def verb(made: Service, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `blendstream ...` as an operator does."""
+    return subprocess.run(
+        [sys.executable, "-m", "agents.cli", *words],
+        cwd=ROOT, env=made.environment(), capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(240)
+async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(kafka, redis_server):
+    """One service, from open to verified."""
+    rng, clock = np.random.default_rng(21), Clock()
+    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        await count_records(made, 0, some_records(0, rng))
+        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        await jobs.keep()
+        assert await jobs.run(Kind.HEAD_LISTS)
+        state = (await made.book()).epochs[0]
+        assert state.head_list is not None
+        await count_reports(made, 0, rng.integers(50, 90, state.head_list.cells), 500)
+        clock.now_ms = state.head_list.reports_until_ms + 360_000
+        await jobs.keep()
+        assert await jobs.run(Kind.ESTIMATES)
+        await jobs.keep()
+
+        shown = await asyncio.to_thread(verb, made, "epochs")
+        assert shown.returncode == 0, shown.stderr
+        assert "published" in shown.stdout
+        assert "complete" in shown.stdout
+
+        refused = await asyncio.to_thread(verb, made, "epochs", "abandon", "1")
+        assert refused.returncode == 1
+        assert "needs an epoch and a reason" in refused.stderr
+        abandoned = await asyncio.to_thread(
+            verb, made, "epochs", "abandon", "1", "--reason", "a drill"
+        )
+        assert abandoned.returncode == 0, abandoned.stderr
+        assert (await made.book()).epochs[1].abandoned == "a drill"
+        again = await asyncio.to_thread(verb, made, "epochs", "abandon", "0", "--reason", "no")
+        assert again.returncode == 1
+        assert "published already" in again.stderr
+
+        lines = "\n".join(show(made.settings, await made.book(), clock.now_ms))
+        assert "replace-one" in lines
+        assert "opt-in users: ε=" in lines
+        assert "state: running" in lines
+
+        # Verified; then each kind of difference is found.
+        await jobs.keep()
+        found = await differences(jobs.context)
+        # Counts were put in directly, so Redis is ahead of an empty Kafka: that is seen.
+        assert found
+        assert all("this Redis belongs to another Kafka" in f or "another topic" in f
+                   for f in found), found  # fmt: skip
+        await jobs.context.publisher.publish(made.topics.estimates.name, 0, b'{"other": "bytes"}')
+        assert any("has other bytes" in line for line in await differences(jobs.context))
+        assert not any(
+            text in line for line in await differences(jobs.context) for text in ("query 0",)
+        )
+
+
+@pytest.mark.timeout(120)
+async def test_rebuild_counts_everything_unreleased_again_and_verify_agrees(kafka, own_redis):
+    """After a script that failed half-way, or counts that differ, Kafka is where they come from."""
+    rng, clock = np.random.default_rng(22), Clock()
+    origin = str(clock.now_ms // 1000 - 5)
+    async with (
+        service(kafka.url, own_redis.url, epoch__origin_unix_s=origin) as made,
+        bench(made, clock) as jobs,
+    ):
+        await jobs.keep()
+        made.start_worker()
+        made.send_optin((await made.book()).epochs[0], 500, rng)
+
+        async def counted() -> bool:
+            found = await made.counted(0)
+            return sum(sum(c.values()) for c in found.values()) == 500
+
+        await made.until(counted, 40)
+        before = await made.counted(0)
+        assert before[Share.S] == dict(made.sent[0, Share.S])
+        assert before[Share.T] == dict(made.sent[0, Share.T])
+        assert await differences(jobs.context) == []
+
+        # Somebody's hand in Redis is found, and mended.
+        tables = await made.tables(Stem.OPTIN_RECORDS)
+        key = tables.key(0, 0, "S")
+        await jobs.context.redis.hincrby(key, b"query\thttps://made-up.example/", 3)
+        assert any("the tables hold 503" in line for line in await differences(jobs.context))
+        await rebuild(jobs.context, 60)
+        assert await made.counted(0) == before
+        assert await differences(jobs.context) == []
+        await tables.close()
+
+
+@pytest.mark.timeout(180)
+async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head_list(
+    kafka, redis_server
+):
+    """Its URL table is the last published head list; the first epoch has none and says so."""
+    rng, clock = np.random.default_rng(23), Clock()
+    async with (
+        service(
+            kafka.url, redis_server.url, click_graph__share="0.2", click_graph__epsilon="3",
+            click_graph__delta="0.001",
+        ) as made,
+        bench(made, clock) as jobs,
+        bench(made, clock) as other,
+    ):  # fmt: skip
+        await jobs.keep()
+        for epoch in range(2):
+            counts = some_records(0, rng)  # The same queries, so that the table knows them.
+            counts[Share.GRAPH] = Counter(dict.fromkeys(counts[Share.T], 90))
+            await count_records(made, epoch, counts)
+            clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
+            await jobs.keep()
+            assert not await jobs.run(Kind.HEAD_LISTS), "the head list must wait for the graph"
+            results = await asyncio.gather(
+                jobs.run(Kind.CLICK_GRAPHS), other.run(Kind.CLICK_GRAPHS), return_exceptions=True
+            )
+            assert True in results
+            assert await jobs.run(Kind.HEAD_LISTS)
+        book = await made.book()
+        first, second = book.epochs[0].click_graph, book.epochs[1].click_graph
+        assert first is not None
+        assert second is not None
+        assert first.outcome is Outcome.EMPTY
+        assert [r.value for r in first.reasons] == ["no_url_table"]
+        assert second.outcome is Outcome.COMPLETE
+        graph = json.loads(await made.document(second.document))
+        Draft202012Validator(schema("click-graph")).validate(graph)
+        assert len(graph["queries"]) >= 8
+        assert all(query["clicks"] for query in graph["queries"])
+        assert graph["privacy"]["charged"]["epsilon"] == 6.0
+        assert book.epochs[0].parameters.charge.optin.epsilon == 6.0
+        published = await made.published(made.topics.click_graphs.name)
+        assert published[1] == await made.document(second.document)
+        assert book.epochs[1].stage is Stage.REPORTING
