@@ -22,9 +22,9 @@ from agents.gateway.verdicts import Reason as GatewayReason
 from agents.stack.ports import free_port
 from streams.epochs import Stem
 from streams.judging import Reason
-from streams.stops import StopReason
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
+from streams.stops import StopReason
 from tests.prometheus_rules import ALERTS, expressions, metrics_in, scaled
 from tests.watched_service import Watched, watched_service
 
