@@ -61,6 +61,7 @@ class DemoService:
         self._command = command
         self._keeper = keeper
         self._settings = settings
+        self.prefix = settings["BLENDSTREAM_TOPICS_PREFIX"]
         self.stack = stack
         self.gateway = f"http://127.0.0.1:{ports['http']}"
         self.metrics = {
