@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 
@@ -59,6 +60,7 @@ DISAGREE_BELOW = 0.01
 
 async def publish_estimates(context: JobContext) -> bool:
     """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
+    await context.settle_refused(Kind.ESTIMATES)
     counts = context.counts(Stem.CLIENT_REPORTS, Kind.ESTIMATES)
     book = await context.log.catch_up()
     if not isinstance(
@@ -95,7 +97,10 @@ async def publish_estimates(context: JobContext) -> bool:
         try:
             await turn.commit(added, [stored])
         except CommitRefused:
-            await stop_epoch(context, Kind.ESTIMATES, move.epoch, COMMIT_REFUSED)
+            context.refused[Kind.ESTIMATES] = partial(
+                stop_epoch, context, Kind.ESTIMATES, move.epoch, COMMIT_REFUSED
+            )
+            await context.settle_refused(Kind.ESTIMATES)
             raise
         finalized(Kind.ESTIMATES, state.reports_sealed, context.now_ms())
         log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})

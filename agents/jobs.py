@@ -177,11 +177,15 @@ class Jobs:
         try:
             if not had_it:
                 log.info("lease_taken", extra={"kind": job.kind})
+                await self.context.log.fence(job.kind)
             await job.publish()
             while not self._stopping.is_set() and await job.step():
                 job_metrics.STEPS.labels(job.kind).inc()
             if job.kind is Kind.KEEPER:
                 await self._show()
+        except BaseException:
+            lease.held = False  # The next attempt begins as if the lease were new.
+            raise
         finally:
             renewing.cancel()
 

@@ -186,6 +186,10 @@ class PartitionCounter:
             bounds = await self._kafka.bounds(self.topic.name, partition)
             if read.applying is not None:
                 raise stops.half_applied(read.applying)
+            if self._bars_open_epochs(read.released_through):
+                await self._directory.refresh_to_end()  # Released since we last read the log?
+                if self._bars_open_epochs(read.released_through):
+                    raise stops.released_too_much(read.released_through)
             if read.topic_id not in (None, description.id):
                 raise stops.topic_recreated()
             if read.offset is not None and read.offset > bounds.end:
@@ -384,6 +388,9 @@ class PartitionCounter:
                 if partition not in self._assigned:
                     continue
                 metrics.ENTRY_TOTALS.set(self.stem, partition, totals)
+                # Of a busy one too: whoever holds the lock and does not move has stalled.
+                assigned.lag = ends[partition] - (assigned.state.offset if assigned.state else 0)
+                metrics.LAG.labels(self.stem, str(partition)).set(max(0, assigned.lag))
                 if assigned.lock.locked():
                     continue
                 async with assigned.lock:
@@ -410,15 +417,14 @@ class PartitionCounter:
             metrics.SEEKS.labels(self.stem).inc()
             await self._seek(partition, state.offset)
         self._check_topic(state, description)
-        assigned.lag = max(0, end - state.offset)
-        metrics.LAG.labels(self.stem, str(partition)).set(assigned.lag)
+        assigned.lag = end - state.offset
         now_s = time.time()
-        if assigned.lag == 0:
+        if assigned.lag <= 0:
             assigned.counted_s = now_s
         behind_s = max(0.0, now_s - assigned.counted_s)
         metrics.BEHIND_SECONDS.labels(self.stem, str(partition)).set(behind_s)
         idle_s = time.monotonic() - assigned.moved_at
-        if assigned.lag == 0:
+        if assigned.lag <= 0:
             assigned.moved_at = time.monotonic()
         elif idle_s > _IDLE_S and time.monotonic() - assigned.probed_at > _IDLE_S:
             assigned.probed_at = time.monotonic()
@@ -481,6 +487,10 @@ class PartitionCounter:
     def _still_ours(self, partition: int, assigned: _Partition) -> None:
         if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
             raise _Gone
+
+    def _bars_open_epochs(self, released_through: int) -> bool:
+        unreleased = self._directory.book.unreleased(self.stem)
+        return any(epoch.number <= released_through for epoch in unreleased)
 
     def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:
         self._check_partitions(description)

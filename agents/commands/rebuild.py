@@ -1,4 +1,4 @@
-"""Count everything unreleased again: Redis is emptied of counts, and the workers fill it from Kafka.
+"""Count all that is unreleased again: Redis is emptied of counts, workers fill it from Kafka.
 
 Use it when a partition stands still because a script failed half-way, or when `verify` finds counts
 that differ. Nothing released changes, and nothing is lost as long as Kafka has the records. Workers

@@ -112,7 +112,12 @@ class DemoService:
         self.processes[name] = self._keeper.start(
             self._command(name),
             log=self._keeper.folder / f"{name}.log",
-            environment={**_plain_environment(), **self._settings},
+            # What a process that is killed leaves in its temporary folder goes with ours.
+            environment={
+                **_plain_environment(),
+                **self._settings,
+                "TMPDIR": str(self._keeper.folder),
+            },
         )
 
     def close(self) -> None:

@@ -146,6 +146,15 @@ class ReleaseLog:
             reader.close()
         return book, seen
 
+    async def fence(self, kind: Kind) -> None:
+        """End whatever an earlier job of this kind left open.
+
+        A job killed between send and commit leaves a transaction behind which readers wait, until
+        it times out or, as here, a new producer of its kind aborts it.
+        """
+        producer = await asyncio.to_thread(self._start_producer, kind)
+        await asyncio.to_thread(_discard, producer)
+
     @contextlib.asynccontextmanager
     async def turn(self, kind: Kind, observe: StepObserver = nobody_watches) -> AsyncIterator[Turn]:
         """Steps 1 and 2; the caller decides, draws, and commits at most once."""
@@ -282,6 +291,9 @@ class ReleaseLog:
                 "acks": "all",
                 "linger.ms": 0,
                 "compression.type": "none",  # Documents are compressed already.
+                # Without it `poll` raises a fatal error in the middle of other callbacks; with it
+                # the error comes from the call that fails.
+                "error_cb": lambda _error: None,
             },
             logger=logging.getLogger(__name__),  # Else it writes to standard error by itself.
         )
@@ -349,8 +361,9 @@ class Turn:
             left = self._producer.flush(self._timeout_s + len(records) * 0.1)
         except KafkaException as error:
             raise _failure(error.args[0]) from error
-        except BufferError as error:
-            raise CommitInDoubt("too much is waiting to be sent to Kafka") from error
+        except (BufferError, SystemError) as error:
+            # Too much is waiting, or the client fell over its own callbacks.
+            raise CommitInDoubt("the release could not be handed to Kafka") from error
         if failed:
             raise _failure(failed[0])
         if left:

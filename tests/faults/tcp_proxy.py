@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -113,8 +114,6 @@ def _exactly(source: socket.socket, n: int) -> bytes:
 
 def _shut(*sockets: socket.socket) -> None:
     for each in sockets:
-        try:
+        with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         each.close()

@@ -426,7 +426,7 @@ async def test_optin_records_and_a_cluster_take_the_plain_path(
         made.expect_refused(Stem.OPTIN_RECORDS, "unknown", Reason.MALFORMED)
         made.flush()
         worker = made.start_worker()
-        await made.until_counted(timeout_s=40)
+        await made.until_counted()
         await made.assert_exact()
         await made.until(lambda: _has_metric(made, worker), 10, "the refusal's metric")
 
@@ -452,3 +452,26 @@ async def test_a_batch_cancelled_before_it_was_stored_is_counted_when_it_comes_a
         single_redis.resume()
     await bench.count(log)
     await bench.made.assert_exact()
+
+
+async def test_epochs_barred_by_redis_and_open_in_the_log_stop_the_partition(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Judging and storing would otherwise refuse each other for ever."""
+    send(bench.made)
+    log = bench.log()
+    await bench.count(log[:1])
+    with single_redis.client() as client:
+        client.hset(bench.tables.key(0, "state"), "released_through", 5)
+    await bench.count(log[1:])
+    assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+    assert await bench.stored() == 1
+
+
+async def test_a_damaged_release_log_stops_instead_of_guessing(bench: Bench) -> None:
+    send(bench.made)
+    await bench.count(bench.log()[:1])
+    bench.made.publish({"entry": "epoch_opened", "epoch": "not a number"})
+    bench.counter = bench.new_counter()
+    await bench.count(bench.log()[1:])
+    assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}

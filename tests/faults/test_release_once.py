@@ -12,12 +12,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from streams.epochs import Share
 from streams.releases import entries
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
-from streams.releases.log import Fenced
+from streams.releases.log import CommitInDoubt, CommitRefused, Fenced
 from tests.epoch_service import Service, service
 from tests.job_bench import Clock, bench, count_records, count_reports, some_records
 
@@ -135,7 +136,7 @@ async def test_two_jobs_racing_release_once(kafka, redis_server):
             results = await asyncio.gather(
                 one.run(Kind.HEAD_LISTS), two.run(Kind.HEAD_LISTS), return_exceptions=True
             )
-            assert all(isinstance(r, bool | Fenced) for r in results), results
+            assert all(isinstance(r, bool | Fenced | CommitInDoubt) for r in results), results
             await one.run(Kind.HEAD_LISTS)
             await made.until_stage(epoch, Stage.REPORTING, timeout_s=10)
         for name in ("head_list_released", "records_sealed", "epoch_opened"):
@@ -279,3 +280,39 @@ async def test_the_limit_pauses_the_service_and_the_next_period_resumes_it(kafka
         book = await made.book()
         assert book.epochs[2].parameters.window_start_ms == notice.resumes_at_ms
         assert book.paused_at(clock.now_ms) is None
+
+
+@pytest.mark.timeout(120)
+async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka, redis_server):
+    """Drawing again until one is accepted would make the release depend on the draw."""
+    clock = Clock()
+    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        texts = [
+            b"q%d\thttps://%s.example/" % (n, secrets.token_hex(60).encode()) for n in range(90)
+        ]
+        await count_records(
+            made, 0, {Share.S: Counter(dict.fromkeys(texts, 60)), Share.T: Counter()}
+        )
+        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        await jobs.keep()
+        _limit_record_size(made, "1000")
+        with pytest.raises(CommitRefused, match="refused a release for good"):
+            await jobs.run(Kind.HEAD_LISTS)
+        assert jobs.steps.count("head-lists.drawn") == 1
+        assert (await made.book()).epochs[0].stage is Stage.ABANDONED
+        _limit_record_size(made, "1048588")
+        assert not await jobs.run(Kind.HEAD_LISTS)
+        assert jobs.steps.count("head-lists.drawn") == 1
+        assert releases(made, "head_list_released").total() == 0
+
+
+def _limit_record_size(made: Service, most: str) -> None:
+    """Set what the log's topic takes, as an operator might by mistake."""
+    admin = AdminClient({"bootstrap.servers": made.settings.kafka.bootstrap})
+    entry = ConfigEntry("max.message.bytes", most, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC, made.topics.releases.name, incremental_configs=[entry]
+    )
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(10)

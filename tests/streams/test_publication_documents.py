@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -27,7 +27,7 @@ from streams.releases.documents import PART_BYTES, DocumentReference, join, spli
 from streams.releases.entries import Reason
 from streams.releases.optin_release import read_optin_release, write_optin_release
 from streams.releases.parameters import ClickGraphParameters
-from tests.agents.model_log import ModelLog, plan
+from tests.agents.model_log import ModelLog
 from tests.agents.test_epochs import START, WINDOW_MS, keep
 from tests.doubles_jobs import RepeatableNoise
 
@@ -71,7 +71,7 @@ def published(profile: str, reports: int, reasons=()) -> EstimatesDocument:
 @pytest.mark.parametrize("profile", ["sharp", "paper"])
 @pytest.mark.parametrize("reports", [0, 1, 5000])
 def test_a_publication_is_valid_by_its_schema_and_reads_back(profile: str, reports: int):
-    """Analysts in any language rely on the schema, whatever the profile and however few reported."""
+    """Analysts in any language rely on it, whatever the profile and however few reported."""
     document = published(profile, reports)
     data = document.to_bytes()
 
@@ -214,6 +214,7 @@ def test_bytes_that_are_no_publication_are_refused_in_one_sentence(data: bytes):
             kind.from_bytes(data)
 
 
+@settings(max_examples=20)
 @given(st.binary(max_size=200), st.integers(0, 3))
 def test_documents_of_any_size_come_back_whole(seed: bytes, parts: int):
     """Compressed or not, one part or many."""

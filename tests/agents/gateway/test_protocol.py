@@ -142,6 +142,27 @@ async def test_a_slow_answer_is_not_a_slow_request():
         writer.close()
 
 
+async def test_answers_without_a_body_are_sent_and_the_connection_goes_on():
+    """Head and body leave together; a head that has no body must not wait for one."""
+    async with serving() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for method in (b"HEAD", b"HEAD", b"OPTIONS", b"GET"):
+            writer.write(method + b" /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            async with asyncio.timeout(5):
+                head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 204 "))
+        body = post(json.dumps(report()).encode(), b"expect: 100-continue\r\n")
+        assert await reader.readexactly(27) == b'{"ready":true,"reasons":[]}'
+        head, _, rest = body.partition(b"\r\n\r\n")
+        writer.write(head + b"\r\n\r\n")
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 100 ")
+            await reader.readline()
+            writer.write(rest)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
+        writer.close()
+
+
 async def test_too_many_connections_are_told_so():
     async with serving(max_connections=2) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]

@@ -3,7 +3,7 @@
 Closed loop: each connection sends a request, waits for its answer, sends the next. It looks for
 the status line and the length of the answer and parses nothing else. Run as a process of its own:
 
-    python -m bench.gateway_load PORT CONNECTIONS SECONDS BATCH HEAD_LIST
+    python -m bench._gateway_load PORT CONNECTIONS SECONDS BATCH HEAD_LIST
 
 prints one JSON object: requests, seconds, latencies, and answers by status.
 """

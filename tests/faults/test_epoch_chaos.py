@@ -1,0 +1,97 @@
+"""Jobs killed and paused at random steps over real epochs, by real signals: one release each.
+
+Not a failure: an epoch that is published incomplete or empty because nobody was there in time; a
+gap in the windows; a draw that was thrown away; jobs that exit and are started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from streams.errors import StoreUnavailable
+from streams.releases.book import Stage
+from tests.epoch_service import Service, service
+from tests.faults.test_release_once import STEPS, all_entries, same_bytes_everywhere
+from tests.integration.test_epochs_end_to_end import shorten
+
+KINDS = ("head-lists", "estimates", "keeper")
+EPOCHS = 4
+
+
+async def _feed(made: Service, rng: np.random.Generator, stop: asyncio.Event) -> None:
+    """Send records in every window and reports on every head list, as people would."""
+    fed: set[int] = set()
+    reported: set[int] = set()
+    while not stop.is_set():
+        with contextlib.suppress(StoreUnavailable):
+            book = await made.book()
+            now = time.time_ns() // 1_000_000
+            for epoch, state in sorted(book.epochs.items()):
+                parameters = state.parameters
+                inside = parameters.window_start_ms <= now < parameters.window_end_ms - 1_000
+                if epoch not in fed and inside:
+                    fed.add(epoch)
+                    made.send_optin(state, 300, rng)
+                if epoch not in reported and state.stage is Stage.REPORTING:
+                    reported.add(epoch)
+                    head_list, head_list_id = await made.head_list(state)
+                    made.send_reports(epoch, head_list, head_list_id, 300, rng)
+        await asyncio.sleep(0.3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", range(3))
+async def test_jobs_killed_and_paused_at_random_steps_release_each_epoch_once(
+    kafka, redis_server, seed: int
+):
+    """Two processes at a time; a paused one wakes up long after its lease is gone."""
+    dice, rng = random.Random(seed), np.random.default_rng(seed)
+    async with service(kafka.url, redis_server.url, **shorten()) as made:
+        made.start_worker()
+        stop = asyncio.Event()
+        feeding = asyncio.create_task(_feed(made, rng, stop))
+        deadline = time.monotonic() + 200
+        running = []
+
+        async def enough() -> bool:
+            book = await made.book()
+            return sum(s.stage.over for s in book.epochs.values()) >= EPOCHS
+
+        while not await enough():
+            assert time.monotonic() < deadline, made.logs()
+            while len([p for p in running if p.running and not p.paused]) < 2:
+                step = f"{dice.choice(KINDS)}.{dice.choice(STEPS)}"
+                action = dice.choice(["kill", "pause", "pause"])
+                running.append(made.start_jobs("--at", step, action))
+            await asyncio.sleep(3)
+            for part in running:
+                if part.paused and dice.random() < 0.5:
+                    part.resume()
+        for part in running:
+            if part.running:
+                part.resume()
+        stop.set()
+        await feeding
+        # Nobody is disturbed any more: what was committed is published, once.
+        for part in running:
+            part.kill()
+        made.start_jobs()
+        over = [e for e, s in (await made.book()).epochs.items() if s.stage is Stage.PUBLISHED]
+
+        async def all_out() -> bool:
+            return set(over) <= (await made.published(made.topics.estimates.name)).keys()
+
+        await made.until(all_out, 60)
+        names = ("epoch_opened", "records_sealed", "head_list_released", "estimate_released")
+        times = Counter((e["entry"], e["epoch"]) for e in all_entries(made) if e["entry"] in names)
+        assert set(times.values()) == {1}, times
+        for epoch in over:
+            await same_bytes_everywhere(made, range(epoch, epoch + 1))
