@@ -164,7 +164,7 @@ def _table(caption: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]])
     heads = "".join(f'<th scope="col">{name}</th>' for name in head)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
     return (
-        f"<table tabindex="0"><caption>{caption}</caption><thead><tr>{heads}</tr></thead>\n"
+        f'<table tabindex="0"><caption>{caption}</caption><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>{lines}</tbody></table>"
     )
 
