@@ -18,10 +18,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 0
 ARGS ?=
 
-.PHONY: help setup test test-fast check format bench chaos fuzz test-statistical lock packages clean
+.PHONY: help setup demo test test-fast check format bench chaos fuzz test-statistical lock packages clean
 
 help:  ## this list
-	@echo "usage: make TARGET [ARGS='more for pytest'] [JOBS=2 to use two processes]"; echo
+	@echo "usage: make TARGET [ARGS='more for pytest or the demo'] [JOBS=2 to use two processes]"; echo
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-18s%s\n", $$1, $$2 }'
 
 setup: $(INSTALLED)  ## install everything into .venv/
@@ -29,14 +29,21 @@ setup: $(INSTALLED)  ## install everything into .venv/
 $(INSTALLED): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed and was not found on the PATH." \
 	  "Install one (Debian: apt-get install python3.11-venv), or name it: make PYTHON=/path/to/python"; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
+	@echo "installing into $(VENV)/ with $(PYTHON): making the environment ..."
+	@$(PYTHON) -m venv --clear $(VENV)
 	@sed -n '/^uv==/,/^    # via/p' requirements.lock > $(VENV)/uv.txt
-	$(PIP) --require-hashes -r $(VENV)/uv.txt
+	@$(PIP) --require-hashes -r $(VENV)/uv.txt
+	@echo "installing $$(grep -c == requirements.lock) packages of requirements.lock, by hash ..."
 	@# uv is quicker with a lock this long; where it cannot reach the index, pip may.
-	UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+	@UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
 	  || $(PIP) --no-deps --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
+
+# Without Maven, and without the right to install it, the demo says so and goes on without Kafka.
+demo: setup  ## see it run, on simulated people, until Ctrl-C; ARGS='--epochs 3' ends by itself
+	@deploy/setup/system-packages $(BIN)/python demo || true
+	@$(BIN)/blendstream demo $(ARGS)
 
 packages: setup  ## install missing system packages, or say which they are
 	@deploy/setup/system-packages $(BIN)/python
@@ -69,10 +76,15 @@ fuzz: setup packages  ## many random inputs
 test-statistical: setup  ## larger samples
 	$(BIN)/python -m pytest --slow --timeout 7200 -m statistical $(ARGS)
 
-lock: setup  ## choose the newest versions anew and write requirements.lock
+lock: setup  ## choose the newest versions anew; write requirements.lock, the image's lock and licences
 	UV_NATIVE_TLS=true $(BIN)/uv pip compile pyproject.toml --all-extras --upgrade --universal --python-version 3.11 \
 	  --fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 	  --quiet --output-file requirements.lock
+	UV_NATIVE_TLS=true $(BIN)/uv pip compile pyproject.toml --extra server --constraint requirements.lock \
+	  --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" --quiet --output-file deploy/container/requirements-server.lock
+	$(MAKE) setup
+	$(BIN)/python docs/licences.py
 
 clean:  ## remove what was built or installed here (not the user's cache of Kafka's jars)
 	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

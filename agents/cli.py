@@ -54,9 +54,23 @@ privacy: opt-in users trust the curator, everyone else randomises on their own d
 
 FIRST_STEPS = """\
 first steps:
-  blendstream stack                     start Kafka and Redis; prints KAFKA_URL and REDIS_URL
+  blendstream demo --epochs 3           see all of it on this machine; nothing is left behind
   blendstream settings                  what can be set, what is set, and where it came from
+
+a service of your own:
+  blendstream keys new 2026-a           a master secret; put the line into a file and name that
+  blendstream doctor                    Kafka, Redis, topics, clock: what must be mended, and how
+  blendstream gateway | worker | jobs   the processes, any number of each
+
+day by day:
+  blendstream epochs                    where each epoch stands, and what it waits for
+  blendstream results --csv             the newest published estimates, as a file
+  blendstream ledger                    what people's privacy was spent on
+  blendstream verify                    log, Redis and topics compared
+  blendstream rebuild                   count again from Kafka, when verify or an alert says so
+
   blendstream VERB --help               what one verb does and takes
+  eval "$(blendstream completion bash)" complete verbs and options in this shell
 
 Settings come from BLENDSTREAM_... variables and from one TOML file (--settings, or
 BLENDSTREAM_SETTINGS); variables win.

@@ -24,6 +24,7 @@ from blender.errors import ParameterError
 from blender.record import Record, normalise
 from streams.counted import OptinRead
 from streams.epochs import Stem
+from streams.job_metrics import finalized
 from streams.records.click_graph_document import (
     ClickGraphDocument,
     GraphQuery,
@@ -98,6 +99,7 @@ async def publish_click_graph(context: JobContext) -> bool:
             context.refused[Kind.CLICK_GRAPHS] = partial(_commit_nothing, context, state, read)
             await context.settle_refused(Kind.CLICK_GRAPHS)
             raise
+        finalized(Kind.CLICK_GRAPHS, state.records_sealed, context.now_ms())
         log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})
     await publish_committed_click_graphs(context)
     await context.observe("click-graphs.published")

@@ -32,6 +32,7 @@ from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
 from blender.registry import randomizer_for
 from streams.counted import ReportsRead
 from streams.epochs import Stem
+from streams.job_metrics import finalized
 from streams.records.estimates_document import (
     Agreement,
     EstimatedCell,
@@ -112,6 +113,7 @@ async def publish_estimates(context: JobContext) -> bool:
             )
             await context.settle_refused(Kind.ESTIMATES)
             raise
+        finalized(Kind.ESTIMATES, state.reports_sealed, context.now_ms())
         log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})
     await publish_committed_estimates(context)
     await context.observe("estimates.published")

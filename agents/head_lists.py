@@ -24,6 +24,7 @@ from blender.record import Record
 from blender.registry import randomizer_for
 from blender.roles import OptinCounts
 from streams.epochs import Stem
+from streams.job_metrics import finalized
 from streams.logs import Known
 from streams.records.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
 from streams.releases import entries
@@ -227,4 +228,5 @@ async def _commit(
         )
         await context.settle_refused(Kind.HEAD_LISTS)
         raise
+    finalized(Kind.HEAD_LISTS, state.records_sealed, context.now_ms())
     log.info("entry_committed", extra={"kind": Known(added[0]["entry"]), "epoch": state.epoch})

@@ -34,6 +34,8 @@ from streams import job_metrics
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.ledger import Ledger
+from streams.reachability import watch_servers
+from streams.records.estimates_document import EstimatesDocument
 from streams.releases.entries import Kind
 from streams.releases.log import CommitRefused, StepObserver, nobody_watches
 from streams.settings import Settings
@@ -47,6 +49,7 @@ log = logging.getLogger(__name__)
 #: The process ended itself: something hung past the stop's deadline.
 _EXIT_HUNG = 3
 _MOST_BACK_OFF_S = 10.0
+_ASK_EVERY_S = 5.0
 
 
 @dataclass(slots=True)
@@ -83,6 +86,7 @@ class Jobs:
             ),
         )
         self._leases: dict[Kind, Lease] = {}
+        self._shown: str | None = None
         self._stopping = asyncio.Event()
         self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
 
@@ -178,12 +182,23 @@ class Jobs:
             while not self._stopping.is_set() and await job.step():
                 job_metrics.STEPS.labels(job.kind).inc()
             if job.kind is Kind.KEEPER:
-                job_metrics.show(self.context.log.book, self.context.now_ms())
+                await self._show()
         except BaseException:
             lease.held = False  # The next attempt begins as if the lease were new.
             raise
         finally:
             renewing.cancel()
+
+    async def _show(self) -> None:
+        """Tell what the log says; the newest publication is read once."""
+        context, book = self.context, self.context.log.book
+        job_metrics.show(book, limit_from(context.settings), context.now_ms())
+        published = [s.estimates.document for s in book.epochs.values() if s.estimates is not None]
+        newest = max(published, key=lambda document: document.entry_offset, default=None)
+        if newest is not None and newest.id != self._shown:
+            data = await context.log.read_document(newest)
+            job_metrics.show_publication(EstimatesDocument.from_bytes(data))
+            self._shown = newest.id
 
     async def _renew(self, lease: Lease) -> None:
         while True:
@@ -229,7 +244,12 @@ async def _run(
         loop.add_signal_handler(number, told)
     served = await _serve(jobs)
     log.info("jobs_started")
+    context = jobs.context
+    watching = asyncio.create_task(
+        watch_servers(context.kafka, context.topics.releases.name, context.redis, _ASK_EVERY_S)
+    )
     await jobs.run()
+    watching.cancel()
     await served.cleanup()
     await jobs.close()
     log.info("jobs_stopped")
@@ -254,7 +274,8 @@ async def _serve(jobs: Jobs) -> web.AppRunner:
         return web.Response(text="alive\n")
 
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        body = generate_latest(job_metrics.JOBS)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     served = web.Application()
     served.router.add_get("/metrics", metrics)

@@ -18,8 +18,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -37,6 +38,7 @@ from streams.kafka import KafkaLog
 from streams.keys import KeyRing
 from streams.logs import Known
 from streams.partitions import PartitionCounter
+from streams.reachability import watch_servers
 from streams.settings import Settings
 from streams.tables import Client, CountTables, check_redis, connect_redis
 from streams.topics import ensure_topics
@@ -48,6 +50,7 @@ log = logging.getLogger(__name__)
 #: Beyond the deadline the process ends itself, whatever a library still waits for.
 _EXIT_HUNG = 3
 _EXIT_DEAD = 4
+_ASK_EVERY_S = 5.0
 
 
 def run_worker(settings: Settings) -> int:
@@ -89,11 +92,13 @@ class Worker:
         app: CountingApp,
         counters: list[PartitionCounter],
         close: list[Callable[[], Awaitable[None]]],
+        watch: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.app = app
         self.counters = counters
         self._settings = settings
         self._close = close
+        self._watch = watch
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         self._web: web.AppRunner | None = None
@@ -131,7 +136,9 @@ class Worker:
                 settings.worker,
             )  # fmt: skip
             counters.append(counter)
-        return cls(settings, app, counters, [directory.close, partial(_close_redis, redis)])
+        close: list[Callable[[], Awaitable[None]]] = [directory.close, partial(_close_redis, redis)]
+        watch = partial(watch_servers, kafka, topics.releases.name, redis, _ASK_EVERY_S)
+        return cls(settings, app, counters, close, watch)
 
     @property
     def ready(self) -> bool:
@@ -141,6 +148,7 @@ class Worker:
         """Serve the port, join the group, count; returns why it must be restarted."""
         await self._serve()
         self._tasks = [asyncio.create_task(self._check(counter)) for counter in self.counters]
+        self._tasks.append(asyncio.create_task(self._watch()))
         # Starting ends with the first assignment, which may take as long as Kafka likes.
         self._starting = asyncio.create_task(self.app.start())
         return await self._until_dead()
@@ -154,6 +162,7 @@ class Worker:
         if self._web is not None:
             await self._web.cleanup()
         await self.app.stop()
+        self.app.remove_folder()
         for close in self._close:
             await close()
 
@@ -214,7 +223,8 @@ class Worker:
 
 
 async def _metrics(_request: web.Request) -> web.Response:
-    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    body = generate_latest(metrics.WORKER)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def _close_redis(redis: Client) -> None:

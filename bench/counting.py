@@ -1,16 +1,16 @@
 """How fast a worker counts, exactly once, beside a plain Faust table and a bare consumer.
 
-    python -m bench.counting                      the whole table
-    python -m bench.counting --quick              frames of 1 000, w = 1, and the two baselines
+Everything runs in one go on one local broker and one local Redis, so that the ratios mean something
+on a noisy machine. Reports lie in the topic before a worker starts, and the clock runs from the
+first to the last stored offset; the worker's CPU time over the same stretch is printed beside it,
+which a busy neighbour does not change. Seeded; the contributors are all different.
 
-Everything runs in one go on one local broker and one local Redis, so that the ratios mean
-something on a noisy machine: reports lie in the topic before a worker starts, and the clock runs
-from the first to the last stored offset. Seeded; the contributors are all different.
+    python -m bench counting                    the whole table
+    COUNTING_REPORTS=2000000 python -m bench counting
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import secrets
@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from agents.stack import LocalKafka, LocalRedis
@@ -30,114 +31,122 @@ from tests.kafka_topics import create_topic
 
 CELLS = 501
 PARTITIONS = 4
+REPORTS = int(os.environ.get("COUNTING_REPORTS", "6000000"))
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Entries a second, and over what."""
+    """Entries a second; of workers also their CPU time over the same entries."""
 
     name: str
     entries: int
     seconds: float
+    cpu_s: float | None = None
 
     @property
     def per_s(self) -> float:
         return self.entries / self.seconds
 
+    def show(self, more: str = "") -> None:
+        cpu = ""
+        if self.cpu_s:
+            cpu = f", {self.entries / self.cpu_s:,.0f} a CPU second"
+        print(
+            f"{self.name:42}{self.per_s:12,.0f} /s  ({self.entries:,} in {self.seconds:.2f} s{cpu})"
+            f"{more}",
+            flush=True,
+        )
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the main figures only")
-    parser.add_argument("--reports", type=int, default=6_000_000, help="reports at frames of 1 000")
-    arguments = parser.parse_args()
+
+def main() -> None:
+    """The whole table."""
+    asyncio.run(_main())
+
+
+async def _main() -> None:
     with LocalKafka() as kafka, LocalRedis() as redis:
-        plain = await plain_table(kafka, messages=20_000)
-        show(plain)
-        shapes = [(1_000, 1, arguments.reports)]
-        if not arguments.quick:
-            shapes += [(1_000, 10, arguments.reports // 2), (100, 1, 1_000_000)]
-            shapes += [(100, 10, 1_000_000), (1, 1, 30_000), (1, 10, 30_000)]
-        for frame, w, reports in shapes:
-            counted, raw = await worker_rate(kafka, redis, frame, w, reports)
-            show(raw)
-            show(counted)
-            print(
-                f"{'':40}{counted.per_s / plain.per_s:10.1f} × the plain table, "
-                f"{raw.per_s / counted.per_s:.1f} × slower than the bare consumer",
-                flush=True,
-            )
-        if not arguments.quick:
-            show((await worker_rate(kafka, redis, 1_000, 1, arguments.reports, workers=2))[0])
-            show(await optin_rate(kafka, redis, records=600_000))
-
-
-def show(rate: Rate) -> None:
-    print(
-        f"{rate.name:40}{rate.per_s:12,.0f} /s   ({rate.entries:,} in {rate.seconds:.2f} s)",
-        flush=True,
-    )
+        plain = await plain_table(kafka, messages=10_000)
+        plain.show()
+        for frame, w, reports in (
+            (1_000, 1, REPORTS),
+            (1_000, 10, REPORTS // 2),
+            (100, 1, REPORTS // 8),
+            (100, 10, REPORTS // 8),
+            (1, 1, 10_000),
+            (1, 10, 10_000),
+        ):
+            counted, bare = await reports_rate(kafka, redis, frame, w, reports)
+            bare.show()
+            counted.show(f"  {counted.per_s / plain.per_s:,.0f} × the plain table")
+        (await reports_rate(kafka, redis, 1_000, 1, REPORTS, workers=2))[0].show()
+        (await records_rate(kafka, redis, records=400_000)).show()
+        await memory_and_reload(kafka, redis, contributors=4_000_000)
 
 
 def new_installation(kafka: LocalKafka, redis: LocalRedis) -> Installation:
+    prefix = f"bench-{secrets.token_hex(4)}"
     return Installation(
-        kafka.url,
-        redis.url,
-        f"bench-{secrets.token_hex(4)}",
-        partitions=PARTITIONS,
-        worker__session_timeout_s="20",
-    )
+        kafka.url, redis.url, prefix, partitions=PARTITIONS, worker__session_timeout_s="20",
+        redis__timeout_s="10",
+    )  # fmt: skip
 
 
-async def worker_rate(
+def preload_reports(made: Installation, frame: int, w: int, reports: int) -> None:
+    """Reports of different contributors, spread over the partitions."""
+    rng = np.random.default_rng(frame * 100 + w)
+    made.open_epoch(1)
+    head_list = made.publish_head_list(1, cells=CELLS, w=w)
+    for number in range(reports // frame):
+        cells = rng.integers(0, CELLS - w, size=(frame, 1)) + np.arange(w)
+        value = encode_reports(1, head_list, rng.bytes(16 * frame), cells, 2)
+        made.send(Stem.CLIENT_REPORTS, number % PARTITIONS, value)
+        if number % 1000 == 0:
+            made.flush()
+    made.flush()
+
+
+async def reports_rate(
     kafka: LocalKafka, redis: LocalRedis, frame: int, w: int, reports: int, *, workers: int = 1
 ) -> tuple[Rate, Rate]:
-    """Reports a second of one or two workers, and of a bare consumer on the same bytes."""
-    rng = np.random.default_rng(frame * 100 + w)
+    """Reports a second of workers, and of a bare consumer on the same bytes."""
     made = new_installation(kafka, redis)
     try:
         await made.create()
-        made.open_epoch(1)
-        head_list = made.publish_head_list(1, cells=CELLS, w=w)
-        for number in range(reports // frame):
-            start = rng.integers(0, CELLS - w, size=(frame, 1))
-            cells = start + np.arange(w)
-            keys = rng.bytes(16 * frame)
-            made.send(
-                Stem.CLIENT_REPORTS,
-                number % PARTITIONS,
-                encode_reports(1, head_list, keys, cells, 2),
-            )
-            if number % 1000 == 0:
-                made.flush()
-        made.flush()
+        await asyncio.to_thread(preload_reports, made, frame, w, reports)
         topic = made.topics.client_reports.name
-        raw = await bare_consumer(kafka, topic, f"bare consumer, frames of {frame}, w={w}")
-        for _ in range(workers):
-            made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")
-        seconds, share = await time_to_count(made, Stem.CLIENT_REPORTS, reports)
-        name = f"{workers} worker{'s' * (workers > 1)}, frames of {frame}, w={w}"
-        return Rate(name, round(reports * share), seconds), raw
+        bare = await bare_consumer(kafka, topic, f"bare consumer, frames of {frame:,}, w={w}")
+        name = f"{workers} worker{'s' * (workers > 1)}, frames of {frame:,}, w={w}"
+        return await counted(made, Stem.CLIENT_REPORTS, reports, name, workers), bare
     finally:
         made.close()
 
 
-async def time_to_count(made: Installation, stem: Stem, entries: int) -> tuple[float, float]:
-    """Seconds from the first stored batch to the last, and the share of entries between them."""
+async def counted(
+    made: Installation, stem: Stem, entries: int, name: str, workers: int = 1
+) -> Rate:
+    """From the first stored batch to the last."""
+    started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning") for _ in range(workers)]
+    processes = [psutil.Process(worker.pid) for worker in started]
     tables = await made.tables(stem)
-    first: tuple[float, int] | None = None
+    first: tuple[float, int, float] | None = None
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        received = 0
-        for partition in range(made.partitions):
-            received += (await tables.totals(partition)).get("received", 0)
+        received = sum(
+            [(await tables.totals(p)).get("received", 0) for p in range(made.partitions)]
+        )
         now = time.monotonic()
         if first is None and received:
-            first = now, received
+            first = now, received, _cpu_s(processes)
         if first is not None and received == entries:
             await tables.close()
-            return now - first[0], 1 - first[1] / entries
-        await asyncio.sleep(0.01)
-    raise SystemExit(f"not counted within 300 s\n{made.logs()}")
+            cpu_s = _cpu_s(processes) - first[2]
+            return Rate(name, entries - first[1], now - first[0], cpu_s)
+        await asyncio.sleep(0.02)
+    raise SystemExit(f"{name}: not counted within 300 s\n{made.logs()}")
+
+
+def _cpu_s(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 async def bare_consumer(kafka: LocalKafka, topic: str, name: str) -> Rate:
@@ -169,24 +178,23 @@ async def plain_table(kafka: LocalKafka, messages: int) -> Rate:
     topic = f"plain-{secrets.token_hex(4)}"
     create_topic(kafka.bootstrap, topic, partitions=PARTITIONS)
     environment = os.environ | {
-        "BENCH_BROKER": kafka.url,
-        "BENCH_TOPIC": topic,
-        "BENCH_MESSAGES": str(messages),
-    }
+        "BENCH_BROKER": kafka.url, "BENCH_TOPIC": topic, "BENCH_MESSAGES": str(messages)
+    }  # fmt: skip
     found = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "bench.plain_table"],
+        [sys.executable, "-m", "bench._plain_table"],
         env=environment,
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
     )
-    return Rate("plain Faust windowed table", messages, float(found.stdout.split()[-1]))
+    seconds, cpu_s = (float(word) for word in found.stdout.split()[-2:])
+    return Rate("plain Faust windowed table", messages, seconds, cpu_s)
 
 
-async def optin_rate(kafka: LocalKafka, redis: LocalRedis, records: int) -> Rate:
-    """Opt-in records a second, frames of 500, Zipf-like texts."""
+async def records_rate(kafka: LocalKafka, redis: LocalRedis, records: int) -> Rate:
+    """Opt-in records a second: frames of 500, texts with a long tail, m_O = 1."""
     rng = np.random.default_rng(5)
     made = new_installation(kafka, redis)
     try:
@@ -200,12 +208,33 @@ async def optin_rate(kafka: LocalKafka, redis: LocalRedis, records: int) -> Rate
             ]
             made.send(Stem.OPTIN_RECORDS, number % PARTITIONS, encode_optin_records(1, entries))
         made.flush()
-        made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")
-        seconds, share = await time_to_count(made, Stem.OPTIN_RECORDS, records)
-        return Rate("1 worker, opt-in records", round(records * share), seconds)
+        return await counted(made, Stem.OPTIN_RECORDS, records, "1 worker, opt-in records")
     finally:
         made.close()
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+async def memory_and_reload(kafka: LocalKafka, redis: LocalRedis, contributors: int) -> None:
+    """Redis bytes a contributor, all keys included, and the time to take the partitions up."""
+    made = new_installation(kafka, redis)
+    try:
+        await made.create()
+        with redis.client() as client:
+            before = client.info("memory")["used_memory"]
+        await asyncio.to_thread(preload_reports, made, 1_000, 1, contributors)
+        await counted(made, Stem.CLIENT_REPORTS, contributors, "filling")
+        made.close()
+        with redis.client() as client:
+            used = client.info("memory")["used_memory"] - before
+        print(f"{'Redis memory, all keys':42}{used / contributors:12.2f} bytes a contributor")
+        tables = await made.tables(Stem.CLIENT_REPORTS)
+        began, cpu = time.monotonic(), time.process_time()
+        loaded = [await tables.load_seen(partition, 1) for partition in range(PARTITIONS)]
+        wall, cpu = time.monotonic() - began, time.process_time() - cpu
+        assert sum(len(seen.table) for seen in loaded) == contributors
+        held = sum(seen.table.nbytes for seen in loaded)
+        print(f"{'worker memory':42}{held / contributors:12.2f} bytes a contributor")
+        print(f"{'reload on assignment':42}{wall:12.2f} s for {contributors:,} contributors "
+              f"({cpu:.2f} CPU s)", flush=True)  # fmt: skip
+        await tables.close()
+    finally:
+        made.close()

@@ -28,8 +28,8 @@ from agents.stack.ports import free_port
 from tests.gateway_service import GatewayService, head_list_document, running
 
 ROUNDS = 3
-SECONDS = 6.0
-CONNECTIONS = 1000
+SECONDS = 4.0
+CONNECTIONS = 2000
 BATCH = 1000
 MANY_CONNECTIONS = 10_000
 
@@ -58,7 +58,7 @@ def main() -> None:
         head_list = service.log.publish_head_list(head_list_document(1))
         gateway = service.start().wait_ready()
         bare_port = free_port()
-        bare = subprocess.Popen([sys.executable, "-m", "bench.bare_asgi", str(bare_port)])
+        bare = subprocess.Popen([sys.executable, "-m", "bench._bare_asgi", str(bare_port)])
         stack.callback(bare.wait)
         stack.callback(bare.kill)
         _wait_for(bare_port)
@@ -125,7 +125,7 @@ def many_connections(pid: int, port: int, head_list: str) -> None:
 
 
 async def _hold_open(process: psutil.Process, port: int, head_list: str) -> tuple[int, int]:
-    from bench.gateway_load import Bodies  # noqa: PLC0415
+    from bench._gateway_load import Bodies  # noqa: PLC0415
 
     bodies = Bodies(1, head_list)
     pairs = []
@@ -153,7 +153,7 @@ def _load(
     before = server.cpu_times()
     arguments = [str(a) for a in (port, connections, seconds, batch, head_list)]
     run = subprocess.run(
-        [sys.executable, "-m", "bench.gateway_load", *arguments],
+        [sys.executable, "-m", "bench._gateway_load", *arguments],
         check=True,
         capture_output=True,
         text=True,

@@ -35,6 +35,9 @@ from blender.noise import IntArray, laplace_variance
 
 __all__ = ["SelectedCounts"]
 
+#: A chance of being listed below this is not looked into: the sums would be all rounding.
+_MIRACLE = 1e-13
+
 #: Points of p at which m and τ² are summed exactly; between them they are interpolated. The curves
 #: bend over about one standard deviation, and the table spans some fifteen.
 _POINTS = 241
@@ -103,7 +106,9 @@ def _tabulate(least: int, users: int, scale: float) -> _Table:
     spread = math.sqrt(max(least, 1) + laplace_variance(scale))
     lowest = max(least - 8 * spread - 3 * scale, 0.05)
     highest = min(least + 7 * spread + 12 * scale + 12, users - 0.05)
-    p = np.linspace(lowest, max(highest, lowest + 1), _POINTS) / users
+    # Evenly in √count, where the spread is even.
+    ends = math.sqrt(lowest), math.sqrt(max(highest, lowest + 1))
+    p = np.minimum(np.linspace(*ends, _POINTS) ** 2 / users, 1.0)
 
     # P(Y ≥ j) for j = c … c+reach: the binomial's tail, averaged over the noise.
     reach = math.ceil(16 * spread + 30 * scale + 20)
@@ -119,4 +124,8 @@ def _tabulate(least: int, users: int, scale: float) -> _Table:
     excess = ratio.sum(axis=1)
     square = ratio @ (2 * steps - 1)
     mean = (least + excess) / users
-    return _Table(p, mean, (square - excess**2) / users**2, np.gradient(mean, p))
+    slope = np.gradient(mean, p)
+    # Where listing would be a miracle S's count rules p out whatever m is: the table starts above.
+    start = int(np.argmax(at_least[:, 0] > _MIRACLE))
+    variance = (square - excess**2) / users**2
+    return _Table(p[start:], mean[start:], variance[start:], slope[start:])

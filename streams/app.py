@@ -23,6 +23,7 @@ from faust.types import TP, EventT, TransportT
 from yarl import URL
 
 from blender.errors import BlenderError
+from streams import metrics
 from streams.deliveries import Message
 from streams.logs import Known
 from streams.partitions import PartitionCounter
@@ -91,6 +92,10 @@ class CountingApp(faust.App):
         )
         self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
 
+    def remove_folder(self) -> None:
+        """Remove what Faust wanted on disk; a process that ends by `os._exit` must ask for it."""
+        self._folder.cleanup()
+
     async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
         for counter in self.counters.values():
             counter.give_up([tp.partition for tp in revoked if tp.topic == counter.topic.name])
@@ -104,6 +109,7 @@ class CountingApp(faust.App):
 
     async def take_up(self, assignment: set[TP]) -> dict[TP, int]:
         """Take exactly these partitions up, and say where each goes on."""
+        metrics.REBALANCES.inc()
         for counter in self.counters.values():
             counter.assign(
                 sorted(tp.partition for tp in assignment if tp.topic == counter.topic.name)

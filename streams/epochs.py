@@ -33,6 +33,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from streams.errors import StoreMismatch
 from streams.records.frames import HEAD_LIST_ID_BYTES, MAX_EPOCH
 
 __all__ = [
@@ -66,7 +67,7 @@ class Share(enum.StrEnum):
     GRAPH = "graph"
 
 
-class LogEntryError(ValueError):
+class LogEntryError(StoreMismatch):
     """The release log holds an entry that no release of this project writes."""
 
 

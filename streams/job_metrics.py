@@ -1,66 +1,231 @@
 """The jobs' Prometheus metrics, declared once: states, times and budget, nothing about records.
 
-What is shown here is published anyway: stages, outcomes, the ledger. Exact functions of raw data
-(counts, durations of drawing) are not.
+Most of what is shown here is published anyway: stages, outcomes, the ledger, how many took part.
+How long drawing took depends on raw data, and is told in coarse buckets only.
+
+What the log says (`show`) is told by the process that holds the keeper's lease; the others have
+no fresh view of it and stay silent.
 """
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge
+import math
+from collections.abc import Iterable
 
-from streams.ledger import GROUPS
-from streams.releases.book import ReleaseBook, Stage
-from streams.releases.entries import Kind, Outcome
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
-__all__ = ["FAILURES", "LEASE_HELD", "STEPS", "show"]
+from streams.ledger import GROUPS, Limit
+from streams.metrics import process_registry
+from streams.records.estimates_document import EstimatesDocument
+from streams.releases.book import EpochState, ReleaseBook, Seal, Stage
+from streams.releases.entries import Entry, Kind, Outcome
 
-STEPS = Counter("blender_job_steps", "Steps that jobs have taken.", ["kind"])
-FAILURES = Counter("blender_job_failures", "Steps that failed, whatever the reason.", ["kind"])
-LEASE_HELD = Gauge("blender_job_lease_held", "1 while this process holds the lease.", ["kind"])
-EPOCHS = Gauge("blender_epochs", "Recent epochs in each stage.", ["stage"])
-OUTCOMES = Gauge("blender_epoch_outcomes", "Recent publications by outcome.", ["outcome"])
-LAST_PUBLISHED = Gauge(
-    "blender_last_published_epoch", "The highest epoch published; -1 before the first."
+__all__ = [
+    "FAILURES",
+    "JOBS",
+    "LEASE_HELD",
+    "STEPS",
+    "count_released",
+    "finalized",
+    "show",
+    "show_publication",
+]
+
+JOBS = process_registry()
+STEPS = Counter("blender_job_steps", "Steps that jobs have taken.", ["kind"], registry=JOBS)
+FAILURES = Counter(
+    "blender_job_failures", "Steps that failed, whatever the reason.", ["kind"], registry=JOBS
 )
-OVERDUE_S = Gauge(
+LEASE_HELD = Gauge(
+    "blender_job_lease_held", "1 while this process holds the lease.", ["kind"], registry=JOBS
+)
+RELEASES = Counter(
+    "blender_releases", "Entries this process committed to the log.", ["entry"], registry=JOBS
+)
+FINALIZE_SECONDS = Histogram(
+    "blender_finalize_seconds",
+    "From the seal to the committed release.",
+    ["kind"],
+    # Coarse on purpose: how long a draw takes depends on raw data.
+    buckets=(10, 60, 300, 900, 3600),
+    registry=JOBS,
+)
+
+# --- what the log says ---------------------------------------------------------------------------
+
+_BOOK = CollectorRegistry()
+EPOCHS = Gauge("blender_epochs", "Recent epochs in each stage.", ["stage"], registry=_BOOK)
+AGE = Gauge(
+    "blender_epoch_age_seconds",
+    "How long ago the oldest epoch in this stage began; 0 when there is none.",
+    ["stage"],
+    registry=_BOOK,
+)
+OVERDUE = Gauge(
     "blender_epoch_overdue_seconds",
-    "How long ago the oldest unfinished epoch's reports should have been sealed.",
+    "How long the epoch that waits longest should have left this stage; 0 when none should have.",
+    ["stage"],
+    registry=_BOOK,
 )
-PAUSED = Gauge("blender_service_paused", "1 while the period's budget is spent.")
-EPSILON = Gauge("blender_epsilon_spent", "ε spent in the current period, worst person.", ["group"])
+OUTCOMES = Gauge(
+    "blender_epoch_outcomes", "Recent publications by outcome.", ["outcome"], registry=_BOOK
+)
+LAST_OUTCOME = Gauge(
+    "blender_last_epoch_outcome", "1 for how the newest epoch ended.", ["outcome"], registry=_BOOK
+)
+LAST_PUBLISHED = Gauge(
+    "blender_last_published_epoch",
+    "The highest epoch published; -1 before the first.",
+    registry=_BOOK,
+)
+TWICE = Gauge(
+    "blender_releases_recorded_twice",
+    "Releases with a second record in the log; readers take the first. Must be 0.",
+    registry=_BOOK,
+)
+PAUSED = Gauge("blender_service_paused", "1 while the period's budget is spent.", registry=_BOOK)
+EPOCH_EPSILON = Gauge(
+    "blender_epoch_epsilon",
+    "ε that the newest epoch costs a person (replace-one).",
+    ["group"],
+    registry=_BOOK,
+)
+EPSILON = Gauge(
+    "blender_epsilon_spent",
+    "ε spent in the current period by the person worst off, at the limit's δ (replace-one).",
+    ["group"],
+    registry=_BOOK,
+)
+EPSILON_LIMIT = Gauge(
+    "blender_epsilon_limit", "Most ε that a person may spend in a period.", ["group"],
+    registry=_BOOK,
+)  # fmt: skip
+HEAD_LIST_CELLS = Gauge("blender_head_list_cells", "Cells of the newest head list.", registry=_BOOK)
+REPORTS = Gauge(
+    "blender_head_list_reports", "Reports on the newest head list that is published.",
+    registry=_BOOK,
+)  # fmt: skip
+AGREEMENT = Gauge(
+    "blender_agreement_p_value",
+    "How well the groups agree in the newest publication; NaN when that was not tested.",
+    registry=_BOOK,
+)
+
+
+class _WhileKeeping(Collector):
+    """What the log says, from the process that follows it."""
+
+    def collect(self) -> Iterable[Metric]:
+        held = LEASE_HELD.labels(Kind.KEEPER)._value.get()
+        return _BOOK.collect() if held else ()
+
+
+JOBS.register(_WhileKeeping())
+
+_ABANDONED = "abandoned"
+_WAITING = [stage for stage in Stage if not stage.over]
+_ENTRIES = (
+    "epoch_opened", "records_sealed", "head_list_released", "reports_sealed", "estimate_released",
+    "click_graph_released", "epoch_abandoned", "service_paused", "log_trimmed", "checkpoint",
+)  # fmt: skip
 
 for _kind in Kind:
-    STEPS.labels(_kind)
-    FAILURES.labels(_kind)
-    LEASE_HELD.labels(_kind).set(0)
+    if _kind is not Kind.OPERATOR:
+        STEPS.labels(_kind)
+        FAILURES.labels(_kind)
+        LEASE_HELD.labels(_kind).set(0)
+for _kind in (Kind.HEAD_LISTS, Kind.ESTIMATES, Kind.CLICK_GRAPHS):
+    FINALIZE_SECONDS.labels(_kind)
+for _entry in _ENTRIES:
+    RELEASES.labels(_entry)
 for _stage in Stage:
     EPOCHS.labels(_stage).set(0)
+for _stage in _WAITING:
+    AGE.labels(_stage).set(0)
+    OVERDUE.labels(_stage).set(0)
 for _outcome in Outcome:
     OUTCOMES.labels(_outcome).set(0)
+for _ended in (*Outcome, _ABANDONED):
+    LAST_OUTCOME.labels(_ended).set(0)
 for _group in GROUPS:
-    EPSILON.labels(_group).set(0)
+    for _gauge in (EPOCH_EPSILON, EPSILON, EPSILON_LIMIT):
+        _gauge.labels(_group).set(0)
+AGREEMENT.set(math.nan)
 
 
-def show(book: ReleaseBook, now_ms: int) -> None:
+def count_released(added: Iterable[Entry]) -> None:
+    """These entries are committed."""
+    for entry in added:
+        if entry["entry"] in _ENTRIES:
+            RELEASES.labels(entry["entry"]).inc()
+
+
+def finalized(kind: Kind, seal: Seal | None, now_ms: int) -> None:
+    """The release of what was sealed is committed."""
+    if seal is not None:
+        FINALIZE_SECONDS.labels(kind).observe(max(0, now_ms - seal.at_ms) / 1000)
+
+
+def show(book: ReleaseBook, limit: Limit, now_ms: int) -> None:
     """Set the gauges from the log."""
-    states = list(book.epochs.values())
+    states = [state for _, state in sorted(book.epochs.items())]
     for stage in Stage:
         EPOCHS.labels(stage).set(sum(s.stage is stage for s in states))
-    published = [s for s in states if s.estimates is not None]
-    for outcome in Outcome:
-        OUTCOMES.labels(outcome).set(
-            sum(s.estimates is not None and s.estimates.outcome is outcome for s in published)
-        )
-    LAST_PUBLISHED.set(max((s.epoch for s in published), default=-1))
+    for stage in _WAITING:
+        here = [s for s in states if s.stage is stage]
+        began = [now_ms - s.parameters.window_start_ms for s in here]
+        late = [now_ms - _due_ms(s) for s in here]
+        AGE.labels(stage).set(max([0, *began]) / 1000)
+        OVERDUE.labels(stage).set(max([0, *late]) / 1000)
+    _show_outcomes(states)
+    TWICE.set(book.recorded_twice)
     PAUSED.set(book.paused_at(now_ms) is not None)
-    late = [
-        now_ms - (s.parameters.window_end_ms + 2 * s.parameters.window_ms)
-        for s in book.unfinished()
-    ]
-    OVERDUE_S.set(max(0, *late, 0) / 1000)
+    with_list = [s.head_list for s in states if s.head_list is not None]
+    HEAD_LIST_CELLS.set(with_list[-1].cells if with_list else 0)
+    _show_budget(book, limit)
+
+
+def show_publication(document: EstimatesDocument) -> None:
+    """Set the gauges that the newest publication answers for."""
+    REPORTS.set(document.participants.clients)
+    agreement = document.agreement
+    p_value = None if agreement is None else agreement.p_value
+    AGREEMENT.set(math.nan if p_value is None else p_value)
+
+
+def _due_ms(state: EpochState) -> int:
+    """When an epoch should leave its stage: the work itself takes no time here."""
+    plan = state.parameters.plan
+    settles_ms = plan.grace_ms + plan.skew_ms
+    if state.head_list is not None:
+        return state.head_list.reports_until_ms + settles_ms
+    return state.parameters.window_end_ms + settles_ms
+
+
+def _show_outcomes(states: list[EpochState]) -> None:
+    published = [(s.epoch, s.estimates.outcome) for s in states if s.estimates is not None]
+    for outcome in Outcome:
+        OUTCOMES.labels(outcome).set(sum(found is outcome for _, found in published))
+    LAST_PUBLISHED.set(published[-1][0] if published else -1)
+    over = [s for s in states if s.stage.over]
+    ended = ""
+    if over:
+        last = over[-1]
+        ended = _ABANDONED if last.estimates is None else last.estimates.outcome
+    for name in (*Outcome, _ABANDONED):
+        LAST_OUTCOME.labels(name).set(name == ended)
+
+
+def _show_budget(book: ReleaseBook, limit: Limit) -> None:
     last = book.last
-    if last is not None:
-        charge = last.parameters.charge
-        for group in GROUPS:
-            spent = book.ledger.spent(group, charge.period_start_s, charge.period_end_s, delta=1e-6)
-            EPSILON.labels(group).set(spent.epsilon)
+    for group in GROUPS:
+        most = limit.of(group)
+        EPSILON_LIMIT.labels(group).set(most.epsilon)
+        if last is not None:
+            charge = last.parameters.charge
+            start_s, end_s = limit.period_of(charge.window_start_s)
+            spent = book.ledger.spent(group, start_s, end_s, delta=most.delta)
+            EPOCH_EPSILON.labels(group).set(charge.of(group).epsilon)
+            EPSILON.labels(group).set(max(0.0, spent.epsilon))

@@ -350,6 +350,7 @@ def _delta_at(costs: _Costs, epsilon: float) -> float:
     return min(basic, float(_composed(costs).get_delta_for_epsilon(epsilon)))
 
 
+@lru_cache(maxsize=32)
 def _spent(costs: _Costs, delta: float) -> Cost:
     """(ε, δ) at the δ asked for, or at the sum of all δ where no finite ε belongs to less."""
     if not costs:

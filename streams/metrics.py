@@ -2,15 +2,29 @@
 
 No query, URL, user id or contributor key is ever a label or a value. What was received, counted
 and refused is read from Redis (`EntryTotals`), so that replays do not double it.
+
+Each kind of process has a registry of its own, so that it tells only what it knows: a gateway must
+not say that no worker is ready. The jobs' metrics are in `streams.job_metrics`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -21,14 +35,19 @@ from streams.stops import StopReason
 __all__ = [
     "BATCH_ENTRIES",
     "BATCH_SECONDS",
+    "BEHIND_SECONDS",
     "ENTRY_TOTALS",
+    "FRAME_BYTES",
     "GAPS",
+    "GATEWAY",
+    "GATEWAY_CLOCK_SKEW_LIMIT",
     "GATEWAY_CLOCK_SKEW_SECONDS",
     "GATEWAY_CONNECTIONS",
     "GATEWAY_FRAMES",
     "GATEWAY_FRAME_BYTES",
     "GATEWAY_FRAME_ENTRIES",
     "GATEWAY_HELD_BYTES",
+    "GATEWAY_IN_FLIGHT",
     "GATEWAY_LATE_FRAMES",
     "GATEWAY_READY",
     "GATEWAY_STALLED_PARTITIONS",
@@ -38,14 +57,58 @@ __all__ = [
     "PARTITIONS_ASSIGNED",
     "PARTITION_STOPPED",
     "READY",
+    "REBALANCES",
     "RELOADS",
     "RETRIES",
     "SCRIPT_SECONDS",
     "SEEKS",
+    "SERVER_UP",
+    "WORKER",
     "EntryTotals",
     "GatewayTotals",
     "RouteTotals",
+    "process_registry",
 ]
+
+
+# When a series was made doubles what is scraped, and no panel or alert asks for it.
+disable_created_metrics()
+
+# --- every process -------------------------------------------------------------------------------
+
+SERVER_UP = Gauge(
+    "blender_server_up",
+    "1 while Kafka or Redis answered this process when it last asked.",
+    ["server"],
+    registry=None,
+)
+_BUILD = Info("blender_build", "The version that runs, always 1.", registry=None)
+
+
+def _version() -> str:
+    try:
+        return version("blendstream")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+_BUILD.info({"version": _version()})
+
+
+def process_registry() -> CollectorRegistry:
+    """A registry with what every kind of process tells."""
+    made = CollectorRegistry()
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    GCCollector(registry=made)
+    made.register(_BUILD)
+    made.register(SERVER_UP)
+    return made
+
+
+# --- the worker ----------------------------------------------------------------------------------
+
+WORKER = process_registry()
 
 _STEM = ["stem"]
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
@@ -55,45 +118,89 @@ BATCH_ENTRIES = Histogram(
     "Entries stored by one script.",
     _STEM,
     buckets=(1, 10, 100, 1_000, 10_000, 50_000, 131_072),
+    registry=WORKER,
 )
 BATCH_SECONDS = Histogram(
-    "blender_batch_seconds", "Time to judge and store one batch.", _STEM, buckets=_SECONDS
+    "blender_batch_seconds",
+    "Time to judge and store one batch.",
+    _STEM,
+    buckets=_SECONDS,
+    registry=WORKER,
 )
 SCRIPT_SECONDS = Histogram(
-    "blender_script_seconds", "Time Redis took to store one batch.", _STEM, buckets=_SECONDS
+    "blender_script_seconds",
+    "Time Redis took to store one batch.",
+    _STEM,
+    buckets=_SECONDS,
+    registry=WORKER,
+)
+FRAME_BYTES = Histogram(
+    "blender_frame_bytes",
+    "Size of the frames whose entries were stored.",
+    _STEM,
+    buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
+    registry=WORKER,
 )
 RETRIES = Counter(
-    "blender_store_retries", "Calls made again because Redis or Kafka did not answer.", _STEM
+    "blender_store_retries",
+    "Calls made again because Redis or Kafka did not answer.",
+    _STEM,
+    registry=WORKER,
 )
 RELOADS = Counter(
-    "blender_partition_reloads", "Partitions whose state was read again from Redis.", _STEM
+    "blender_partition_reloads",
+    "Partitions whose state was read again from Redis.",
+    _STEM,
+    registry=WORKER,
 )
-SEEKS = Counter("blender_partition_seeks", "Times a partition was read again from earlier.", _STEM)
+SEEKS = Counter(
+    "blender_partition_seeks",
+    "Times a partition was read again from earlier.",
+    _STEM,
+    registry=WORKER,
+)
 GAPS = Counter(
     "blender_offset_gaps",
     "Offsets passed over because no record has them (control records).",
     _STEM,
+    registry=WORKER,
 )
 LOST_OFFSETS = Counter(
     "blender_lost_offsets",
     "Offsets that left the log before they were counted; their epochs are incomplete.",
     _STEM,
+    registry=WORKER,
 )
 LAG = Gauge(
     "blender_partition_lag",
     "Offsets that are in the log and not yet counted.",
     ["stem", "partition"],
+    registry=WORKER,
 )
-PARTITIONS_ASSIGNED = Gauge("blender_partitions_assigned", "Partitions this worker counts.", _STEM)
+BEHIND_SECONDS = Gauge(
+    "blender_partition_behind_seconds",
+    "Age of the last frame counted while there are more; 0 when all is counted.",
+    ["stem", "partition"],
+    registry=WORKER,
+)
+REBALANCES = Counter(
+    "blender_rebalances", "Times that the partitions were shared out anew.", registry=WORKER
+)
+PARTITIONS_ASSIGNED = Gauge(
+    "blender_partitions_assigned", "Partitions this worker counts.", _STEM, registry=WORKER
+)
 PARTITION_STOPPED = Gauge(
     "blender_partitions_stopped", "Partitions that stand still until somebody looks.",
-    ["stem", "reason"],
-)  # fmt: skip
-READY = Gauge("blender_worker_ready", "1 while Redis and Kafka answer and no partition is stopped.")
+    ["stem", "reason"], registry=WORKER)  # fmt: skip
+READY = Gauge(
+    "blender_worker_ready",
+    "1 while Redis and Kafka answer and no partition is stopped.",
+    registry=WORKER,
+)
 
 for _stem in Stem:
     for _metric in (
-        BATCH_ENTRIES, BATCH_SECONDS, SCRIPT_SECONDS, RETRIES, RELOADS, SEEKS, GAPS,
+        BATCH_ENTRIES, BATCH_SECONDS, SCRIPT_SECONDS, FRAME_BYTES, RETRIES, RELOADS, SEEKS, GAPS,
         LOST_OFFSETS, PARTITIONS_ASSIGNED,
     ):  # fmt: skip
         _metric.labels(_stem)
@@ -135,41 +242,60 @@ class EntryTotals(Collector):
             yield from (received, counted, refused)
 
 
-def _registered(totals: EntryTotals, registry: CollectorRegistry = REGISTRY) -> EntryTotals:
-    registry.register(totals)
-    return totals
-
-
-ENTRY_TOTALS = _registered(EntryTotals())
+ENTRY_TOTALS = EntryTotals()
+WORKER.register(ENTRY_TOTALS)
 
 
 # --- the gateway ---------------------------------------------------------------------------------
 
-GATEWAY_FRAMES = Counter("blender_gateway_frames", "Frames acknowledged by Kafka.")
+GATEWAY = process_registry()
+GATEWAY_FRAMES = Counter(
+    "blender_gateway_frames", "Frames acknowledged by Kafka.", registry=GATEWAY
+)
 GATEWAY_FRAME_BYTES = Histogram(
     "blender_gateway_frame_bytes",
     "Size of acknowledged frames.",
     buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
+    registry=GATEWAY,
 )
 GATEWAY_FRAME_ENTRIES = Histogram(
     "blender_gateway_frame_entries",
     "Entries in acknowledged frames.",
     buckets=(1, 10, 100, 1_000, 10_000),
+    registry=GATEWAY,
 )
 GATEWAY_LATE_FRAMES = Counter(
-    "blender_gateway_late_frames", "Frames that Kafka did not acknowledge within the deadline."
+    "blender_gateway_late_frames",
+    "Frames that Kafka did not acknowledge within the deadline.",
+    registry=GATEWAY,
 )
-GATEWAY_HELD_BYTES = Gauge("blender_gateway_held_bytes", "Bytes of entries waiting for Kafka.")
+GATEWAY_HELD_BYTES = Gauge(
+    "blender_gateway_held_bytes", "Bytes of entries waiting for Kafka.", registry=GATEWAY
+)
 GATEWAY_STALLED_PARTITIONS = Gauge(
     "blender_gateway_stalled_partitions",
     "Partitions that owe an overdue acknowledgement; their entries are answered 503.",
+    registry=GATEWAY,
 )
-GATEWAY_CONNECTIONS = Gauge("blender_gateway_connections", "Open HTTP connections.")
+GATEWAY_IN_FLIGHT = Gauge(
+    "blender_gateway_requests_in_flight", "Requests being answered.", registry=GATEWAY
+)
+GATEWAY_CONNECTIONS = Gauge(
+    "blender_gateway_connections", "Open HTTP connections.", registry=GATEWAY
+)
 GATEWAY_CLOCK_SKEW_SECONDS = Gauge(
     "blender_gateway_clock_skew_seconds",
     "How far this clock is ahead of the brokers' at least; below 0 when it is behind.",
+    registry=GATEWAY,
 )
-GATEWAY_READY = Gauge("blender_gateway_ready", "1 while submissions can be taken.")
+GATEWAY_CLOCK_SKEW_LIMIT = Gauge(
+    "blender_gateway_clock_skew_limit_seconds",
+    "Beyond this skew the gateway takes no submissions.",
+    registry=GATEWAY,
+)
+GATEWAY_READY = Gauge(
+    "blender_gateway_ready", "1 while submissions can be taken.", registry=GATEWAY
+)
 
 
 class RouteTotals:
@@ -177,8 +303,8 @@ class RouteTotals:
 
     __slots__ = ("_by_status", "_seconds", "_slots")
 
-    def __init__(self) -> None:
-        self._by_status: dict[int, int] = {}
+    def __init__(self, statuses: Iterable[int] = ()) -> None:
+        self._by_status: dict[int, int] = dict.fromkeys(statuses, 0)
         self._slots = [0] * (len(_SECONDS) + 1)
         self._seconds = 0.0
 
@@ -203,8 +329,9 @@ class GatewayTotals(Collector):
         self._routes: dict[tuple[str, str], RouteTotals] = {}
         self._verdicts: dict[Stem, dict[str, int]] = {}
 
-    def route(self, method: str, path: str) -> RouteTotals:
-        return self._routes.setdefault((method, path), RouteTotals())
+    def route(self, method: str, path: str, statuses: Iterable[int] = ()) -> RouteTotals:
+        """Where requests to one route are counted; the statuses it is known to answer are 0."""
+        return self._routes.setdefault((method, path), RouteTotals(statuses))
 
     def verdicts(self, stem: Stem, names: Iterable[str]) -> dict[str, int]:
         """Where the gateway counts its verdicts on one kind of entry; all begin at zero."""
@@ -236,4 +363,4 @@ class GatewayTotals(Collector):
 
 
 GATEWAY_TOTALS = GatewayTotals()
-REGISTRY.register(GATEWAY_TOTALS)
+GATEWAY.register(GATEWAY_TOTALS)

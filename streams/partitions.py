@@ -77,6 +77,8 @@ class _Partition:
     sought_at: float = -math.inf
     probed_at: float = -math.inf
     moved_at: float = field(default_factory=time.monotonic)
+    #: The append time of the last frame counted, or when nothing was left to count: the later.
+    counted_s: float = field(default_factory=time.time)
     lag: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -147,6 +149,7 @@ class PartitionCounter:
             if self._assigned.pop(partition, None) is not None:
                 metrics.ENTRY_TOTALS.forget(self.stem, partition)
                 metrics.LAG.remove(self.stem, str(partition))
+                metrics.BEHIND_SECONDS.remove(self.stem, str(partition))
         self._tell()
 
     def assign(self, partitions: Sequence[int]) -> None:
@@ -155,6 +158,7 @@ class PartitionCounter:
         for partition in partitions:
             self._assigned.setdefault(partition, _Partition())
             metrics.LAG.labels(self.stem, str(partition)).set(0)
+            metrics.BEHIND_SECONDS.labels(self.stem, str(partition)).set(0)
         self._tell()
 
     async def take_up(self, partition: int) -> int | None:
@@ -182,6 +186,10 @@ class PartitionCounter:
             bounds = await self._kafka.bounds(self.topic.name, partition)
             if read.applying is not None:
                 raise stops.half_applied(read.applying)
+            if self._bars_open_epochs(read.released_through):
+                await self._directory.refresh_to_end()  # Released since we last read the log?
+                if self._bars_open_epochs(read.released_through):
+                    raise stops.released_too_much(read.released_through)
             if read.topic_id not in (None, description.id):
                 raise stops.topic_recreated()
             if read.offset is not None and read.offset > bounds.end:
@@ -234,19 +242,26 @@ class PartitionCounter:
         """
         summary: Counter[str] = Counter()
         # Asked after the messages were fetched: had the topic been made anew before that, these
-        # offsets would belong to another log than the one that was counted.
-        description = await self._until_answered(self._description)
-        for partition, found in messages.items():
+        # offsets would belong to another log than the one that was counted. The answer is waited
+        # for before anything is stored.
+        asked = asyncio.create_task(self._until_answered(self._description))
+
+        async def one(partition: int, found: Sequence[Message]) -> None:
             assigned = self._assigned.get(partition)
             if assigned is None or assigned.stopped is not None:
-                continue
+                return
             async with assigned.lock:
                 with self._leaving(partition, assigned):
-                    self._check_partitions(description)
-                    async for verdict in self._count(partition, assigned, found, description):
-                        summary += verdict.summary()
+                    async for verdict in self._count(partition, assigned, found, asked):
+                        summary.update(verdict.summary())
                         if verdict.letters and refused is not None:
                             await refused(partition, verdict.letters)
+
+        # One partition is judged here while Redis stores another.
+        try:
+            await asyncio.gather(*(one(partition, found) for partition, found in messages.items()))
+        finally:
+            asked.cancel()
         return summary
 
     async def _count(
@@ -254,7 +269,7 @@ class PartitionCounter:
         partition: int,
         assigned: _Partition,
         messages: Sequence[Message],
-        description: TopicDescription,
+        asked: asyncio.Task[TopicDescription],
     ) -> AsyncIterator[Verdict]:
         while True:
             state = assigned.state
@@ -262,8 +277,6 @@ class PartitionCounter:
                 state = await self._until_answered(
                     partial(self._read_state, partition, assigned), partition, assigned
                 )
-            if state.topic_id != description.id:
-                raise stops.topic_recreated()
             messages = [message for message in messages if message.offset >= state.offset]
             if not messages:
                 return
@@ -275,7 +288,12 @@ class PartitionCounter:
             run = first_run(messages)
             if isinstance(run, NewerFrame):
                 raise stops.newer_frame(run.version, messages[0].offset)
-            verdict = await self._store(partition, assigned, state, run)
+            try:
+                verdict = await self._store(partition, assigned, state, run, asked)
+            except BaseException:
+                # Judging has added to the fingerprints what may not be stored now: read them anew.
+                assigned.state = None
+                raise
             if verdict is not None:
                 yield verdict
 
@@ -303,13 +321,19 @@ class PartitionCounter:
         return False
 
     async def _store(
-        self, partition: int, assigned: _Partition, state: PartitionState, run: list[Delivery]
+        self,
+        partition: int,
+        assigned: _Partition,
+        state: PartitionState,
+        run: list[Delivery],
+        asked: asyncio.Task[TopicDescription],
     ) -> Verdict | None:
         """Judge and store one run of messages; None when the state must be read again."""
         started = time.monotonic()
         verdict = await self._until_answered(
             partial(self._judged, partition, state, run), partition, assigned
         )
+        self._check_topic(state, await asyncio.shield(asked))
         next_offset = run[-1].offset + 1
         attempts = 0
 
@@ -329,6 +353,10 @@ class PartitionCounter:
         metrics.BATCH_SECONDS.labels(self.stem).observe(assigned.moved_at - started)
         entries = sum(t.received for t in verdict.epochs.values()) + verdict.late
         metrics.BATCH_ENTRIES.labels(self.stem).observe(entries)
+        sizes = metrics.FRAME_BYTES.labels(self.stem)
+        for delivery in run:
+            sizes.observe(delivery.size)
+        assigned.counted_s = run[-1].append_ms / 1000
         return verdict
 
     async def _judged(self, partition: int, state: PartitionState, run: list[Delivery]) -> Verdict:
@@ -360,6 +388,9 @@ class PartitionCounter:
                 if partition not in self._assigned:
                     continue
                 metrics.ENTRY_TOTALS.set(self.stem, partition, totals)
+                # Of a busy one too: whoever holds the lock and does not move has stalled.
+                assigned.lag = ends[partition] - (assigned.state.offset if assigned.state else 0)
+                metrics.LAG.labels(self.stem, str(partition)).set(max(0, assigned.lag))
                 if assigned.lock.locked():
                     continue
                 async with assigned.lock:
@@ -385,12 +416,15 @@ class PartitionCounter:
             state = await self._read_state(partition, assigned)
             metrics.SEEKS.labels(self.stem).inc()
             await self._seek(partition, state.offset)
-        if state.topic_id != description.id:
-            raise stops.topic_recreated()
-        assigned.lag = max(0, end - state.offset)
-        metrics.LAG.labels(self.stem, str(partition)).set(assigned.lag)
+        self._check_topic(state, description)
+        assigned.lag = end - state.offset
+        now_s = time.time()
+        if assigned.lag <= 0:
+            assigned.counted_s = now_s
+        behind_s = max(0.0, now_s - assigned.counted_s)
+        metrics.BEHIND_SECONDS.labels(self.stem, str(partition)).set(behind_s)
         idle_s = time.monotonic() - assigned.moved_at
-        if assigned.lag == 0:
+        if assigned.lag <= 0:
             assigned.moved_at = time.monotonic()
         elif idle_s > _IDLE_S and time.monotonic() - assigned.probed_at > _IDLE_S:
             assigned.probed_at = time.monotonic()
@@ -453,6 +487,15 @@ class PartitionCounter:
     def _still_ours(self, partition: int, assigned: _Partition) -> None:
         if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
             raise _Gone
+
+    def _bars_open_epochs(self, released_through: int) -> bool:
+        unreleased = self._directory.book.unreleased(self.stem)
+        return any(epoch.number <= released_through for epoch in unreleased)
+
+    def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:
+        self._check_partitions(description)
+        if state.topic_id != description.id:
+            raise stops.topic_recreated()
 
     def _check_partitions(self, description: TopicDescription) -> None:
         if description.partitions != self.topic.partitions:

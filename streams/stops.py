@@ -18,6 +18,7 @@ __all__ = [
     "newer_frame",
     "offset_beyond_end",
     "partitions_changed",
+    "released_too_much",
     "store_refused",
     "topic_recreated",
 ]
@@ -81,6 +82,15 @@ def half_applied(offset: int) -> Stop:
         StopReason.HALF_APPLIED,
         f"must not be counted on: the batch up to offset {offset} was stored in part, because "
         "Redis failed inside a script. Mend Redis, then rebuild the partition's counts",
+    )
+
+
+def released_too_much(through: int) -> Stop:
+    return Stop(
+        StopReason.STORE_REFUSED,
+        f"must go on with epochs that the release log has open, but Redis bars all up to {through} "
+        "as released; this is another installation's Redis, or epochs were released out of turn. "
+        "Rebuild the partition's counts",
     )
 
 

@@ -387,7 +387,6 @@ class CountTables:
         for name in (*names, ("totals",)):  # Totals last: they say how many chunks there are.
             await _answered(self._client.unlink(self.key(partition, epoch, *name)))
 
-
     async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
         """Remove counts and offset at once; workers then count the partition again from the log.
 

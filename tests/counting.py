@@ -38,6 +38,8 @@ from streams.topics import Topics, ensure_topics
 MASTER = bytes(range(32))
 ROOT = Path(__file__).parent.parent
 HOUR_MS = 3_600_000
+#: A worker process has started by then, also on a machine that does ten other things.
+STARTED_S = 90.0
 
 
 def settings_values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, str]:
@@ -96,6 +98,10 @@ class WorkerProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def running(self) -> bool:
@@ -166,7 +172,8 @@ class Installation:
             if worker.running:
                 worker.resume()
                 worker.kill()
-        self._folder.cleanup()
+        with contextlib.suppress(FileNotFoundError):
+            self._folder.cleanup()
 
     def environment(self) -> dict[str, str]:
         given = {
@@ -354,7 +361,10 @@ class Installation:
             return answer.status_code, answer.text
 
     async def until(
-        self, condition: Callable[[], Any], timeout_s: float = 60, what: str = "the condition"
+        self,
+        condition: Callable[[], Any],
+        timeout_s: float = STARTED_S,
+        what: str = "the condition",
     ) -> None:
         """Wait for something that must come; on failure show the workers' logs."""
         from streams.errors import StoreUnavailable
@@ -375,7 +385,7 @@ class Installation:
                 )
             await asyncio.sleep(0.1)
 
-    async def until_counted(self, *stems: Stem, timeout_s: float = 60) -> None:
+    async def until_counted(self, *stems: Stem, timeout_s: float = STARTED_S) -> None:
         for stem in stems or tuple(Stem):
             await self.until(
                 lambda stem=stem: self.caught_up(stem), timeout_s, f"the end of {stem}"

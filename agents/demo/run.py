@@ -131,6 +131,9 @@ class Demo:
                 why = ", ".join(document["reasons"]) or "nobody had searched yet"
                 self._view.say(f"Epoch {epoch} published empty: {why}\n")
                 continue
+            took_part = document["participants"]
+            # As many as reached the service in time; who they were nobody knows, nor matters.
+            window = Window(window.optin, window.clients[: took_part["clients"]])
             other = "paper" if self._profile == "sharp" else "sharp"
             scores = [
                 (self._profile, published(document, self._truth)),
@@ -141,7 +144,6 @@ class Demo:
                     ),
                 ),
             ]
-            took_part = document["participants"]
             people = (
                 f"{took_part['selection'] + took_part['estimation']:,} opt-in users, "
                 f"{took_part['clients']:,} devices; {other} computed beside it on the same people"
@@ -165,7 +167,11 @@ class Demo:
         for name, sent in (("optin_records", sender.optin), ("client_reports", sender.reports)):
             received, counted, refused = totals.get(name, (0, 0, {}))
             rate = self._rate(name, counted)
-            why = ", ".join(f"{reason} {n}" for reason, n in sorted(refused.items()) if n) or "none"
+            reasons = dict(refused)
+            if sent.refused:
+                reasons["turned away by the gateway"] = sent.refused
+            why = ", ".join(f"{reason} {n:,}" for reason, n in sorted(reasons.items()) if n)
+            why = why or "none"
             lines.append(
                 f"{name:<15} accepted {sent.accepted:>9,}  received {received:>9,}  counted "
                 f"{counted:>9,} ({rate:,.0f}/s)  refused: {why}"

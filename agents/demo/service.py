@@ -5,6 +5,7 @@ Promises: nothing of it outlives the demo, however the demo ends (`agents.stack.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import sys
@@ -15,15 +16,21 @@ from pathlib import Path
 from typing import Self
 
 import httpx
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from redis import Redis
+from redis.exceptions import RedisError
 
+from agents.demo.in_process_broker import InProcessBroker
 from agents.gateway.tokens import add_token
-from agents.stack import LocalKafka, LocalRedis, Stack, StackError
+from agents.stack import GivenServer, Stack, StackError
 from agents.stack.keeper import Keeper, Server
 from agents.stack.ports import free_port
 
 __all__ = ["DemoService", "EpochTimes"]
 
-_PATIENCE_S = 60
+_PATIENCE_S = 120
+_TELL_EVERY_S = 4.0
 
 
 class EpochTimes:
@@ -40,10 +47,28 @@ class EpochTimes:
 class DemoService:
     """Started by `start`, ended by `close`; addresses for whoever wants to look."""
 
-    def __init__(self, undo: ExitStack, gateway: str, ports: Mapping[str, int], token: str) -> None:
+    def __init__(
+        self,
+        undo: ExitStack,
+        stack: Stack,
+        keeper: Keeper,
+        settings: Mapping[str, str],
+        ports: Mapping[str, int],
+        token: str,
+        command: Callable[[str], list[str]],
+    ) -> None:
         self._undo = undo
-        self.gateway = gateway
-        self.metrics = {name: f"http://127.0.0.1:{port}/metrics" for name, port in ports.items()}
+        self._command = command
+        self._keeper = keeper
+        self._settings = settings
+        self.prefix = settings["BLENDSTREAM_TOPICS_PREFIX"]
+        self.stack = stack
+        self.gateway = f"http://127.0.0.1:{ports['http']}"
+        self.metrics = {
+            name: f"http://127.0.0.1:{port}/metrics"
+            for name, port in ports.items()
+            if name != "http"
+        }
         self.token = token
         self.processes: dict[str, Server] = {}
 
@@ -51,32 +76,49 @@ class DemoService:
     def start(cls, times: EpochTimes, profile: str, say: Callable[[str], None]) -> Self:
         """Start everything; return when the gateway takes submissions."""
         with ExitStack() as undo:
-            stack = Stack.start(progress=say)
+            broker: InProcessBroker | None = None
+            environment = dict(os.environ)
+            if InProcessBroker.needed(environment):
+                say(InProcessBroker.WARNING)
+                say("starting the in-process broker ...")
+                broker = undo.enter_context(InProcessBroker())
+                environment["KAFKA_URL"] = broker.url
+            stack = Stack.start(environment=environment, progress=say)
             undo.callback(stack.close)
+            # Names of the demo's own, since the servers may be somebody else's.
+            prefix = broker.prefix if broker else f"demo-{secrets.token_hex(4)}"
+            if broker is None:
+                undo.callback(_remove_all, stack, prefix)
             keeper = undo.enter_context(Keeper())
             ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
             tokens = keeper.folder / "tokens.txt"
             token = add_token(tokens, "demo")
             settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
-            service = cls(
-                undo.pop_all(),
-                f"http://127.0.0.1:{ports['http']}",
-                {name: port for name, port in ports.items() if name != "http"},
-                token,
-            )
+            settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
+            command = broker.command if broker else _verb
+            service = cls(undo.pop_all(), stack, keeper, settings, ports, token, command)
         try:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")
-                service.processes[name] = keeper.start(
-                    [sys.executable, "-m", "agents.cli", name],
-                    log=keeper.folder / f"{name}.log",
-                    environment={**_plain_environment(), **settings},
-                )
-            service._wait_until_ready()
+                service.start_process(name)
+            service._wait_until_ready(say)
         except BaseException:
             service.close()
             raise
         return service
+
+    def start_process(self, name: str) -> None:
+        """Start the gateway, the worker or the jobs; what it logs is appended to its file."""
+        self.processes[name] = self._keeper.start(
+            self._command(name),
+            log=self._keeper.folder / f"{name}.log",
+            # What a process that is killed leaves in its temporary folder goes with ours.
+            environment={
+                **_plain_environment(),
+                **self._settings,
+                "TMPDIR": str(self._keeper.folder),
+            },
+        )
 
     def close(self) -> None:
         """Stop the processes politely, then Kafka and Redis."""
@@ -91,10 +133,14 @@ class DemoService:
             if not process.running:
                 raise StackError(f"{name} ended by itself. It last said:\n{process.last_words()}")
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
+    def _wait_until_ready(self, say: Callable[[str], None]) -> None:
+        began = time.monotonic()
+        told = began
+        while (now := time.monotonic()) < began + _PATIENCE_S:
             self.check()
+            if now - told > _TELL_EVERY_S:
+                told = now
+                say(f"waiting until the gateway takes submissions: {now - began:.0f} s so far ...")
             try:
                 if httpx.get(f"{self.gateway}/readyz", timeout=2).status_code == 200:
                     return
@@ -103,6 +149,25 @@ class DemoService:
             time.sleep(0.2)
         words = self.processes["gateway"].last_words()
         raise StackError(f"the gateway was not ready within {_PATIENCE_S} s. It said:\n{words}")
+
+
+def _verb(name: str) -> list[str]:
+    return [sys.executable, "-m", "agents.cli", name]
+
+
+def _remove_all(stack: Stack, prefix: str) -> None:
+    """Leave nothing on a Kafka or a Redis that was there before."""
+    if isinstance(stack.kafka, GivenServer):
+        admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap, "log_level": 0})
+        with contextlib.suppress(KafkaException):
+            names = [t for t in admin.list_topics(timeout=10).topics if t.startswith(f"{prefix}.")]
+            for future in (admin.delete_topics(names) if names else {}).values():
+                with contextlib.suppress(KafkaException, TimeoutError):
+                    future.result(timeout=10)
+    if isinstance(stack.redis, GivenServer):
+        with contextlib.suppress(RedisError), Redis.from_url(stack.redis.url) as redis:
+            for key in redis.scan_iter(match=f"*{prefix}*", count=1000):
+                redis.unlink(key)
 
 
 def _plain_environment() -> dict[str, str]:
@@ -121,12 +186,9 @@ def _settings(
     secret = folder / "master-secrets.txt"
     secret.write_text(f"demo={secrets.token_hex(32)}\n")
     secret.chmod(0o600)
-    own = isinstance(stack.kafka, LocalKafka) and isinstance(stack.redis, LocalRedis)
     values: dict[str, object] = {
         "KAFKA_URL": stack.kafka.url,
         "REDIS_URL": stack.redis.url,
-        # On servers of somebody else's the demo keeps to names of its own.
-        "TOPICS_PREFIX": "blender" if own else f"demo-{secrets.token_hex(4)}",
         "TOPICS_PARTITIONS": 4,
         "TOPICS_REPLICATION": 1,
         "TOPICS_MIN_INSYNC_REPLICAS": 1,

@@ -235,11 +235,16 @@ def _limit(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]
         )  # fmt: skip
 
 
+def _likeness(series: str) -> str:
+    share = series.split("%", maxsplit=1)[0]
+    return "no likeness" if share == "0" else f"{share} % return"
+
+
 def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
     roles = ("sharp", "limit", "third")
     for population in summary.populations("records_each"):
         for metric, label, scale in (
-            ("found", "records on the head list", "log"),
+            ("found", "records on the head list", "linear"),
             ("l1_plain", PLAIN_LABEL + " (M = 50)", "linear"),
         ):
             names = summary.series("records_each", population, metric)
@@ -253,7 +258,7 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
                     *(
                         Line(
                             summary.curve("records_each", population, metric, name),
-                            f"{name.split(' ')[0]} return", role, dash,
+                            _likeness(name), role, dash,
                         )
                         for dash, (name, role) in enumerate(zip(likeness, roles, strict=False))
                     ),

@@ -37,11 +37,17 @@ class Population:
     url: IntArray
     query_probability: FloatArray
     _reach: FloatArray
+    _number: IntArray  # by query and URL
 
     def record(self, number: int) -> Record:
         """The text of record `number`."""
         query, url = int(self.query[number]), int(self.url[number])
         return Record(f"query {query:07d}", f"https://site{query:07d}.example/{url:03d}")
+
+    def number(self, record: Record) -> int:
+        """The number of a record of this population."""
+        query, url = int(record.query.rsplit(" ", 1)[1]), int(record.url.rsplit("/", 1)[1])
+        return int(self._number[query, url])
 
     def draw(self, people: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         """One record each for `people`: the record numbers that occur, and how often."""
@@ -83,6 +89,13 @@ def zipf_population(
     order = np.argsort(-probability, kind="stable")
     probability = probability[order]
     reach = np.cumsum(probability)
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.arange(len(order))
     return Population(
-        probability, order // urls, order % urls, by_query / by_query.sum(), reach / reach[-1]
+        probability=probability,
+        query=order // urls,
+        url=order % urls,
+        query_probability=by_query / by_query.sum(),
+        _reach=reach / reach[-1],
+        _number=number.reshape(queries, urls),
     )

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from agents.evaluation.claims import check_claims
 from agents.evaluation.measurements import Measurement
 from agents.evaluation.paper_experiments import TOP_TEN_COLUMNS
-from agents.evaluation.summary import Summary
+from agents.evaluation.shapes import Setting
+from agents.evaluation.summary import Mean, Summary
 from blender.profiles import PROFILES
 
 __all__ = ["write_report"]
 
 
-def write_report(summary: Summary, measurements: list[Measurement]) -> str:
+def write_report(
+    summary: Summary, measurements: list[Measurement], settings: Mapping[str, Setting]
+) -> str:
     """Everything that is a table rather than a curve."""
     parts = [
         "# The evaluation in tables",
-        "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it.",
+        "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it. "
+        "± is one standard error of the mean; without it there was one run.",
+        "## Both profiles at ε = 4",
+        "\n".join(_headline(summary, settings)),
         "## What the paper says, and what the `paper` profile shows",
         "\n".join(_claims(summary)),
     ]
@@ -34,6 +40,57 @@ The last line counts these over all runs, on average. *p, everyone* is the proba
 with any URL. Sums over listed URLs leave out the clicks that are not listed and fall short of it.
 With ⟨q,⋆⟩ in the sum the clients' two columns would be equal: Figure 5's estimates of a query's
 URLs, ⋆ among them, add up to its estimate of the query."""
+
+
+def _headline(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[str]:
+    yield "| population | measure | `paper` | `sharp` | sharp / paper | no privacy |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for name, setting in settings.items():
+        for metric, label in _HEADLINE:
+            paper, sharp, limit = (
+                summary.at("epsilon", name, wanted, f"{profile}, M = {setting.list_size}", 4.0)
+                for wanted, profile in (
+                    (metric, "paper"),
+                    (metric, "sharp"),
+                    (f"limit_{metric}", "sharp"),
+                )
+            )
+            if paper and sharp:
+                label_m = label.replace("M", str(setting.list_size))
+                yield (
+                    f"| {setting.title} | {label_m} | {_shown(paper)} | {_shown(sharp)} "
+                    f"| {sharp.mean / paper.mean:.2f} | {_shown(limit) if limit else ''} |"
+                )
+        paper, sharp = (
+            summary.at("known_keys", name, "found", series, 12.0)
+            for series in ("paper", "known keys")
+        )
+        if paper and sharp:
+            yield (
+                f"| {setting.title} | records on the list, 12th epoch | {_shown(paper)} "
+                f"| {_shown(sharp)} | {sharp.mean / paper.mean:.2f} | |"
+            )
+        paper, sharp = (
+            summary.at("coverage", name, "covered", profile, 0.0) for profile in PROFILES
+        )
+        if paper and sharp:
+            yield (
+                f"| {setting.title} | 95 % intervals that hold the truth | {paper.mean:.1%} "
+                f"| {sharp.mean:.1%} | | |"
+            )
+
+
+_HEADLINE = (
+    ("l1", "L1 over M records, rescaled"),
+    ("l1_plain", "L1 over M records, plain"),
+    ("ndcg", "NDCG of M records"),
+    ("found", "records on the list, first epoch"),
+)
+
+
+def _shown(mean: Mean) -> str:
+    value = f"{mean.mean:.3g}" if mean.mean < 1000 else f"{mean.mean:.0f}"
+    return value if mean.runs < 2 else f"{value} ± {mean.error:.1g}"
 
 
 def _claims(summary: Summary) -> Iterator[str]:

@@ -89,6 +89,7 @@ class Gateway:
         self.writer = writer
         self.clock = clock
         self.reading = Reading(publications, wall_clock)
+        self.in_flight = 0
         self._cohorts = cohorts
         self._tokens = tokens
         self._admission = admission
@@ -98,14 +99,14 @@ class Gateway:
         self._wall_clock = wall_clock
         self._bodies = ByteBudget(limits.bodies_bytes)
         self._report_rate = _bucket(limits.reports_per_s)
-        self._optin_rates: dict[str, TokenBucket] = {}
+        self._optin_rates: dict[str, TokenBucket | None] = {}
         self._exact: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
         self._below: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
         for route in ROUTES:
             handler = getattr(self, route.handler, None) or getattr(self.reading, route.handler)
             prefix, brace, _ = route.path.partition("{")
             table = self._below if brace else self._exact
-            totals = GATEWAY_TOTALS.route(route.method, route.path)
+            totals = GATEWAY_TOTALS.route(route.method, route.path, route.answers)
             table.setdefault(prefix, {})[route.method] = (handler, totals)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,6 +121,7 @@ class Gateway:
             head, slash, rest = path.rpartition("/")
             handlers = self._below.get(head + slash) if rest else None
         totals = meters.OTHER_ROUTES
+        self.in_flight += 1
         try:
             if handlers is None:
                 answer = self._page(request, path)
@@ -138,6 +140,8 @@ class Gateway:
             # The log's handler writes the error's kind and place, never its text.
             log.error("request_failed", exc_info=error)
             answer = problem(500, "an error in the gateway; it was logged, and repeating may help")
+        finally:
+            self.in_flight -= 1
         extra = None if self._cors is None else self._cors.headers(request)
         start, body = answer.messages(extra)
         totals.answered(answer.status, time.perf_counter() - began)
@@ -216,45 +220,42 @@ class Gateway:
         except MalformedBody as error:
             return problem(400, str(error))
         self._check_batch(len(entries))
-        if self.limits.optin_records_per_s:
-            rate = self._optin_rates.get(application)
-            if rate is None:
-                rate = _bucket(self.limits.optin_records_per_s)
-                assert rate is not None
-                self._optin_rates[application] = rate
-            self._take(rate, len(entries))
+        self._take(self._optin_rate(application), len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
         now_ms = self._wall_clock() * 1000
-        verdicts = [refused(Reason.MALFORMED, e) if isinstance(e, str) else None for e in entries]
-        good = [i for i, verdict in enumerate(verdicts) if verdict is None]
+        held = self.publications
         # Only the end of the release log tells whether no epoch is open.
-        nothing_open = self.publications.optin_targets.now(now_ms) is None
-        if nothing_open and not await self.publications.read_to_end():
+        if held.optin_targets.now(now_ms) is None and not await held.read_to_end():
             return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
-        paused = self.publications.paused(now_ms / 1000)
-        queued = await queue_optin_records(
-            [e for e in entries if not isinstance(e, str)],
-            self.publications.optin_targets,
+        # Entries without an epoch are read as the open one; a retry after its end must say so.
+        left_out = any(not isinstance(e, str) and e.epoch is None for e in entries)
+        current = held.optin_targets.now(now_ms) if left_out else None
+        paused = held.paused(now_ms / 1000)
+        queued = queue_optin_records(
+            entries,
+            held.optin_targets,
             self._cohorts,
             self.writer,
             now_ms=now_ms,
             skew_ms=self.limits.allowed_skew_s * 1000,
             paused_detail=None if paused is None else paused.detail,
         )
-        for i, verdict in zip(good, queued, strict=True):
-            verdicts[i] = verdict
-        judged = [v for v in verdicts if v is not None]
-        meters.OPTIN_RECORDS.judged(judged)
-        # Entries without an epoch were read as the open one; a retry after its end must say so.
-        left_out = any(not isinstance(e, str) and e.epoch is None for e in entries)
-        current = self.publications.optin_targets.now(now_ms) if left_out else None
+        # Kafka may take seconds; ids and text are not kept for that long.
+        del body, entries
+        verdicts = await queued.settled()
+        meters.OPTIN_RECORDS.judged(verdicts)
         return answer_for(
-            judged,
+            verdicts,
             retry_after_s=self._retry_after_s,
             epoch=None if current is None else current.epoch,
             resumes_s=None if paused is None else paused.resumes_s,
         )
+
+    def _optin_rate(self, application: str) -> TokenBucket | None:
+        if application not in self._optin_rates:
+            self._optin_rates[application] = _bucket(self.limits.optin_records_per_s)
+        return self._optin_rates[application]
 
     def _application(self, request: Request) -> str:
         authorization = request.headers.get(b"authorization")

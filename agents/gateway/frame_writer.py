@@ -53,6 +53,7 @@ _APPEND_TIME = 1
 
 #: While a partition has less than this under way, the producer takes a frame without waiting.
 _HANDED_OVER_AT_ONCE = MAX_FRAME_BYTES
+_WARN_EVERY_S = 1.0
 
 
 class Producer(Protocol):
@@ -177,6 +178,7 @@ class FrameWriter:
         self._handing_over: set[asyncio.Task[None]] = set()
         self._under_way: Counter[Place] = Counter()
         self._stalled: Counter[Place] = Counter()
+        self._warn_again_at = 0.0
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes may be held; asked before anything is added."""
@@ -298,15 +300,21 @@ class FrameWriter:
         self.held_bytes -= frame.size
         self._stalled.pop(frame.place, None)
         if error is not None:
-            log.warning("frame_refused", extra={"entries": frame.count}, exc_info=error)
+            self._warn_seldom("frame_refused", frame, error)
             frame.resolve(None)
             return
         self._on_delivery(frame.sent_at, append_ms, frame.size, frame.count)
         if frame.delivered.done():
-            log.warning("frame_acknowledged_late", extra={"entries": frame.count})
+            self._warn_seldom("frame_acknowledged_late", frame, None)
         # A broker that found the frame already there does not say when it was appended; it was
         # before now.
         frame.resolve(append_ms or int(time.time() * 1000))
+
+    def _warn_seldom(self, event: str, frame: _Frame, error: BaseException | None) -> None:
+        # With the broker away every frame fails; the metrics count them, the log has one line.
+        if self._loop.time() >= self._warn_again_at:
+            self._warn_again_at = self._loop.time() + _WARN_EVERY_S
+            log.warning(event, extra={"entries": frame.count}, exc_info=error)
 
     def _overdue(self, frames: list[_Frame]) -> None:
         for frame in frames:

@@ -25,7 +25,7 @@ from streams.keys import EpochKeys
 from streams.records.frames import OptinEntry
 from streams.records.submissions import MAX_USER_ID_BYTES
 
-__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "queue_optin_records"]
+__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "QueuedRecords", "queue_optin_records"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,8 +109,27 @@ _USER_ID = refused(
 )
 
 
-async def queue_optin_records(
-    records: Sequence[OptinRecord],
+@dataclass(slots=True)
+class QueuedRecords:
+    """Verdicts so far, and the entries whose frames are on their way. Holds no id and no text."""
+
+    verdicts: list[Verdict]
+    waiting: list[tuple[int, OptinTarget, Delivered]]
+
+    async def settled(self) -> list[Verdict]:
+        """The verdicts, once Kafka has acknowledged or the deadline is over."""
+        if self.waiting:
+            await asyncio.wait({delivered for _, _, delivered in self.waiting})
+        for i, target, delivered in self.waiting:
+            append_ms = delivered.result()
+            if append_ms is not None:
+                late = append_ms >= target.late_from_ms
+                self.verdicts[i] = _late(target) if late else ACCEPTED
+        return self.verdicts
+
+
+def queue_optin_records(
+    entries: Sequence[OptinRecord | str],
     targets: OptinTargets,
     cohorts: Cohorts,
     writer: FrameWriter,
@@ -118,31 +137,27 @@ async def queue_optin_records(
     now_ms: float,
     skew_ms: float,
     paused_detail: str | None = None,
-) -> list[Verdict]:
-    """Judge each record, queue the good ones, and wait until Kafka has them."""
+) -> QueuedRecords:
+    """Judge each entry (or the sentence that says why it is none) and queue the good ones."""
     current = targets.now(now_ms)
-    verdicts: list[Verdict] = []
-    waiting: list[tuple[int, OptinTarget, Delivered]] = []
-    for i, record in enumerate(records):
-        target = current
-        if record.epoch is not None:
-            target = targets.stated(record.epoch, now_ms, skew_ms)
-        if target is None:
-            verdicts.append(_wrong_epoch(current, paused_detail))
+    queued = QueuedRecords([], [])
+    for i, entry in enumerate(entries):
+        if isinstance(entry, str):
+            queued.verdicts.append(refused(Reason.MALFORMED, entry))
             continue
-        queued = _queue(record, target, cohorts, writer)
-        if isinstance(queued, Verdict):
-            verdicts.append(queued)
+        target = current
+        if entry.epoch is not None:
+            target = targets.stated(entry.epoch, now_ms, skew_ms)
+        if target is None:
+            queued.verdicts.append(_wrong_epoch(current, paused_detail))
+            continue
+        fate = _queue(entry, target, cohorts, writer)
+        if isinstance(fate, Verdict):
+            queued.verdicts.append(fate)
         else:
-            verdicts.append(NOT_ACKNOWLEDGED)
-            waiting.append((i, target, queued))
-    if waiting:
-        await asyncio.wait({delivered for _, _, delivered in waiting})
-    for i, target, delivered in waiting:
-        append_ms = delivered.result()
-        if append_ms is not None:
-            verdicts[i] = ACCEPTED if append_ms < target.late_from_ms else _late(target)
-    return verdicts
+            queued.verdicts.append(NOT_ACKNOWLEDGED)
+            queued.waiting.append((i, target, fate))
+    return queued
 
 
 def _queue(

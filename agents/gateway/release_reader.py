@@ -54,15 +54,20 @@ class ReleaseFold:
         keys: KeyRing,
         topics: Topics,
         history_epochs: int,
-        from_offset: int = 0,
     ) -> None:
         self.publications = publications
         self._keys = keys
         self._topics = topics
         self._history = history_epochs
-        self._book = ReleaseBook(from_offset=from_offset)
+        self._book = ReleaseBook()
         self._shapes = EpochBook()
         self._parts: dict[str, list[bytes]] = {}
+        self._from_offset = 0
+
+    def start_at(self, offset: int) -> None:
+        """Begin in the middle of the log; what began before is not known here."""
+        self._from_offset = offset
+        self._book = ReleaseBook(from_offset=offset)
 
     def apply(self, offset: int, time_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Take in one committed record."""
@@ -71,33 +76,32 @@ class ReleaseFold:
         self._book.apply(offset, time_ms, key, value)
         self._shapes.apply_message(key, value)
         if key.startswith(entries.PART_PREFIX):
-            self._parts.setdefault(key.split(b" ")[1].decode(), []).append(value)
+            _, document_id, number = key.decode().split(" ")
+            # Jobs write side by side, so parts of several documents may be under way at once. One
+            # whose first part lies before our start stays unknown.
+            if number == "0":
+                self._parts[document_id] = []
+            if document_id in self._parts:
+                self._parts[document_id].append(value)
         elif key == entries.ENTRY_KEY:
             entry = entries.decode(value) or {}
             for described in entry.get("documents", ()):
-                self._take_document(entry, described, offset)
-            # Parts travel in the transaction of the entry that names them; what is left over
-            # belongs to nobody.
-            self._parts.clear()
+                reference = DocumentReference.from_json(described, offset, offset)
+                parts = self._parts.pop(reference.id, None)
+                if parts is not None or self._from_offset == 0:
+                    self._take_document(entry, reference, parts or [])
 
     def _take_document(
-        self, entry: Mapping[str, Any], described: Mapping[str, Any], offset: int
+        self, entry: Mapping[str, Any], reference: DocumentReference, parts: list[bytes]
     ) -> None:
         name, epoch = entry["entry"], int(entry["epoch"])
-        reference = DocumentReference.from_json(described, offset, offset)
-        held = self.publications
+        held, kept = self.publications, self._history
         if name == "head_list_released" and reference.id == entry["head_list_id"]:
-            held.head_lists[reference.id] = self._document(epoch, reference)
-            _forget(held.head_lists, self._history)
-        elif name == "estimate_released" and epoch not in held.estimates:
-            held.estimates[epoch] = self._document(epoch, reference)
-            _forget(held.estimates, self._history)
-        elif name == "click_graph_released" and epoch not in held.click_graphs:
-            held.click_graphs[epoch] = self._document(epoch, reference)
-            _forget(held.click_graphs, self._history)
-
-    def _document(self, epoch: int, reference: DocumentReference) -> Document:
-        return Document(epoch, reference.id, join(reference, self._parts.get(reference.id, [])))
+            _keep(held.head_lists, reference.id, epoch, reference, parts, kept)
+        elif name == "estimate_released":
+            _keep(held.estimates, epoch, epoch, reference, parts, kept)
+        elif name == "click_graph_released":
+            _keep(held.click_graphs, epoch, epoch, reference, parts, kept)
 
     def publish(self) -> None:
         """Make what was taken in visible to the handlers, all at once."""
@@ -167,8 +171,18 @@ class ReleaseFold:
         return OptinTargets(targets)
 
 
-def _forget(documents: dict[Any, Document], keep: int) -> None:
-    while len(documents) > keep:
+def _keep(
+    documents: dict[Any, Document],
+    name: Any,
+    epoch: int,
+    reference: DocumentReference,
+    parts: list[bytes],
+    kept: int,
+) -> None:
+    """Add a document, unless one of its name was released before: the first counts."""
+    if name not in documents:
+        documents[name] = Document(epoch, reference.id, join(reference, parts))
+    while len(documents) > kept:
         oldest = min(documents, key=lambda name: documents[name].epoch)
         del documents[oldest]
 
@@ -202,14 +216,19 @@ class ReleaseReader:
         topic: str,
         *,
         patience_s: float,
+        since_s: float = 0.0,
     ) -> None:
-        """`make` builds a consumer of committed records that belongs to no group."""
+        """`make` builds a consumer of committed records that belongs to no group.
+
+        Reading begins with what was appended at `since_s`, so that the log's age costs nothing.
+        """
         self._make = make
         self._fold = fold
         self._kafka = kafka
         self._place = TopicPartition(topic, 0)
         self._patience_s = patience_s
-        self._position = 0
+        self._since_ms = round(since_s * 1000)
+        self._position: int | None = None
         self._moved = asyncio.Event()
         self._checking = asyncio.Lock()
         self._next_check: asyncio.Task[bool] | None = None
@@ -236,6 +255,9 @@ class ReleaseReader:
         try:
             await consumer.start()
             consumer.assign([self._place])
+            if self._position is None:
+                self._position = await self._first_offset(consumer)
+                self._fold.start_at(self._position)
             consumer.seek(self._place, self._position)
             while True:
                 batches = await consumer.getmany(timeout_ms=_POLL_MS)
@@ -252,6 +274,13 @@ class ReleaseReader:
         finally:
             with contextlib.suppress(Exception):
                 await consumer.stop()
+
+    async def _first_offset(self, consumer: AIOKafkaConsumer) -> int:
+        if self._since_ms <= 0:
+            return 0
+        found = await consumer.offsets_for_times({self._place: self._since_ms})
+        first = found[self._place]
+        return 0 if first is None else int(first.offset)
 
     async def read_to_end(self) -> bool:
         """Whether the log was read to the end it has now, within the patience for it.
@@ -270,7 +299,7 @@ class ReleaseReader:
                 async with asyncio.timeout(self._patience_s):
                     ends = await self._kafka.ends(self._place.topic, [self._place.partition])
                     self.answered_at = time.monotonic()
-                    while self._position < ends[self._place.partition]:
+                    while (self._position or 0) < ends[self._place.partition]:
                         await self._moved.wait()
             except (StoreUnavailable, TimeoutError):
                 return False

@@ -16,6 +16,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 
@@ -30,14 +31,14 @@ from agents.gateway.cors import Cors
 from agents.gateway.frame_writer import FrameLimits, FrameWriter
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
-from agents.gateway.static_pages import StaticPages
 from agents.gateway.producer import FrameProducer
 from agents.gateway.protocol import protocol_class, sweep
 from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens
 from streams import metrics
-from streams.errors import StoreUnavailable
+from streams.errors import SettingsError, StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.keys import KeyRing
 from streams.settings import Settings
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 #: How often the brokers' clock and answer are looked at when nobody submits anything.
 _PROBE_EVERY_S = 2.0
 _PROBE = b"clock"
+_BACKLOG = 4096
 
 
 def run_gateway(settings: Settings) -> int:
@@ -75,6 +77,39 @@ async def _run(settings: Settings) -> int:
     return 0
 
 
+def _looked_back_s(settings: Settings) -> float:
+    """How much of the release log a start reads: the history, and any pause still in force."""
+    window_s = settings.epoch.window_s
+    return max(
+        (settings.gateway.history_epochs + 4) * window_s, settings.budget.period_s + window_s
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise _port_problem("gateway.host and gateway.port", host, port, error) from error
+
+
+def _serve_metrics(settings: Settings) -> None:
+    host, port = settings.metrics.host, settings.gateway.metrics_port
+    try:
+        start_http_server(port, addr=host, registry=metrics.GATEWAY)
+    except OSError as error:
+        raise _port_problem("metrics.host and gateway.metrics_port", host, port, error) from error
+
+
+def _port_problem(names: str, host: str, port: int, error: OSError) -> SettingsError:
+    return SettingsError(
+        [
+            f"{names} must be an address that this process may listen on, got {host}:{port} "
+            f"({error.strerror}); stop what listens there, or choose another"
+        ]
+    )
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: they end the process before frames are flushed."""
 
@@ -97,6 +132,7 @@ class GatewayProcess:
         self._stopping = False
         self._caught_up = False
         self._kafka_answered_at = time.monotonic()
+        self._listening: socket.socket
         self._server: _Server | None = None
         self._writer: FrameWriter | None = None
         self._reader: ReleaseReader | None = None
@@ -104,6 +140,8 @@ class GatewayProcess:
     async def start(self) -> None:
         """Connect and read what was published; raises with one clear line when it cannot."""
         settings, gateway = self._settings, self._settings.gateway
+        self._listening = _listen(gateway.host, gateway.port)
+        _serve_metrics(settings)
         tokens = None
         if gateway.token_file is not None:
             tokens = ApplicationTokens(gateway.token_file, clock=time.monotonic)
@@ -151,6 +189,7 @@ class GatewayProcess:
             unready=self._unready,
         )
         self._server = self._make_server(app)
+        metrics.GATEWAY_IN_FLIGHT.set_function(lambda: app.in_flight)
         self._watch(topics)
 
     def _follow_releases(self, topics: Topics) -> None:
@@ -167,6 +206,7 @@ class GatewayProcess:
             self._kafka,
             topics.releases.name,
             patience_s=settings.gateway.delivery_deadline_s,
+            since_s=time.time() - _looked_back_s(settings),
         )
         self._tasks.append(asyncio.create_task(self._reader.run()))
 
@@ -182,7 +222,9 @@ class GatewayProcess:
         metrics.GATEWAY_HELD_BYTES.set_function(lambda: writer.held_bytes)
         metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
         metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
+        metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
         metrics.GATEWAY_READY.set_function(lambda: not self._unready() and self._clock.ok)
+        metrics.SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
         connections = self._server.server_state.connections
         metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
 
@@ -202,7 +244,7 @@ class GatewayProcess:
                 log_config=None,
                 server_header=False,
                 proxy_headers=False,
-                backlog=4096,
+                backlog=_BACKLOG,
                 timeout_keep_alive=max(1, round(gateway.idle_timeout_s)),
                 timeout_graceful_shutdown=max(1, round(gateway.stop_deadline_s)),
                 ssl_certfile=gateway.tls_certificate_file,
@@ -215,10 +257,9 @@ class GatewayProcess:
         assert self._server is not None
         if self._stopping:
             return
-        settings = self._settings
-        start_http_server(settings.gateway.metrics_port, addr=settings.metrics.host)
-        log.info("gateway_started", extra={"port": settings.gateway.port, "pid": os.getpid()})
-        await self._server.serve()
+        port = self._settings.gateway.port
+        log.info("gateway_started", extra={"port": port, "pid": os.getpid()})
+        await self._server.serve(sockets=[self._listening])
 
     def stop(self) -> None:
         """Take no more connections, answer what is under way, and return from `serve`."""
@@ -248,10 +289,16 @@ class GatewayProcess:
             reasons.append(self._reader.failure)
         elif not self._caught_up:
             reasons.append("the release log is still being read; this passes by itself")
-        silent_s = time.monotonic() - self._kafka_answered_at
-        if silent_s > self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S:
+        silent_s = self._kafka_silent_s()
+        if silent_s:
             reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
         return reasons
+
+    def _kafka_silent_s(self) -> float:
+        """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""
+        silent_s = time.monotonic() - self._kafka_answered_at
+        patience_s = self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S
+        return silent_s if silent_s > patience_s else 0.0
 
     async def _probe_kafka(self) -> None:
         assert self._reader is not None

@@ -8,7 +8,7 @@ comes after it in the log is never published. A reader that starts at a checkpoi
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,6 +152,8 @@ class ReleaseBook:
         self.paused: PauseNotice | None = None
         self.trimmed: dict[str, tuple[int, ...]] = {}
         self.last_ms = 0
+        #: Records of a release that had one already. The first counts; there must never be two.
+        self.recorded_twice = 0
         self._parts: dict[str, int] = {}
 
     @property
@@ -224,6 +226,7 @@ class ReleaseBook:
         elif name in _STEPS:
             state = self.epochs.get(int(body["epoch"]))
             if state is not None and state.stage is not Stage.ABANDONED:
+                self.recorded_twice += name in _RELEASED and _RELEASED[name](state) is not None
                 after = _STEPS[name](self, state, body, offset, time_ms)
                 if after.stage.over and after.over_at_ms is None:
                     after = replace(after, over_at_ms=time_ms)
@@ -324,6 +327,12 @@ def _reasons(body: Mapping[str, Any]) -> tuple[Reason, ...]:
     return tuple(Reason(r) for r in body["reasons"])
 
 
+#: What an epoch already has when a record of its release comes again.
+_RELEASED: Mapping[str, Callable[[EpochState], object]] = {
+    "head_list_released": lambda state: state.head_list,
+    "estimate_released": lambda state: state.estimates,
+    "click_graph_released": lambda state: state.click_graph,
+}
 _STEPS = {
     "records_sealed": ReleaseBook._seal_records,
     "head_list_released": ReleaseBook._release_head_list,

@@ -31,6 +31,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from streams.errors import StoreMismatch, StoreUnavailable
+from streams.job_metrics import count_released
 from streams.kafka import KafkaLog, librdkafka_settings
 from streams.ledger import Ledger
 from streams.releases import entries
@@ -334,6 +335,7 @@ class Turn:
         await asyncio.to_thread(self._send, records)
         await self._observe(f"{self._kind.value}.sent")
         await asyncio.to_thread(self._commit)
+        count_released(added)
         await self._observe(f"{self._kind.value}.committed")
 
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:

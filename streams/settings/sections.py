@@ -268,7 +268,9 @@ class GatewaySettings:
         10.0, "Kafka must have acknowledged by then, or the answer is 503, in seconds.", above(0)
     )
     frame_bytes: int = setting(
-        256 * 1024, "Most bytes in one frame; workers refuse larger ones.", between(4096, 256 * 1024)
+        256 * 1024,
+        "Most bytes in one frame; workers refuse larger ones.",
+        between(4096, 256 * 1024),
     )
     frame_entries: int = setting(4096, "Most entries in one frame.", between(1, 65535))
     buffer_bytes: int = setting(

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from streams.epochs import Stem
-from tests.counting import Installation, contributors, installation, optin_entries
+from tests.counting import (
+    STARTED_S,
+    Installation,
+    contributors,
+    installation,
+    optin_entries,
+)
 
 if TYPE_CHECKING:
     from agents.stack import LocalKafka, LocalRedis
@@ -53,14 +59,15 @@ async def test_a_killed_and_a_paused_worker_lose_and_double_nothing(made: Instal
     prepare(made)
     send_some(made, rng)
     first = made.start_worker()
-    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
     second = made.start_worker()
+    await made.until(lambda: made.ready(second), STARTED_S, "readiness")
     await send_for(made, rng, 2)
     first.kill()
     await send_for(made, rng, 2)
     second.pause()
     third = made.start_worker()
-    await made.until(lambda: made.ready(third), 40, "readiness")
+    await made.until(lambda: made.ready(third), STARTED_S, "readiness")
     await send_for(made, rng, 1)
     second.resume()
     await send_for(made, rng, 1)
@@ -77,7 +84,7 @@ async def test_workers_that_join_and_leave_share_the_partitions(made: Installati
     send_some(made, rng)
     workers = [made.start_worker() for _ in range(2)]
     for worker in workers:
-        await made.until(lambda worker=worker: made.ready(worker), 40, "readiness")
+        await made.until(lambda worker=worker: made.ready(worker), STARTED_S, "readiness")
     await send_for(made, rng, 3)
     assert workers.pop(0).stop() == 0
     await send_for(made, rng, 1)
@@ -90,7 +97,7 @@ async def test_a_killed_broker_comes_back(made: Installation, fault_kafka: Local
     prepare(made)
     send_some(made, rng)
     made.start_worker()
-    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
     send_some(made, rng)
     await asyncio.to_thread(fault_kafka.restart)
     send_some(made, rng)
@@ -112,7 +119,7 @@ async def test_redis_goes_and_comes_back(
         prepare(made)
         send_some(made, rng)
         worker = made.start_worker()
-        await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+        await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
         fault_redis.kill() if how == "killed" else fault_redis.pause()
         send_some(made, rng)
         await asyncio.sleep(2.5)
@@ -121,7 +128,7 @@ async def test_redis_goes_and_comes_back(
         send_some(made, rng)
         await made.until_counted()
         await made.assert_exact()
-        await made.until(lambda: made.ready(worker), 10, "readiness")
+        await made.until(lambda: made.ready(worker), 30, "readiness")
         assert worker.running
 
 
@@ -140,7 +147,7 @@ async def test_redis_loses_its_tail(
         prepare(made)
         send_some(made, rng)
         made.start_worker()
-        await made.until_counted(timeout_s=30)
+        await made.until_counted(timeout_s=STARTED_S)
         earlier = await asyncio.to_thread(fault_redis.snapshot)
         send_some(made, rng)
         await made.until_counted()
@@ -161,7 +168,7 @@ async def test_a_flushed_redis_is_filled_again_from_the_log(
         prepare(made)
         send_some(made, rng)
         made.start_worker()
-        await made.until_counted(timeout_s=30)
+        await made.until_counted(timeout_s=STARTED_S)
         send_some(made, rng)
         with fault_redis.client() as client:
             client.flushall()
@@ -179,7 +186,7 @@ async def test_a_stop_has_a_deadline_whatever_hangs(
     prepare(made)
     send_some(made, rng)
     worker = made.start_worker()
-    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), 30)
+    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
     part = single_redis if hung == "redis" else fault_kafka
     send_some(made, rng)
     part.pause()

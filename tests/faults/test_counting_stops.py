@@ -6,6 +6,7 @@ deliver messages twice, late, out of turn, or not at all, as Faust does on a bad
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -425,7 +426,7 @@ async def test_optin_records_and_a_cluster_take_the_plain_path(
         made.expect_refused(Stem.OPTIN_RECORDS, "unknown", Reason.MALFORMED)
         made.flush()
         worker = made.start_worker()
-        await made.until_counted(timeout_s=40)
+        await made.until_counted()
         await made.assert_exact()
         await made.until(lambda: _has_metric(made, worker), 10, "the refusal's metric")
 
@@ -433,3 +434,44 @@ async def test_optin_records_and_a_cluster_take_the_plain_path(
 async def _has_metric(made: Installation, worker: object) -> bool:
     _, text = await made.get(worker, "/metrics")  # type: ignore[arg-type]
     return 'blender_optin_records_refused_total{partition="1",reason="malformed"} 1.0' in text
+
+
+async def test_a_batch_cancelled_before_it_was_stored_is_counted_when_it_comes_again(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Judging remembers contributors; forgetting to forget them would drop them as duplicates."""
+    send(bench.made)
+    log = bench.log()
+    await bench.count(log[:1])
+    single_redis.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.7):
+                await bench.count(log[1:])
+    finally:
+        single_redis.resume()
+    await bench.count(log)
+    await bench.made.assert_exact()
+
+
+async def test_epochs_barred_by_redis_and_open_in_the_log_stop_the_partition(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Judging and storing would otherwise refuse each other for ever."""
+    send(bench.made)
+    log = bench.log()
+    await bench.count(log[:1])
+    with single_redis.client() as client:
+        client.hset(bench.tables.key(0, "state"), "released_through", 5)
+    await bench.count(log[1:])
+    assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+    assert await bench.stored() == 1
+
+
+async def test_a_damaged_release_log_stops_instead_of_guessing(bench: Bench) -> None:
+    send(bench.made)
+    await bench.count(bench.log()[:1])
+    bench.made.publish({"entry": "epoch_opened", "epoch": "not a number"})
+    bench.counter = bench.new_counter()
+    await bench.count(bench.log()[1:])
+    assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}

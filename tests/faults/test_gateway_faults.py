@@ -7,7 +7,7 @@ What is not a failure: a report that was never accepted and is counted all the s
 landed after its sender was told to send again; it counts once.
 """
 
-# ruff: noqa: ASYNC110, ASYNC210, ASYNC212 - a test has the event loop to itself, and may wait.
+# ruff: noqa: ASYNC110, ASYNC210 - a test has the event loop to itself, and may wait.
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def test_every_entry_ends_in_exactly_one_place_and_none_is_told(made: Inst
     made.expect_refused(OPTIN, 2, Reason.MALFORMED)
     made.flush()
     worker = made.start_worker()
-    await made.until_counted(timeout_s=40)
+    await made.until_counted()
     await made.assert_exact()
     await made.until(lambda: made.ready(worker), 10, "readiness")
     refused = 'blender_optin_records_refused_total{partition="0",reason="malformed"} 1.0'
@@ -155,7 +155,7 @@ async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
     worker = await Worker.connect(Settings.from_values(values))
     life = asyncio.create_task(worker.live())
     try:
-        await made.until(lambda: worker.counters[0].offset(0) is not None, 40, "an assignment")
+        await made.until(lambda: worker.counters[0].offset(0) is not None, 90, "an assignment")
         thread = worker.app.consumer._thread
         thread.thread_loop.call_soon_threadsafe(
             thread._consumer._coordinator._coordination_task.cancel

@@ -1,12 +1,13 @@
 """The gateway as a process, over real HTTP, on a real Kafka, counted by a real worker in Redis."""
 
-# ruff: noqa: ASYNC110, ASYNC210, ASYNC212 - a test has the event loop to itself, and may wait.
+# ruff: noqa: ASYNC212 - a test has the event loop to itself, and may wait.
 
 from __future__ import annotations
 
 import asyncio
 import re
 import secrets
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.stack.ports import free_port
 from blender.cells import RandomizerSpec
 from blender.registry import randomizer_for
 from localclient.client import LocalClient
@@ -225,6 +227,11 @@ async def test_what_cannot_work_does_not_start_and_says_so_in_one_line(service, 
     bad = tmp_path / "tokens"
     bad.write_text("nonsense\n")
     assert "line 1 of the token file" in _start_and_fail(service, gateway__token_file=str(bad))
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        assert "gateway.port must be an address" in _start_and_fail(
+            service, gateway__port=str(taken)
+        )
     missing = _start_and_fail(service, gateway__admission="no.such:hook")
     assert "gateway_admission must name a factory" in missing
     away = _start_and_fail(service, kafka__url="kafka://127.0.0.1:1", kafka__request_timeout_s="2")

@@ -5,13 +5,14 @@
 (() => {
   const TOP = 20;
   const HISTORY_EPOCHS = 60;
+  const HISTORY_PAGE = 10;
   const byId = (id) => document.getElementById(id);
-  const state = { latest: null, previous: null, history: null };
+  const state = { latest: null, previous: null, history: null, shown: null };
 
   const percent = (p) => {
     if (p === null || p === undefined) return "–";
     const digits = Math.abs(p) >= 0.1 ? 1 : Math.abs(p) >= 0.001 ? 2 : 4;
-    return `${(100 * p).toFixed(digits)} %`;
+    return `${(100 * p).toFixed(digits)}\u00a0%`;
   };
   const range = (f) => (f && f.low !== null ? `${percent(f.low)} – ${percent(f.high)}` : "–");
   const when = (s) => new Date(1000 * s).toISOString().slice(0, 16).replace("T", " ");
@@ -33,6 +34,23 @@
     if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
     return accept === "application/json" ? answer.json() : answer.text();
   }
+
+  /* Publications, newest first, at most `count`; the server may put fewer on a page than asked. */
+  async function* publications(count, size) {
+    let address = `v1/estimates?limit=${size}`;
+    for (let got = 0; address && got < count; ) {
+      const page = await load(address);
+      if (!page) return;
+      for (const result of page.estimates) if (got++ < count) yield result;
+      address = page.next && page.next.replace(/^\//, "");
+    }
+  }
+
+  /* Queries by the figure that is shown, which need not be the one the document is ordered by. */
+  const ranked = (result) => {
+    const value = (q) => { const f = figure(q, result); return f && f.probability !== null ? f.probability : -1; };
+    return result.queries.slice().sort((a, b) => value(b) - value(a));
+  };
 
   function row(cells) {
     const tr = document.createElement("tr");
@@ -103,7 +121,7 @@
   }
 
   function trendsChart() {
-    const top = state.latest.queries.slice(0, innerWidth < 600 ? TOP / 2 : TOP);
+    const top = ranked(state.latest).slice(0, innerWidth < 600 ? TOP / 2 : TOP);
     if (!top.length) return byId("trends-chart").replaceChildren();
     const short = (q) => ([...q].length > 16 ? `${[...q].slice(0, 15).join("")}…` : q);
     plot("trends-chart", top.map((_, i) => i), top.map((q) => figure(q, state.latest)), {
@@ -117,7 +135,7 @@
     const before = new Map(
       state.previous ? state.previous.queries.map((q) => [q.query, figure(q, state.previous)]) : [],
     );
-    const queries = all ? state.latest.queries : state.latest.queries.slice(0, TOP);
+    const queries = ranked(state.latest).slice(0, all ? undefined : TOP);
     fill("trends-table", queries.map((q, i) => {
       const now = figure(q, state.latest);
       const then = before.get(q.query);
@@ -128,7 +146,7 @@
         { text: String(i + 1), kind: "number" },
         { text: q.query, button: () => { byId("search-box").value = q.query; search(); byId("search-status").scrollIntoView({ block: "center" }); }, kind: "word" },
         { text: percent(now && now.probability), kind: "number" },
-        { text: range(now), kind: "number" },
+        { text: range(now), kind: "number range" },
         { text, kind: "number" },
       ]);
     }));
@@ -149,34 +167,50 @@
       return row([
         { text: r.url, kind: "word" },
         { text: percent(f && f.probability), kind: "number" },
-        { text: range(f), kind: "number" },
+        { text: range(f), kind: "number range" },
         { text: "history", label: `history of ${r.url}`, button: () => history(r), kind: "number" },
       ]);
     }));
   }
 
-  async function history(record) {
-    if (!state.history) {
-      const page = await load(`v1/estimates?limit=${HISTORY_EPOCHS}`);
-      state.history = page ? page.estimates.slice().reverse() : [];
+  const nameOf = (r) => JSON.stringify([r.query, r.url]);
+
+  /* Earlier epochs are read once, and only their figures are kept. */
+  async function readHistory() {
+    const epochs = [];
+    for await (const result of publications(HISTORY_EPOCHS, HISTORY_PAGE)) {
+      epochs.unshift({
+        epoch: result.epoch,
+        from: result.window_start_s,
+        figures: new Map(result.records.map((r) => [nameOf(r), figure(r, result)])),
+      });
     }
-    const points = state.history.map((result) => {
-      const match = result.records.find((r) => r.query === record.query && r.url === record.url);
-      return { result, f: match ? figure(match, result) : null };
-    });
+    return epochs;
+  }
+
+  async function history(record) {
     byId("history").hidden = false;
+    byId("history-what").textContent = "Loading earlier epochs…";
+    byId("history-title").focus();
+    try {
+      state.history = state.history || (await readHistory());
+    } catch (error) {
+      byId("history-what").textContent = `Earlier epochs could not be loaded: ${error.message || error}`;
+      return;
+    }
+    const points = state.history.map((e) => ({ ...e, f: e.figures.get(nameOf(record)) || null }));
     byId("history-what").textContent = `“${record.query}” → ${record.url}, over the last ${points.length} published epochs. A gap means that it was not on that epoch’s list.`;
-    plot("history-chart", points.map((p) => p.result.epoch), points.map((p) => p.f), {
-      height: 260, joined: true, x: { time: false },
+    state.shown = () => plot("history-chart", points.map((p) => p.epoch), points.map((p) => p.f), {
+      height: 260, joined: true, x: { time: false, range: (_, low, high) => [low - 0.5, high + 0.5] },
       axis: { values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? String(t) : "")) },
     });
-    fill("history-table", points.map(({ result, f }) => row([
-      { text: String(result.epoch), kind: "number" },
-      { text: when(result.window_start_s), kind: "number" },
+    state.shown();
+    fill("history-table", points.map(({ epoch, from, f }) => row([
+      { text: String(epoch), kind: "number" },
+      { text: when(from), kind: "number" },
       { text: percent(f && f.probability), kind: "number" },
-      { text: range(f), kind: "number" },
+      { text: range(f), kind: "number range" },
     ])));
-    byId("history-title").focus();
   }
 
   function epochs(answer) {
@@ -226,9 +260,10 @@
 
   async function start() {
     try {
-      const [page, states] = await Promise.all([load("v1/estimates?limit=2"), load("v1/epochs")]);
+      const states = await load("v1/epochs");
       if (states) epochs(states);
-      const published = page ? page.estimates : [];
+      const published = [];
+      for await (const result of publications(2, 2)) published.push(result);
       if (!published.length) {
         byId("headline").textContent = "Nothing is published yet; the first epoch is still on its way.";
         return;
@@ -245,8 +280,12 @@
   byId("search-form").addEventListener("submit", (event) => { event.preventDefault(); search(); });
   byId("get-json").addEventListener("click", () => save("application/json", "estimates.json"));
   byId("get-csv").addEventListener("click", () => save("text/csv", "estimates.csv"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.latest && trendsChart());
+  const redraw = () => {
+    if (state.latest) trendsChart();
+    if (state.shown) state.shown();
+  };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let resizing;
-  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => state.latest && trendsChart(), 200); });
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(redraw, 200); });
   start();
 })();

@@ -22,8 +22,8 @@ from schemathesis.config import SchemathesisConfig
 
 from agents.gateway.cors import Cors
 from agents.gateway.openapi import openapi_document
-from agents.gateway.static_pages import StaticPages
 from agents.gateway.publications import Document, EpochView
+from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens, add_token
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
 from tests.agents.gateway.test_app import estimates

@@ -14,8 +14,8 @@ from agents.gateway.app import GatewayLimits
 from agents.gateway.cors import Cors
 from agents.gateway.estimates_csv import COLUMNS
 from agents.gateway.negotiation import FOR_EVER
-from agents.gateway.static_pages import StaticPages
 from agents.gateway.publications import Document, EpochView, Paused
+from agents.gateway.static_pages import StaticPages
 from streams.records import submissions
 from streams.records.estimates_document import (
     EstimatedCell,

@@ -162,6 +162,44 @@ def test_a_document_whose_bytes_are_not_its_name_stops_the_reader():
         log.commit(entry, optin)
 
 
+def test_documents_of_jobs_that_write_side_by_side_are_kept_apart():
+    """The keeper's entries and other documents' parts may stand between two parts."""
+    log = Log()
+    log.open_epoch(6)
+    log.publish_head_list(6)
+    log.open_epoch(7)
+    log.commit(entries.records_sealed(7, [0] * 4))
+    document = head_list_document(7)
+    stored, optin = split("head_list", document.to_bytes()), split("optin", b"{}")
+    estimates = split("estimates", b'{"epoch":6}')
+    log._record(entries.part_key(stored.id, 0), stored.parts[0])
+    log.commit(entries.estimate_released(6, estimates, Outcome.COMPLETE, []), estimates)
+    log._record(entries.part_key(optin.id, 0), optin.parts[0])
+    log.commit(
+        entries.head_list_released(
+            7, [stored, optin], cells=51, cells_per_answer=1, answers=1,
+            reports_until_ms=NOW_MS, reasons=[],
+        )
+    )  # fmt: skip
+
+    assert log.publications.head_lists[stored.id].body == document.to_bytes()
+    assert log.publications.estimates[6].body == b'{"epoch":6}'
+
+
+def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
+    """Old logs are long; the parts of a document may lie on both sides of where we begin."""
+    log = Log()
+    log.offset = 1000
+    log.fold.start_at(1000)
+    stored = split("estimates", b'{"epoch":3}')
+    log.commit(entries.estimate_released(3, stored, Outcome.COMPLETE, []))
+    log.open_epoch(7)
+    head_list = log.publish_head_list(7)
+
+    assert log.publications.estimates == {}
+    assert log.publications.current_head_list == head_list.id
+
+
 def test_a_pause_is_told_with_its_reason_and_end():
     log = Log()
     log.open_epoch(7)

@@ -1,6 +1,6 @@
 """The baseline: an ASGI application that reads the body and answers 202, on the same server.
 
-python -m bench.bare_asgi PORT
+python -m bench._bare_asgi PORT
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The baseline: what a Faust tutorial does. Prints the seconds for all messages."""
+"""The baseline: what a Faust tutorial does. Prints the seconds and CPU seconds it took."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ app = faust.App(
 )  # fmt: skip
 reports = app.topic(TOPIC, key_type=bytes, value_type=bytes, value_serializer="raw")
 counts = app.Table("counts", default=int, partitions=4).tumbling(3600.0)
-seen, first, last = 0, 0.0, 0.0
+seen, first, last, cpu_first, cpu_last = 0, 0.0, 0.0, 0.0, 0.0
 done = asyncio.Event()
 
 
 @app.agent(reports)
 async def count(stream: faust.StreamT[bytes]) -> None:
-    global seen, first, last  # noqa: PLW0603 - a tutorial's way
+    global seen, first, last, cpu_first, cpu_last  # noqa: PLW0603 - a tutorial's way
     async for cell in stream:
         counts[int.from_bytes(cell, "little")] += 1
         seen += 1
-        first = first or time.monotonic()
+        first, cpu_first = first or time.monotonic(), cpu_first or time.process_time()
         if seen == MESSAGES:
-            last = time.monotonic()
+            last, cpu_last = time.monotonic(), time.process_time()
             done.set()
 
 
@@ -45,7 +45,7 @@ async def main() -> None:
     producer.flush(60)
     await app.start()
     await asyncio.wait_for(done.wait(), 250)
-    print(last - first, flush=True)
+    print(last - first, cpu_last - cpu_first, flush=True)
     os._exit(0)
 
 

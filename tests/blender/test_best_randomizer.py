@@ -1,0 +1,76 @@
+"""Which randomizer a head list gets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blender import Cells, PrivacyParameters, RandomizerSpec, Record
+from blender.best_randomizer import best_randomizer, worst_variance
+from blender.local import TwoStage
+from blender.subset_selection import SubsetSelection
+
+
+def records(queries: int, urls: int = 1) -> list[Record]:
+    return [Record(f"q{q}", f"u{u}") for q in range(queries) for u in range(urls)]
+
+
+def test_short_lists_get_randomized_response_and_long_ones_subsets():
+    parameters = PrivacyParameters()
+    assert best_randomizer(records(50), parameters).name == "randomized-response"
+    assert best_randomizer(records(500), parameters).name == "subset-selection"
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("listed", [records(5), records(40), records(10, 8), records(1, 30)])
+def test_no_candidate_has_less_variance_on_its_worst_record(epsilon, listed):
+    """The paper's two stages are among the candidates, with their δ."""
+    parameters = PrivacyParameters(epsilon=epsilon)
+    best = best_randomizer(listed, parameters)
+    for name, delta in (
+        ("two-stage", parameters.delta),
+        ("subset-selection", 0.0),
+        ("randomized-response", 0.0),
+    ):
+        other = RandomizerSpec(name, epsilon, delta)
+        assert worst_variance(listed, best) <= worst_variance(listed, other)
+
+
+def test_the_two_stages_are_many_times_noisier_in_the_papers_settings():
+    """ε = 4: the variance of the worst record, whole records beside two stages."""
+    listed = records(12, 4)
+    two_stage = worst_variance(listed, RandomizerSpec("two-stage", 4.0, 1e-5))
+    whole = worst_variance(listed, RandomizerSpec("randomized-response", 4.0))
+    assert two_stage > 8 * whole
+
+
+def test_the_cap_on_an_answers_length_is_kept_and_counted_in():
+    listed = records(5000)
+    parameters = PrivacyParameters(epsilon=1.0)
+    for cap in (1, 4, 32):
+        spec = best_randomizer(listed, parameters, max_cells=cap)
+        cells = Cells(tuple(listed), query_wildcards=spec.name == TwoStage.name)
+        if spec.name == "subset-selection":
+            assert SubsetSelection(cells, spec).cells_per_answer <= cap
+    capped, free = (
+        worst_variance(listed, RandomizerSpec("subset-selection", 1.0, max_cells_per_answer=cap))
+        for cap in (4, 32)
+    )
+    assert capped > free
+
+
+def test_an_empty_list_is_served_by_the_simplest():
+    assert best_randomizer([], PrivacyParameters()).name == "randomized-response"
+
+
+def test_the_stated_variance_is_what_the_estimator_states():
+    listed = records(20)
+    spec = RandomizerSpec("subset-selection", 1.0)
+    randomizer = SubsetSelection(Cells(tuple(listed), query_wildcards=False), spec)
+    n, w = 1000, randomizer.cells_per_answer
+    counts = np.full(21, n * w // 21, dtype=np.int64)
+    counts[-1] += n * w - counts.sum()
+
+    stated = randomizer.estimate(counts, n).variance_at(np.zeros(21))
+
+    assert n * stated[0] == pytest.approx(worst_variance(listed, spec))

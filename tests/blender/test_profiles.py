@@ -1,0 +1,173 @@
+"""Both profiles end to end on counts small enough to follow, and what each must publish."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blender import OptinCounts, ParameterError, PrivacyParameters, Record, randomizer_for
+from blender.profiles import DEFAULT_PROFILE, PROFILES, build_head_list, estimate_epoch
+from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
+
+A, B, C, D, E = (Record("q1", "a"), Record("q1", "b"), Record("q2", "c"), Record("q3", "d"),
+                 Record("q4", "e"))  # fmt: skip
+
+
+def optin(selection: dict[Record, int], estimation: dict[Record, int] | None = None, users=1000):
+    estimation = estimation or {}
+    records = sorted({*selection, *estimation})
+    return OptinCounts(
+        records,
+        np.array([selection.get(r, 0) for r in records]),
+        np.array([estimation.get(r, 0) for r in records]),
+        users,
+        sum(estimation.values()),
+    )
+
+
+def test_sharp_is_the_default_and_only_two_profiles_exist():
+    assert DEFAULT_PROFILE == "sharp"
+    assert PROFILES == ("paper", "sharp")
+    with pytest.raises(ParameterError, match="profile must be one of paper, sharp, got 'best'"):
+        build_head_list("best", optin({A: 9}), PrivacyParameters(), NoNoise())
+
+
+def test_sharp_ranks_by_the_counts_of_s_and_publishes_them():
+    counts = optin({A: 9, B: 30, C: 9, D: 3}, {A: 50, B: 1, E: 4})
+
+    release = build_head_list("sharp", counts, PrivacyParameters(), NoNoise())
+
+    assert release.head_list.records == (B, A, C)  # ties by text
+    assert release.head_list.noisy_counts == (30, 9, 9)
+    assert release.noisy.counts.tolist() == [1, 50, 0, 4]
+    assert release.threshold == 7
+
+
+def test_the_names_of_the_mechanisms_are_published():
+    counts = optin({A: 30, B: 30}, {A: 5})
+    paper = build_head_list("paper", counts, PrivacyParameters(), NoNoise()).mechanisms
+    sharp = build_head_list("sharp", counts, PrivacyParameters(), NoNoise()).mechanisms
+
+    assert (paper.selector, paper.randomizer, paper.blender) == (
+        "threshold", "two-stage", "inverse-variance")  # fmt: skip
+    assert (sharp.profile, sharp.selector, sharp.randomizer, sharp.blender) == (
+        "sharp", "stable-histogram", "randomized-response", "pooled-score")  # fmt: skip
+
+
+def test_known_records_that_nobody_holds_are_noised_and_dropped_by_the_rule():
+    """All known records draw noise; those below 2 go, at ε = 4."""
+    noise = ScriptedNoise([0, 0, 2, 1], [0] * 4)
+    counts = optin({A: 9, B: 1})
+
+    release = build_head_list("sharp", counts, PrivacyParameters(), noise, known=(B, C, D))
+
+    assert noise.sizes[0] == 4  # A and B, who are held; C and D, who are known
+    assert release.head_list.records == (A, C)
+    assert release.head_list.noisy_counts == (9, 2)
+
+
+def test_what_listing_took_is_the_threshold_or_the_first_record_that_was_not_listed():
+    counts = optin({A: 20, B: 12, C: 12, D: 11})
+    few = PrivacyParameters(head_list_cells=2)
+
+    cut = build_head_list("sharp", counts, few, NoNoise())
+    whole = build_head_list("sharp", counts, PrivacyParameters(), NoNoise(), known=(D,))
+
+    # C is the first unlisted record, at 12: A and B come before it in text, and would win a tie.
+    assert cut.head_list.records[:2] == (A, B)
+    assert cut.least == (12, 12)
+    assert whole.least == (7, 7, 7, 2)
+
+
+def test_a_record_that_would_lose_the_tie_needs_one_more():
+    counts = optin({C: 20, A: 12, B: 12})
+    release = build_head_list("sharp", counts, PrivacyParameters(head_list_cells=2), NoNoise())
+
+    assert release.head_list.records == (C, A, B)
+    assert release.least == (13, 12)
+
+
+def test_without_a_t_the_counts_of_s_estimate_alone():
+    """f_O = 1: no noise is drawn for T, and clients join later."""
+    noise = ScriptedNoise([0, 0])
+    release = build_head_list("sharp", optin({A: 40, B: 25}), PrivacyParameters(), noise)
+
+    assert release.noisy.users == 0
+    assert noise.sizes == [2]
+    assert release.optin.cells.probability[:2] == pytest.approx([0.040, 0.025], abs=1e-3)
+    assert release.optin.cells.variance[2] == np.inf
+
+
+def test_more_records_a_user_select_by_gaussian_noise_and_estimate_from_t_alone():
+    parameters = PrivacyParameters(records_per_optin_user=2)
+    counts = optin({A: 400, B: 250, C: 5}, {A: 40, B: 20})
+
+    release = build_head_list("sharp", counts, parameters, NoNoise())
+
+    assert release.mechanisms.selector == "gaussian-histogram"
+    assert release.mechanisms.optin_estimator == "noisy-counts"
+    assert release.head_list.records == (A, B)
+    assert release.selected is None
+    assert release.optin.cells.probability.tolist() == [40 / 60, 20 / 60, 0]
+
+
+def test_ts_noise_for_many_records_is_that_of_one_record_a_user():
+    """T counts one record a user whatever m_O is: b = 2/ε."""
+    parameters = PrivacyParameters(records_per_optin_user=2)
+    noise = ScriptedNoise([0, 0], [0, 0, 0])
+    build_head_list("sharp", optin({A: 400, B: 250}, {A: 40}), parameters, noise)
+
+    assert noise.scales[1] == 0.5
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_an_epoch_without_reports_publishes_what_the_opt_in_users_say(profile):
+    release = build_head_list(profile, optin({A: 40, B: 25}, {A: 8}), PrivacyParameters(),
+                              NoNoise())  # fmt: skip
+    nothing = np.zeros(len(release.head_list.cells), dtype=np.int64)
+
+    estimates = estimate_epoch(release, nothing, 0)
+
+    assert estimates.blended.cells.probability == pytest.approx(release.optin.cells.probability)
+    assert estimates.client.participants == 0
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_an_empty_head_list_is_everyones_wildcard(profile):
+    release = build_head_list(profile, optin({A: 1}, {A: 3}), PrivacyParameters(), NoNoise())
+
+    estimates = estimate_epoch(release, np.array([100]), 100)
+
+    assert len(release.head_list.records) == 0
+    assert estimates.blended.cells.probability == pytest.approx([1.0])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_query_total_is_the_sum_over_its_listed_records(profile):
+    rng = np.random.default_rng(7)
+    counts = optin({A: 60, B: 40, C: 30}, {A: 6, B: 4, C: 3, D: 20})
+    release = build_head_list(profile, counts, PrivacyParameters(), SeededNoise(3))
+    randomizer = randomizer_for(release.head_list)
+    cells = release.head_list.cells
+    held = np.repeat(np.arange(len(cells)), 2000)
+    shown = np.bincount(randomizer.answer_batch(held, rng).ravel(), minlength=len(cells))
+
+    estimates = estimate_epoch(release, shown, len(held))
+
+    for group in (estimates.client, estimates.blended) if profile == "sharp" else (
+        estimates.client, estimates.optin):  # fmt: skip
+        sums = np.bincount(
+            cells.query_of_cell[: len(cells.records)],
+            weights=group.cells.probability[: len(cells.records)],
+        )
+        assert group.query_totals.probability == pytest.approx(sums)
+    assert (estimates.client.query_marginals is None) == (profile == "sharp")
+
+
+def test_everything_after_the_release_draws_no_noise():
+    """`estimate_epoch` has no way to: it is handed none."""
+    release = build_head_list("sharp", optin({A: 40, B: 25}, {A: 8}), PrivacyParameters(),
+                              NoNoise())  # fmt: skip
+    shown = np.array([50, 30, 20])
+    first, second = (estimate_epoch(release, shown, 100).blended.cells for _ in range(2))
+    assert first.probability.tolist() == second.probability.tolist()

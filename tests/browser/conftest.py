@@ -1,0 +1,171 @@
+"""Debian's Chromium, and a gateway that serves invented publications from this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from agents.gateway.publications import Document, EpochView
+from agents.gateway.static_pages import StaticPages
+from agents.stack.ports import free_port
+from streams.records.estimates_document import EstimatesDocument
+from tests.agents.gateway.doubles import make_gateway
+from tests.browser.publications import DAY_S, publications
+
+
+@dataclass
+class Site:
+    """Where the pages are, and what is published there, oldest first."""
+
+    url: str
+    documents: list[EstimatesDocument]
+
+
+@dataclass
+class Visit:
+    """A page, with everything that must not happen on it."""
+
+    page: Page
+    host: str
+    complaints: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Take note of complaints and of requests that leave the host."""
+        self.page.on("console", lambda said: self._said(said.type, said.text))
+        self.page.on("pageerror", lambda error: self._said("error", str(error)))
+        self.page.on("requestfailed", lambda request: self._said("error", request.url))
+        self.page.on("request", lambda request: self._asked(request.url))
+
+    def _said(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    def _asked(self, url: str) -> None:
+        if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).netloc != self.host:
+            self.strangers.append(url)
+
+
+def _view(document: EstimatesDocument) -> EpochView:
+    return EpochView(
+        epoch=document.epoch,
+        state="published",
+        window_start_s=document.window_start_s,
+        window_end_s=document.window_end_s,
+        optin_until_s=document.window_end_s + 60,
+        records_per_user=1,
+        cohorts=1,
+        head_list=document.head_list_id,
+        reports_until_s=document.reports_until_s,
+        outcome=document.outcome,
+        reasons=document.reasons,
+    )
+
+
+@contextmanager
+def _serving(documents: list[EstimatesDocument]) -> Iterator[Site]:
+    port = free_port()
+    started: list[uvicorn.Server] = []
+
+    async def serve() -> None:
+        gateway = make_gateway(pages=StaticPages())
+        held = gateway.publications
+        for document in documents:
+            body = document.to_bytes()
+            held.estimates[document.epoch] = Document(
+                document.epoch, f"{document.epoch:064x}", body
+            )
+            held.epochs[document.epoch] = _view(document)
+        if documents:
+            last = documents[-1]
+            held.epochs[last.epoch + 1] = EpochView(
+                epoch=last.epoch + 1,
+                state="collecting",
+                window_start_s=last.window_end_s,
+                window_end_s=last.window_end_s + DAY_S,
+                optin_until_s=last.window_end_s + DAY_S + 60,
+                records_per_user=1,
+                cohorts=1,
+            )
+        config = uvicorn.Config(
+            gateway.app, port=port, lifespan="off", log_config=None, access_log=False
+        )
+        server = uvicorn.Server(config)
+        started.append(server)
+        await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not (started and started[0].started):
+        assert time.monotonic() < deadline, "the gateway did not start"
+        time.sleep(0.02)
+    yield Site(f"http://127.0.0.1:{port}", documents)
+    started[0].should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    """A gateway with a dozen published epochs."""
+    with _serving(publications()) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def empty_site() -> Iterator[Site]:
+    """A gateway on its first day."""
+    with _serving([]) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium."""
+    with sync_playwright() as driver:
+        # A container's root has no sandbox; the pages are our own.
+        chromium = driver.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """Open a page: `visit(url, dark=True, phone=True)`; it must load without a complaint."""
+    opened = []
+
+    def open_page(url: str, *, dark: bool = False, phone: bool = False) -> Visit:
+        context = browser.new_context(
+            color_scheme="dark" if dark else "light",
+            viewport={"width": 390, "height": 844} if phone else {"width": 1200, "height": 900},
+            device_scale_factor=2 if phone else 1,
+            has_touch=phone,
+        )
+        context.set_default_timeout(60_000)
+        opened.append(context)
+        made = Visit(context.new_page(), urlsplit(url).netloc)
+        made.watch()
+        made.page.goto(url, wait_until="networkidle")
+        return made
+
+    yield open_page
+    for context in opened:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pictures go, for people who want to look."""
+    return tmp_path_factory.mktemp("screenshots")

@@ -1,0 +1,75 @@
+"""Invented publications: five epochs of everyday queries, the last of them with a surprise."""
+
+from __future__ import annotations
+
+import math
+
+from streams.records.estimates_document import (
+    Agreement,
+    EstimatedCell,
+    EstimatedQuery,
+    EstimatesDocument,
+    Figure,
+    Participants,
+    privacy_statement,
+)
+
+DAY_S = 86_400
+FIRST_S = 1_790_000_000 // DAY_S * DAY_S
+EPOCHS = range(40, 52)
+QUERIES = (
+    "weather tomorrow", "train times", "news today", "pancake recipe", "straße sperrung", "天気",
+    "football results", "how to remove red wine from a very old and very dear carpet", "map",
+    "cinema tonight", "bus timetable", "cheap flights", "pasta", "bicycle repair", "chess",
+    "library hours", "garden plants", "guitar chords", "night sky", "tide tables", "board games",
+    "museum", "<b>bold</b> & \"quoted\"",
+)  # fmt: skip
+
+
+def _figure(p: float, epoch: int, place: int) -> Figure:
+    p *= 1 + 0.15 * math.sin(epoch * 1.3 + place)
+    width = 0.004 + 0.02 * p
+    return Figure.of(p, (width / 1.96) ** 2, max(0.0, p - width), p + width)
+
+
+def _document(epoch: int) -> EstimatesDocument:
+    cells, queries = [], []
+    for place, query in enumerate(QUERIES):
+        share = 0.12 / (place + 1)
+        for result in range(2 if place else 3):
+            if place == 3 and epoch % 4 == 0:
+                continue  # not on every epoch's list
+            url = f"https://{'-'.join(query.split()[:3])}.example/{result}"
+            found = _figure(share * (0.7 if result == 0 else 0.3), epoch, place + result)
+            cells.append(EstimatedCell(query, url, found, found, found, 0.4, found.probability))
+        total = _figure(share, epoch, place)
+        queries.append(EstimatedQuery(query, total, total, total, 0.4))
+    rest = _figure(0.4, epoch, 0)
+    cells.append(EstimatedCell(None, None, rest, rest, rest, 0.4, rest.probability))
+    last = epoch == EPOCHS[-1]
+    start_s = FIRST_S + (epoch - EPOCHS[0]) * DAY_S
+    return EstimatesDocument(
+        epoch=epoch,
+        window_start_s=start_s,
+        window_end_s=start_s + DAY_S,
+        reports_until_s=start_s + 2 * DAY_S,
+        outcome="incomplete" if last else "complete",
+        reasons=("not_all_counted",) if last else (),
+        head_list_id="ab" * 32,
+        parameters={"epsilon": 4.0, "delta": 1e-5},
+        mechanisms={"profile": "sharp"},
+        participants=Participants(9_000, 21_000, 1_234_567),
+        records=tuple(cells),
+        queries=tuple(queries),
+        agreement=Agreement(1.0, 0.4, True, "blend"),
+        privacy={"statement": STATEMENT},
+        versions={"blendstream": "0.1.0"},
+    )
+
+
+STATEMENT = privacy_statement(epsilon=4.0, delta=1e-5, cohorts=1, records_per_user=1, answers=1)
+
+
+def publications() -> list[EstimatesDocument]:
+    """Oldest first."""
+    return [_document(epoch) for epoch in EPOCHS]

@@ -1,0 +1,188 @@
+"""The results page and the API's description, in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser.conftest import Site, Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+Open = Callable[..., Visit]
+
+
+def percent(share: float) -> str:
+    """As the page writes it."""
+    digits = 1 if share >= 0.1 else 2 if share >= 0.001 else 4
+    return f"{100 * share:.{digits}f}\u00a0%"
+
+
+def rows(visit: Visit, table: str) -> list[list[str]]:
+    """The text of a table's body."""
+    found = visit.page.eval_on_selector_all(
+        f"#{table} tbody tr", "rows => rows.map(r => [...r.cells].map(c => c.innerText.trim()))"
+    )
+    return [list(row) for row in found]
+
+
+def serious(visit: Visit) -> list[tuple[str, str]]:
+    """What axe thinks keeps people out."""
+    found = Axe().run(visit.page).response["violations"]
+    return [
+        (violation["id"], node["html"][:120])
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dark", "phone"),
+    [(False, False), (True, False), (False, True)],
+    ids=["light", "dark", "phone"],
+)
+def test_it_shows_the_latest_epoch_to_everyone(
+    visit: Open, site: Site, screenshots: Path, dark: bool, phone: bool
+):
+    """In both themes, on both sizes: the published numbers, and nothing that keeps people out."""
+    opened = visit(site.url, dark=dark, phone=phone)
+    page, latest, before = opened.page, site.documents[-1], site.documents[-2]
+
+    assert f"Epoch {latest.epoch}" in page.inner_text("#headline")
+    shown = rows(opened, "trends-table")
+    best = sorted(latest.queries, key=lambda q: -q.blend.probability)
+    then = {q.query: q.blend.probability for q in before.queries}
+    assert len(shown) == 20
+    for place, (query, row) in enumerate(zip(best, shown, strict=False), 1):
+        change = 100 * (query.blend.probability - then[query.query])
+        assert row == [
+            str(place),
+            query.query,
+            percent(query.blend.probability),
+            f"{percent(query.blend.low)} – {percent(query.blend.high)}",
+            f"{'+' if change >= 0 else '−'}{abs(change):.2f} points",
+        ]
+    assert page.locator("#trends-chart canvas").count() == 1
+    assert "incomplete: not all counted" in page.inner_text("#notice")
+    assert latest.privacy["statement"] in page.inner_text("#statement")
+    assert "30,000 opt-in users, 1,234,567 clients" in page.inner_text("#participants")
+    states = rows(opened, "epochs-table")
+    assert states[0][:2] == [str(latest.epoch + 1), "collecting"]
+    assert states[1][3] == "incomplete, not all counted"
+    page.fill("#search-box", "weather tomorrow")
+    page.keyboard.press("Enter")
+    page.click("#search-table button")
+    page.wait_for_selector("#history-chart canvas")
+    # Nothing wider than the window: phones do not scroll sideways.
+    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1]
+    name = f"results-{'phone' if phone else 'desk'}-{'dark' if dark else 'light'}.png"
+    page.screenshot(path=screenshots / name, full_page=True)
+    assert serious(opened) == []
+    assert opened.complaints == []
+    assert opened.strangers == []
+
+
+def test_search_finds_a_querys_results_by_keyboard_alone(visit: Open, site: Site):
+    """However it is typed, as long as the service would take it for the same query."""
+    opened = visit(site.url)
+    page, latest = opened.page, site.documents[-1]
+    page.focus("#search-box")
+    page.keyboard.type("  Weather   TOMORROW ")
+    page.keyboard.press("Enter")
+
+    found = [r for r in latest.records if r.query == "weather tomorrow"]
+    assert "3 results for “weather tomorrow”" in page.inner_text("#search-status")
+    assert sorted(rows(opened, "search-table")) == sorted(
+        [
+            r.url,
+            percent(r.blend.probability),
+            f"{percent(r.blend.low)} – {percent(r.blend.high)}",
+            "history",
+        ]
+        for r in found
+    )
+    page.fill("#search-box", "nobody asks this")
+    page.click("#search-form button")
+    assert "Nothing is published for “nobody asks this”" in page.inner_text("#search-status")
+    assert page.is_hidden("#search-results")
+    assert opened.complaints == []
+
+
+def test_a_trend_leads_to_its_results(visit: Open, site: Site):
+    """A click on a query searches for it; markup in a query stays text."""
+    opened = visit(site.url)
+    page = opened.page
+    page.click("#more")
+    page.click("text=<b>bold</b>")
+
+    assert "2 results" in page.inner_text("#search-status")
+    assert page.locator("#trends-table b").count() == 0
+    assert len(rows(opened, "trends-table")) == len(site.documents[-1].queries)
+
+
+def test_history_shows_every_epoch_and_gaps_where_a_record_was_not_listed(visit: Open, site: Site):
+    """A record that comes and goes must not look as if nobody had searched for it."""
+    opened = visit(site.url)
+    page = opened.page
+    page.fill("#search-box", "pancake recipe")
+    page.keyboard.press("Enter")
+    url = rows(opened, "search-table")[0][0]
+    page.click("#search-table button")
+    page.wait_for_selector("#history-chart canvas")
+    assert page.evaluate("document.activeElement.id") == "history-title"
+    page.click("#history summary")
+
+    shown = {int(row[0]): row[2] for row in rows(opened, "history-table")}
+    for document in site.documents:
+        match = [r for r in document.records if (r.query, r.url) == ("pancake recipe", url)]
+        wanted = percent(match[0].blend.probability) if match else "–"
+        assert shown[document.epoch] == wanted
+    assert "–" in shown.values()
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_the_latest_epoch_can_be_taken_home(visit: Open, site: Site, form: str, tmp_path: Path):
+    opened = visit(site.url)
+    with opened.page.expect_download() as waiting:
+        opened.page.click(f"#get-{form}")
+    waiting.value.save_as(tmp_path / "file")
+    text = (tmp_path / "file").read_text()
+
+    if form == "json":
+        assert json.loads(text) == json.loads(site.documents[-1].to_bytes())
+    else:
+        table: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
+        assert len(table) >= len(site.documents[-1].records)
+    assert opened.complaints == []
+
+
+def test_on_the_first_day_it_says_that_nothing_is_published(visit: Open, empty_site: Site):
+    opened = visit(empty_site.url)
+
+    assert "Nothing is published yet" in opened.page.inner_text("#headline")
+    assert serious(opened) == []
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_api_description_reads_well(visit: Open, site: Site, screenshots: Path, dark: bool):
+    opened = visit(f"{site.url}/docs", dark=dark, phone=dark)
+    page = opened.page
+
+    assert page.locator("section").count() > 10
+    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1]
+    page.screenshot(path=screenshots / f"docs-{'dark' if dark else 'light'}.png", full_page=True)
+    assert serious(opened) == []
+    assert opened.complaints == []
+    assert opened.strangers == []

@@ -1,0 +1,86 @@
+"""The dashboard asks for what the processes tell, and for nothing else."""
+
+import re
+
+from streams import job_metrics, metrics
+from tests.prometheus_rules import DASHBOARD, expressions, metrics_in, panels
+
+
+def declared() -> set[str]:
+    """Every name that a scrape may hold."""
+    names = {"up"}
+    for registry in (metrics.WORKER, metrics.GATEWAY, job_metrics.JOBS, job_metrics._BOOK):
+        for family in registry.collect():
+            suffixes = {
+                "counter": ["_total"],
+                "histogram": ["_bucket", "_sum", "_count"],
+                "info": ["_info"],
+            }.get(family.type, [""])
+            names |= {family.name + suffix for suffix in suffixes}
+    return names
+
+
+def test_every_metric_of_a_panel_or_an_alert_exists():
+    """A renamed metric would leave an empty panel, or an alert that never fires."""
+    known = declared()
+    unknown = {
+        place: sorted(missing)
+        for place, found in expressions().items()
+        if (missing := set().union(*map(metrics_in, found)) - known)
+    }
+
+    assert not unknown
+
+
+def test_a_metric_that_does_not_exist_would_be_noticed():
+    assert metrics_in('sum(rate(blender_no_such_total{a="b"}[5m])) / up') == {
+        "blender_no_such_total",
+        "up",
+    }
+    assert "blender_no_such_total" not in declared()
+
+
+def test_every_metric_is_on_the_dashboard():
+    """What nobody looks at need not be measured."""
+    shown = set().union(
+        *(
+            metrics_in(e)
+            for place, found in expressions().items()
+            for e in found
+            if "panel" in place
+        )
+    )
+    bases = {re.sub(r"_(total|bucket|sum|count|info)$", "", name) for name in shown}
+    ours = {
+        family.name
+        for registry in (metrics.WORKER, metrics.GATEWAY, job_metrics.JOBS, job_metrics._BOOK)
+        for family in registry.collect()
+        if family.name.startswith("blender_")
+    }
+
+    assert ours == {name for name in bases if name.startswith("blender_")}
+
+
+def test_panels_are_told_apart_and_explained():
+    text = DASHBOARD.read_text()
+    found = panels()
+
+    assert len({panel["id"] for panel in found}) == len(found)
+    assert len({panel["title"] for panel in found}) == len(found)
+    assert all(panel["description"].endswith(".") for panel in found)
+    for row in ("Ingestion", "Counting", "Epochs", "Budget and quality", "Health"):
+        assert f'"title": "{row}"' in text
+
+
+def test_no_panel_lies_on_another():
+    taken: set[tuple[int, int]] = set()
+    for panel in panels():
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells

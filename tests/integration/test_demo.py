@@ -1,0 +1,147 @@
+"""The demo as a stranger runs it: the whole service, simulated people, published epochs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+SMALL = ("--people", "8000")
+PATIENCE_S = 280
+
+
+@contextmanager
+def demo(tmp_path: Path, *arguments: str, kafka: bool = True) -> Iterator["RunningDemo"]:
+    """`blendstream demo` with files of its own; without Kafka, where there is no way to get it."""
+    (tmp_path / "files").mkdir()
+    environment = {name: os.environ[name] for name in os.environ if not name.endswith("_URL")}
+    environment["TMPDIR"] = str(tmp_path / "files")
+    if not kafka:
+        environment |= {"PATH": str(tmp_path / "empty"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agents.cli", "demo", *SMALL, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+    running = RunningDemo(process, tmp_path / "files")
+    try:
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+class RunningDemo:
+    """What it printed so far, and every process that it ever started."""
+
+    def __init__(self, process: subprocess.Popen[str], files: Path) -> None:
+        self.process = process
+        self.files = files
+        self.family: set[psutil.Process] = set()
+        self._lines: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def text(self) -> str:
+        return "".join(self._lines)
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self._lines.append(line)
+
+    def wait_for(self, pattern: str) -> None:
+        """Until it was printed; whatever runs meanwhile is remembered."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < deadline, f"{pattern} did not come:\n{self.text}"
+            assert self.process.poll() is None or re.search(pattern, self.text), self.text
+            self.look()
+            time.sleep(0.2)
+
+    def look(self) -> None:
+        with suppress(psutil.NoSuchProcess):
+            self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
+
+    def assert_nothing_is_left(self) -> None:
+        deadline = time.monotonic() + 30
+        while (alive := [p for p in self.family if is_alive(p)]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert alive == []
+        while (left := list(self.files.iterdir())) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left == []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+PUBLISHED = (
+    r"Epoch \d+ published: [\d,]+ opt-in users, [\d,]+ devices; paper computed beside it",
+    r"query → result +true +sharp +95 % interval +paper +95 % interval",
+    r"weather tomorrow → …/1 +8\.29% +\d+\.\d+% +\d+\.\d+% … +\d+\.\d+%",
+    r"sharp: \d+ records listed, L1 0\.\d{4}, NDCG 0\.\d{4}, truth within the interval",
+    r"paper: \d+ records listed, L1 \d\.\d{4}, NDCG 0\.\d{4}, truth within the interval",
+)
+
+
+@pytest.mark.timeout(PATIENCE_S + 60)
+def test_the_demo_publishes_an_epoch_on_a_real_kafka_and_ends_by_itself(tmp_path):
+    """The first thing anyone does with the project: it must work, and leave nothing behind."""
+    with demo(tmp_path, "--epochs", "1") as running:
+        running.wait_for("Where to look")
+        parts = " ".join(" ".join(p.cmdline()) for p in running.family if is_alive(p))
+        assert "kafka.Kafka" in parts
+        for verb in ("gateway", "worker", "jobs"):
+            assert f"agents.cli {verb}" in parts
+        running.wait_for("What next")
+        assert running.process.wait(30) == 0
+
+        for line in (r"starting Kafka \.\.\.", r"results page +http://127.0.0.1:\d+/", *PUBLISHED):
+            assert re.search(line, running.text), running.text
+        assert re.search(r"API +http://127.0.0.1:\d+/docs", running.text)
+        assert re.search(r"worker metrics +http://127.0.0.1:\d+/metrics", running.text)
+        assert re.search(r"first epoch published \d+ s after the start", running.text)
+        assert "in-process broker" not in running.text
+        running.assert_nothing_is_left()
+
+
+@pytest.mark.timeout(PATIENCE_S + 60)
+def test_without_maven_it_runs_on_the_in_process_broker_until_ctrl_c(tmp_path):
+    """Says in one line what that does not promise; Ctrl-C ends everything, and that is no error."""
+    with demo(tmp_path, kafka=False) as running:
+        running.wait_for(r"paper: \d+ records listed")
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(60) == 0
+
+        assert "promises neither durability nor transactions" in running.text
+        for line in PUBLISHED:
+            assert re.search(line, running.text), running.text
+        assert "stopped; nothing is left running or on disk" in running.text
+        assert "What next" in running.text
+        running.assert_nothing_is_left()
+
+
+def test_a_demo_that_is_killed_while_it_starts_leaves_nothing(tmp_path):
+    """A closed terminal or a full memory ends it without a word."""
+    with demo(tmp_path, kafka=False) as running:
+        running.wait_for("starting gateway")
+        running.process.kill()
+        running.process.wait(30)
+
+        assert running.family
+        running.assert_nothing_is_left()

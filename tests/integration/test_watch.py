@@ -1,0 +1,381 @@
+"""What the running service tells about itself, and what it must never tell.
+
+One service for all of it: an epoch is published, its metrics are looked at, Prometheus watches a
+worker and the broker go and come back, and in the end everything it wrote is searched.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from agents.gateway.verdicts import Reason as GatewayReason
+from agents.stack.ports import free_port
+from streams.epochs import Stem
+from streams.judging import Reason
+from streams.releases.book import Stage
+from streams.releases.entries import Kind, Outcome
+from streams.stops import StopReason
+from tests.prometheus_rules import ALERTS, expressions, metrics_in, scaled
+from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service
+
+pytestmark = [pytest.mark.timeout(420), pytest.mark.xdist_group("watch")]
+
+STEMS = {stem.value for stem in Stem}
+KINDS = {kind.value for kind in Kind} - {"operator"}
+GROUPS = {"optin", "clients"}
+PARTITIONS = {"0", "1", "2", "3"}
+WAITING = {stage.value for stage in Stage if not stage.over}
+ANY = None  # values that are no enumeration: checked by their form
+
+#: Every metric of ours: type and, for each label, the values that must all be there.
+WORKER: dict[str, tuple[str, dict[str, set[str] | None]]] = {
+    **{
+        f"blender_{stem}_{what}": ("counter", {"partition": PARTITIONS})
+        for stem in STEMS
+        for what in ("received", "counted")
+    },
+    **{
+        f"blender_{stem}_refused": (
+            "counter",
+            {"partition": PARTITIONS, "reason": {reason.value for reason in Reason}},
+        )
+        for stem in STEMS
+    },
+    "blender_batch_entries": ("histogram", {"stem": STEMS}),
+    "blender_batch_seconds": ("histogram", {"stem": STEMS}),
+    "blender_script_seconds": ("histogram", {"stem": STEMS}),
+    "blender_frame_bytes": ("histogram", {"stem": STEMS}),
+    "blender_store_retries": ("counter", {"stem": STEMS}),
+    "blender_partition_reloads": ("counter", {"stem": STEMS}),
+    "blender_partition_seeks": ("counter", {"stem": STEMS}),
+    "blender_offset_gaps": ("counter", {"stem": STEMS}),
+    "blender_lost_offsets": ("counter", {"stem": STEMS}),
+    "blender_rebalances": ("counter", {}),
+    "blender_partition_lag": ("gauge", {"stem": STEMS, "partition": PARTITIONS}),
+    "blender_partition_behind_seconds": ("gauge", {"stem": STEMS, "partition": PARTITIONS}),
+    "blender_partitions_assigned": ("gauge", {"stem": STEMS}),
+    "blender_partitions_stopped": (
+        "gauge",
+        {"stem": STEMS, "reason": {reason.value for reason in StopReason}},
+    ),
+    "blender_worker_ready": ("gauge", {}),
+    "blender_server_up": ("gauge", {"server": {"kafka", "redis"}}),
+    "blender_build_info": ("gauge", {"version": ANY}),
+}
+GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
+    "blender_gateway_entries": (
+        "counter",
+        {"stem": STEMS, "verdict": {"accepted", *(reason.value for reason in GatewayReason)}},
+    ),
+    "blender_gateway_requests": ("counter", {"method": ANY, "path": ANY, "status": ANY}),
+    "blender_gateway_request_seconds": ("histogram", {"method": ANY, "path": ANY}),
+    "blender_gateway_requests_in_flight": ("gauge", {}),
+    "blender_gateway_connections": ("gauge", {}),
+    "blender_gateway_held_bytes": ("gauge", {}),
+    "blender_gateway_stalled_partitions": ("gauge", {}),
+    "blender_gateway_frames": ("counter", {}),
+    "blender_gateway_late_frames": ("counter", {}),
+    "blender_gateway_frame_bytes": ("histogram", {}),
+    "blender_gateway_frame_entries": ("histogram", {}),
+    "blender_gateway_clock_skew_seconds": ("gauge", {}),
+    "blender_gateway_clock_skew_limit_seconds": ("gauge", {}),
+    "blender_gateway_ready": ("gauge", {}),
+    "blender_server_up": ("gauge", {"server": {"kafka"}}),
+    "blender_build_info": ("gauge", {"version": ANY}),
+}
+JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
+    "blender_job_steps": ("counter", {"kind": KINDS}),
+    "blender_job_failures": ("counter", {"kind": KINDS}),
+    "blender_job_lease_held": ("gauge", {"kind": KINDS}),
+    "blender_releases": ("counter", {"entry": ANY}),
+    "blender_finalize_seconds": ("histogram", {"kind": KINDS - {"keeper"}}),
+    "blender_epochs": ("gauge", {"stage": {stage.value for stage in Stage}}),
+    "blender_epoch_age_seconds": ("gauge", {"stage": WAITING}),
+    "blender_epoch_overdue_seconds": ("gauge", {"stage": WAITING}),
+    "blender_epoch_outcomes": ("gauge", {"outcome": {o.value for o in Outcome}}),
+    "blender_last_epoch_outcome": (
+        "gauge",
+        {"outcome": {"abandoned", *(outcome.value for outcome in Outcome)}},
+    ),
+    "blender_last_published_epoch": ("gauge", {}),
+    "blender_releases_recorded_twice": ("gauge", {}),
+    "blender_service_paused": ("gauge", {}),
+    "blender_epoch_epsilon": ("gauge", {"group": GROUPS}),
+    "blender_epsilon_spent": ("gauge", {"group": GROUPS}),
+    "blender_epsilon_limit": ("gauge", {"group": GROUPS}),
+    "blender_head_list_cells": ("gauge", {}),
+    "blender_head_list_reports": ("gauge", {}),
+    "blender_agreement_p_value": ("gauge", {}),
+    "blender_server_up": ("gauge", {"server": {"kafka", "redis"}}),
+    "blender_build_info": ("gauge", {"version": ANY}),
+}
+FORMS = {
+    "method": r"GET|POST|any",
+    "path": r"/[a-z0-9/{}._-]*|other",
+    "status": r"[1-5]\d\d",
+    "version": r"[0-9a-z.+-]+|not installed",
+    "entry": r"[a-z_]+",
+}
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[Watched]:
+    with watched_service() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def published(watched: Watched) -> dict[str, Any]:
+    return watched.run_epoch()
+
+
+@pytest.fixture(scope="module")
+def scraped(watched: Watched, published: dict[str, Any]) -> dict[str, dict[str, Metric]]:
+    """Each process's metrics, once the publication and all counts show in them."""
+
+    def complete() -> dict[str, dict[str, Metric]] | None:
+        found = {
+            name: {family.name: family for family in text_string_to_metric_families(text)}
+            for name, text in watched.scrape().items()
+        }
+        last = value(found["jobs"], "blender_last_published_epoch")
+        received = {
+            stem: total(found["worker"], f"blender_{stem}_received") for stem in watched.accepted
+        }
+        sent = {stem: n + BROKEN_FRAMES for stem, n in watched.accepted.items()}
+        return found if last >= published["epoch"] and received == sent else None
+
+    return until(complete, "metrics that show the publication", 30)
+
+
+def until(ask: Callable[[], Any], what: str, within_s: float) -> Any:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if (found := ask()) is not None:
+            return found
+        time.sleep(0.3)
+    raise TimeoutError(f"{what} did not come within {within_s} s")
+
+
+def value(families: dict[str, Metric], name: str, **labels: str) -> float:
+    (sample,) = [s for s in families[name].samples if labels.items() <= s.labels.items()]
+    return float(sample.value)
+
+
+def total(families: dict[str, Metric], name: str, **labels: str) -> float:
+    samples = [s for s in families[name].samples if s.name.endswith("_total")]
+    return sum(s.value for s in samples if labels.items() <= s.labels.items())
+
+
+@pytest.mark.parametrize(
+    ("process", "expected"), [("worker", WORKER), ("gateway", GATEWAY), ("jobs", JOBS)]
+)
+def test_names_types_help_and_labels_are_as_promised(scraped, process, expected):
+    """Dashboards, alerts and operators' own rules are written against these."""
+    families = {n: f for n, f in scraped[process].items() if n.startswith("blender_")}
+
+    assert families.keys() == expected.keys()
+    for name, (kind, labels) in expected.items():
+        family = families[name]
+        assert family.type == kind, name
+        assert family.documentation.endswith("."), name
+        for label, values in labels.items():
+            found = {s.labels[label] for s in family.samples if label in s.labels}
+            if values is None:
+                assert all(re.fullmatch(FORMS[label], each) for each in found), (name, found)
+            else:
+                assert found == values, (name, label)
+        for sample in family.samples:
+            assert sample.labels.keys() - {"le"} == labels.keys(), name
+
+
+def test_no_label_or_value_is_about_a_single_candidate(watched, scraped):
+    """Labels hold stages, reasons and partitions; nothing that a person typed."""
+    text = "".join(watched.scrape().values())
+
+    assert [each for each in watched.sent.personal if each in text] == []
+
+
+def test_every_metric_of_the_dashboard_and_the_alerts_is_in_the_scrape(scraped):
+    """Against what the processes really serve, not what is declared somewhere."""
+    names = {"up"} | {
+        sample.name
+        for families in scraped.values()
+        for family in families.values()
+        for sample in family.samples
+    }
+
+    for place, asked in expressions().items():
+        for expression in asked:
+            assert metrics_in(expression) <= names, place
+
+
+def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
+    """What operators see is what happened: received = counted + refused, and the publication."""
+    worker, gateway, jobs = scraped["worker"], scraped["gateway"], scraped["jobs"]
+    for stem, accepted in watched.accepted.items():
+        counted = total(worker, f"blender_{stem}_counted")
+        refused = total(worker, f"blender_{stem}_refused")
+        assert total(gateway, "blender_gateway_entries", stem=stem, verdict="accepted") == accepted
+        assert total(worker, f"blender_{stem}_received") == accepted + BROKEN_FRAMES
+        assert counted + refused == accepted + BROKEN_FRAMES
+        assert total(worker, f"blender_{stem}_refused", reason="malformed") == BROKEN_FRAMES
+    took_part = published["participants"]
+    assert total(worker, "blender_client_reports_counted") >= took_part["clients"] == DEVICES
+    assert total(worker, "blender_optin_records_refused", reason="duplicate") >= REPEATED
+    assert total(worker, "blender_rebalances") >= 1
+    assert value(jobs, "blender_last_published_epoch") >= published["epoch"]
+    assert total(jobs, "blender_releases", entry="head_list_released") >= 1
+    assert value(jobs, "blender_releases_recorded_twice") == 0
+    assert value(jobs, "blender_head_list_cells") > 0
+    assert value(jobs, "blender_epsilon_limit", group="optin") == 1e6
+    for group in GROUPS:
+        assert value(jobs, "blender_epoch_epsilon", group=group) > 0
+    for kind in KINDS:
+        assert value(jobs, "blender_job_lease_held", kind=kind) == 1
+    for process, families in scraped.items():
+        up = [s.value for s in families["blender_server_up"].samples]
+        assert set(up) == {1.0}, process
+
+
+# --- Debian's Prometheus, with the same rules sixty times as fast ---------------------------------
+
+FACTOR = 1 / 60
+
+
+class Prometheus:
+    """A Prometheus server that watches the service."""
+
+    def __init__(self, folder: Path, targets: dict[str, str]) -> None:
+        self._url = f"http://127.0.0.1:{free_port()}"
+        (folder / "alerts.yml").write_text(scaled(ALERTS.read_text(), FACTOR))
+        places = {name: address.split("/")[2] for name, address in targets.items()}
+        jobs = "".join(
+            f"  - job_name: {name}\n    static_configs: [{{targets: ['{place}']}}]\n"
+            for name, place in places.items()
+        )
+        (folder / "prometheus.yml").write_text(
+            "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms}\n"
+            f"rule_files: [alerts.yml]\nscrape_configs:\n{jobs}"
+        )
+        self._log = (folder / "prometheus.log").open("w")
+        self._process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={self._url.removeprefix('http://')}",
+            ],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        self._log.close()
+
+    def firing(self) -> set[tuple[str, str]]:
+        """(alert, job) of what fires."""
+        try:
+            answer = httpx.get(f"{self._url}/api/v1/alerts", timeout=5).json()
+        except httpx.HTTPError:
+            return set()
+        return {
+            (alert["labels"]["alertname"], alert["labels"].get("job", ""))
+            for alert in answer["data"]["alerts"]
+            if alert["state"] == "firing"
+        }
+
+    def all_up(self) -> bool | None:
+        try:
+            query = {"query": "sum(up) == 3"}
+            answer = httpx.get(f"{self._url}/api/v1/query", params=query, timeout=5).json()
+        except httpx.HTTPError:
+            return None
+        return bool(answer["data"]["result"]) or None
+
+    def wait_for(self, alert: tuple[str, str], *, firing: bool, within_s: float = 60) -> None:
+        def changed() -> bool | None:
+            return True if (alert in self.firing()) is firing else None
+
+        until(changed, f"{alert} firing={firing}", within_s)
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    watched: Watched, published: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    server = Prometheus(tmp_path_factory.mktemp("prometheus"), watched.service.metrics)
+    try:
+        until(server.all_up, "Prometheus sees every process", 60)
+        yield server
+    finally:
+        server.close()
+
+
+def test_a_stopped_worker_fires_and_clears(watched, prometheus, scraped):
+    """Nothing is counted without workers, and nobody notices from outside."""
+    prometheus.wait_for(("ProcessGone", "worker"), firing=False)
+
+    watched.service.processes["worker"].stop()
+
+    prometheus.wait_for(("ProcessGone", "worker"), firing=True)
+    assert ("ProcessGone", "jobs") not in prometheus.firing()
+    watched.service.start_process("worker")
+    prometheus.wait_for(("ProcessGone", "worker"), firing=False, within_s=90)
+
+
+def test_a_stopped_broker_fires_and_clears(watched, prometheus, scraped):
+    """Every process says so, and goes on by itself when the broker is back."""
+    prometheus.wait_for(("KafkaUnreachable", "jobs"), firing=False)
+
+    watched.service.stack.kafka.stop()
+
+    prometheus.wait_for(("KafkaUnreachable", "jobs"), firing=True)
+    assert "RedisUnreachable" not in {name for name, _ in prometheus.firing()}
+    watched.service.stack.kafka.start()
+    for job in ("jobs", "worker"):
+        prometheus.wait_for(("KafkaUnreachable", job), firing=False, within_s=90)
+
+
+# --- last: everything that was written so far, outages included -----------------------------------
+
+
+def test_no_query_url_or_user_is_in_anything_the_service_wrote(watched, published):
+    """Not in logs, metrics, dead letters or errors, whatever went wrong on the way."""
+    written = {
+        **watched.logs(),
+        **{f"metrics of {name}": text for name, text in watched.scrape().items()},
+        "dead letters": "\n".join(watched.dead_letters()),
+        "answers to refusals": "\n".join(watched.sent.answers),
+    }
+
+    assert all(text for text in written.values()), "an empty log proves nothing"
+    assert written["dead letters"].count("malformed") == 2 * BROKEN_FRAMES
+    assert len(watched.sent.personal) > 700
+    for place, text in written.items():
+        found = [each for each in watched.sent.personal if each in text]
+        assert found == [], place
+
+
+def test_logs_are_one_json_object_a_line_with_an_event(watched, published):
+    """Structured, so that machines read them and people filter them."""
+    import json
+
+    for name in ("gateway", "worker", "jobs"):
+        lines = watched.logs()[name].splitlines()
+        for line in lines:
+            entry = json.loads(line)
+            assert entry["event"].replace("_", "").isalnum()
+            assert {"at", "level", "logger"} <= entry.keys()
