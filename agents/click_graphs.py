@@ -14,6 +14,7 @@ import csv
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from agents.epochs import BuildClickGraph, next_click_graph
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 async def publish_click_graph(context: JobContext) -> bool:
     """Release the click graph that is due, if one is; whether it did."""
+    await context.settle_refused(Kind.CLICK_GRAPHS)
     counts = context.counts(Stem.OPTIN_RECORDS, Kind.CLICK_GRAPHS)
     book = await context.log.catch_up()
     if not isinstance(
@@ -94,7 +96,8 @@ async def publish_click_graph(context: JobContext) -> bool:
         try:
             await turn.commit(added, [document])
         except CommitRefused:
-            await _commit_nothing(context, state, read)
+            context.refused[Kind.CLICK_GRAPHS] = partial(_commit_nothing, context, state, read)
+            await context.settle_refused(Kind.CLICK_GRAPHS)
             raise
         finalized(Kind.CLICK_GRAPHS, state.records_sealed, context.now_ms())
         log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})

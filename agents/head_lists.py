@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 
 from agents.epochs import BuildHeadList, next_head_list
 from agents.estimates import empty_estimates
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 
 async def publish_head_list(context: JobContext) -> bool:
     """Release the head list that is due, if one is; whether it did."""
+    await context.settle_refused(Kind.HEAD_LISTS)
     counts = context.counts(Stem.OPTIN_RECORDS, Kind.HEAD_LISTS)
     book = await context.log.catch_up()
     if not isinstance(
@@ -221,7 +223,10 @@ async def _commit(
     try:
         await turn.commit(added, documents)
     except CommitRefused:
-        await stop_epoch(context, Kind.HEAD_LISTS, state.epoch, COMMIT_REFUSED)
+        context.refused[Kind.HEAD_LISTS] = partial(
+            stop_epoch, context, Kind.HEAD_LISTS, state.epoch, COMMIT_REFUSED
+        )
+        await context.settle_refused(Kind.HEAD_LISTS)
         raise
     finalized(Kind.HEAD_LISTS, state.records_sealed, context.now_ms())
     log.info("entry_committed", extra={"kind": Known(added[0]["entry"]), "epoch": state.epoch})

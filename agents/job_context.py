@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
@@ -75,6 +75,9 @@ class JobContext:
     now_ms: Callable[[], int] = _system_clock_ms
     observe: StepObserver = nobody_watches
     dice: Dice = field(default_factory=Dice)
+    #: How to stop the epoch whose release a broker refused, until that is done: nothing of its
+    #: kind is drawn before.
+    refused: dict[Kind, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -114,6 +117,12 @@ class JobContext:
     def counts(self, stem: Stem, kind: Kind) -> SealedCounts:
         """What was counted of one topic, for one kind of job."""
         return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
+
+    async def settle_refused(self, kind: Kind) -> None:
+        """Stop the epoch whose release was refused, if that is still to be done."""
+        if kind in self.refused:
+            await self.refused[kind]()
+            del self.refused[kind]
 
     async def close(self) -> None:
         """Let go of the servers."""

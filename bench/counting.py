@@ -65,15 +65,15 @@ def main() -> None:
 
 async def _main() -> None:
     with LocalKafka() as kafka, LocalRedis() as redis:
-        plain = await plain_table(kafka, messages=20_000)
+        plain = await plain_table(kafka, messages=10_000)
         plain.show()
         for frame, w, reports in (
             (1_000, 1, REPORTS),
             (1_000, 10, REPORTS // 2),
             (100, 1, REPORTS // 8),
             (100, 10, REPORTS // 8),
-            (1, 1, 20_000),
-            (1, 10, 20_000),
+            (1, 1, 10_000),
+            (1, 10, 10_000),
         ):
             counted, bare = await reports_rate(kafka, redis, frame, w, reports)
             bare.show()

@@ -47,7 +47,8 @@ def main() -> None:
         device = seconds(lambda r=randomizer, f=few: [r.answer(c, dice) for c in f]) / len(few)
         batch = seconds(lambda r=randomizer, h=held: r.answer_batch(h, rng)) / len(held)
         shown = np.bincount(randomizer.answer_batch(held, rng).ravel(), minlength=len(cells))
-        estimate = seconds(lambda r=randomizer, s=shown, n=len(held): r.estimate(s, n))
+        devices = len(held)
+        estimate = seconds(lambda r=randomizer, s=shown, n=devices: r.estimate(s, n))
         baseline = baseline or (device, batch, estimate)
         ratios = [f"{a / b:.2f}×" for a, b in zip((device, batch, estimate), baseline, strict=True)]
         print(

@@ -23,6 +23,7 @@ from prometheus_client import (
     Info,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
 )
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -69,6 +70,9 @@ __all__ = [
     "process_registry",
 ]
 
+
+# When a series was made doubles what is scraped, and no panel or alert asks for it.
+disable_created_metrics()
 
 # --- every process -------------------------------------------------------------------------------
 

@@ -28,7 +28,10 @@ T = TypeVar("T")
 WINDOW_S = 12
 USERS = 400
 DEVICES = 300
-EPOCH_PATIENCE_S = 120
+REPEATED = 20
+BROKEN_FRAMES = 3
+ATTEMPTS = 3
+EPOCH_PATIENCE_S = 90
 
 
 @dataclass
@@ -51,6 +54,8 @@ class Watched:
     def __init__(self, service: DemoService) -> None:
         self.service = service
         self.sent = Sent()
+        self.accepted = {"optin_records": 0, "client_reports": 0}
+        self.refused_sent = False
         self.http = httpx.Client(base_url=service.gateway, timeout=30)
         self.records = [
             Record(f"{self.sent.text('query')} words", f"https://{self.sent.text('site')}.example/")
@@ -58,13 +63,20 @@ class Watched:
         ]
 
     def run_epoch(self) -> dict[str, Any]:
-        """People search, devices report, and the epoch is published."""
-        epoch = self._until(self._collecting, "an epoch that collects")
-        self._opt_in(epoch)
-        self._send_what_is_refused(epoch)
-        head_list = self._until(lambda: self._head_list(epoch), "the head list")
-        self._report(head_list)
-        return self._until(lambda: self._published(epoch), "the publication")
+        """People search, devices report, and the epoch is published.
+
+        On a very busy machine an epoch's times may pass before anybody got there; it is then
+        published empty or incomplete, as it should be, and the next one is tried.
+        """
+        for _ in range(ATTEMPTS):
+            epoch = self._until(self._collecting, "an epoch that collects")
+            self._opt_in(epoch)
+            if not self.refused_sent:
+                self._send_what_is_refused(epoch)
+            head_list = self._until(lambda e=epoch: self._head_list(e), "the head list")
+            if isinstance(head_list, HeadListDocument) and self._report(head_list):
+                return self._until(lambda e=epoch: self._published(e), "the publication")
+        raise TimeoutError(f"no epoch in {ATTEMPTS} could be reported on in time")
 
     def _collecting(self) -> int | None:
         now = self.http.get("/v1/epochs").json()["collecting"]
@@ -84,19 +96,24 @@ class Watched:
             }
             for i in range(USERS)
         ]
-        answer = self._post_records(records)
-        assert all(v["status"] == "accepted" for v in answer.json()["verdicts"]), answer.text
-        # A retry, which counts once.
-        self._post_records(records[:20])
+        self._post_records(records)
+        self._post_records(records[:REPEATED])  # a retry, which counts once
 
-    def _post_records(self, records: Any, **headers: str) -> httpx.Response:
+    def _tally(self, stem: str, answer: httpx.Response) -> int:
+        self.sent.answers.append(answer.text)
+        verdicts = answer.json().get("verdicts", ())
+        accepted = sum(verdict["status"] == "accepted" for verdict in verdicts)
+        self.accepted[stem] += accepted
+        return accepted
+
+    def _post_records(self, records: Any, **headers: str) -> None:
         sender = {"authorization": f"Bearer {self.service.token}", **headers}
         answer = self.http.post("/v1/optin-records", json=records, headers=sender)
-        self.sent.answers.append(answer.text)
-        return answer
+        self._tally("optin_records", answer)
 
     def _send_what_is_refused(self, epoch: int) -> None:
         """Every way of being refused that comes to mind, each with texts of its own."""
+        self.refused_sent = True
         text = self.sent.text
         good = {"epoch": epoch, "slot": 0}
         record = {
@@ -140,20 +157,24 @@ class Watched:
         """What no gateway of ours writes: it becomes dead letters."""
         producer = Producer({"bootstrap.servers": self._bootstrap, "log_level": 0})
         for stem in ("optin-records", "client-reports"):
-            for _ in range(3):
+            for _ in range(BROKEN_FRAMES):
                 producer.produce(
-                    f"blender.{stem}.v1", self.sent.text("frame").encode(), partition=0
+                    f"{self.service.prefix}.{stem}.v1",
+                    self.sent.text("frame").encode(),
+                    partition=0,
                 )
         assert producer.flush(30) == 0
 
-    def _head_list(self, epoch: int) -> HeadListDocument | None:
-        answer = self.http.get("/v1/head-lists/current")
-        if answer.status_code != 200:
-            return None
-        document = HeadListDocument.from_bytes(answer.content)
-        return document if document.epoch >= epoch else None
+    def _head_list(self, epoch: int) -> HeadListDocument | str | None:
+        """The epoch's head list, "none" when it ended without one, `None` while it may come."""
+        (state,) = [s for s in self.http.get("/v1/epochs").json()["epochs"] if s["epoch"] == epoch]
+        if state.get("head_list") is None:
+            return "none" if state["state"] in ("published", "abandoned") else None
+        answer = self.http.get(f"/v1/head-lists/{state['head_list']}")
+        return HeadListDocument.from_bytes(answer.content)
 
-    def _report(self, document: HeadListDocument) -> None:
+    def _report(self, document: HeadListDocument) -> bool:
+        """Whether all reports came in time."""
         head_list, rng = document.head_list, np.random.default_rng(7)
         randomizer = randomizer_for(head_list)
         cells = np.array([head_list.cells.number(self.records[i % 4]) for i in range(DEVICES)])
@@ -169,10 +190,10 @@ class Watched:
                 {"head_list": document.id, "contributor": contributor, "answers": list(each)}
             )
         answer = self.http.post("/v1/reports", json=reports)
-        assert all(v["status"] == "accepted" for v in answer.json()["verdicts"]), answer.text
-        self.sent.answers.append(answer.text)
+        accepted = self._tally("client_reports", answer)
         unknown = {**reports[0], "head_list": "ab" * 32, "contributor": self.sent.text("device")}
         self.sent.answers.append(self.http.post("/v1/reports", json=unknown).text)
+        return accepted == DEVICES
 
     def _published(self, epoch: int) -> dict[str, Any] | None:
         answer = self.http.get(f"/v1/estimates/{epoch}")
@@ -206,7 +227,7 @@ class Watched:
                 "log_level": 0,
             }
         )
-        consumer.assign([TopicPartition("blender.dead-letters", 0, 0)])
+        consumer.assign([TopicPartition(f"{self.service.prefix}.dead-letters", 0, 0)])
         letters, deadline = [], time.monotonic() + 30
         try:
             while time.monotonic() < deadline:

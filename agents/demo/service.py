@@ -61,6 +61,7 @@ class DemoService:
         self._command = command
         self._keeper = keeper
         self._settings = settings
+        self.prefix = settings["BLENDSTREAM_TOPICS_PREFIX"]
         self.stack = stack
         self.gateway = f"http://127.0.0.1:{ports['http']}"
         self.metrics = {
@@ -111,7 +112,12 @@ class DemoService:
         self.processes[name] = self._keeper.start(
             self._command(name),
             log=self._keeper.folder / f"{name}.log",
-            environment={**_plain_environment(), **self._settings},
+            # What a process that is killed leaves in its temporary folder goes with ours.
+            environment={
+                **_plain_environment(),
+                **self._settings,
+                "TMPDIR": str(self._keeper.folder),
+            },
         )
 
     def close(self) -> None:

@@ -222,6 +222,8 @@ def _spread(heights: Iterable[float], gap: float, bottom: float, top: float) -> 
 
     >>> _spread([10.0, 11.0, 50.0], 5.0, 0.0, 100.0)
     [8.0, 13.0, 50.0]
+    >>> _spread([99.0, 100.0], 5.0, 0.0, 100.0)
+    [95.0, 100.0]
     """
     given = [min(max(h, bottom), top) for h in heights]
     order = sorted(range(len(given)), key=lambda i: given[i])
@@ -236,6 +238,11 @@ def _spread(heights: Iterable[float], gap: float, bottom: float, top: float) -> 
                 moved = True
         if not moved:
             break
+    # Back within bounds, from the top down, then from the bottom up.
+    for i in reversed(range(len(placed))):
+        placed[i] = min(placed[i], top if i == len(placed) - 1 else placed[i + 1] - gap)
+    for i in range(len(placed)):
+        placed[i] = max(placed[i], bottom if i == 0 else placed[i - 1] + gap)
     result = [0.0] * len(given)
     for place, i in enumerate(order):
         result[i] = placed[place]

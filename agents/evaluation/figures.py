@@ -244,7 +244,7 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
     roles = ("sharp", "limit", "third")
     for population in summary.populations("records_each"):
         for metric, label, scale in (
-            ("found", "records on the head list", "log"),
+            ("found", "records on the head list", "linear"),
             ("l1_plain", PLAIN_LABEL + " (M = 50)", "linear"),
         ):
             names = summary.series("records_each", population, metric)

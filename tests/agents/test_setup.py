@@ -11,14 +11,16 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 
-def run_on_a_bare_machine(tmp_path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+def run_on_a_bare_machine(
+    tmp_path: Path, cache: Path, *what: str
+) -> subprocess.CompletedProcess[str]:
     """Run the script where nothing is installed and nothing may be."""
     for name in ("sh", "sed", "tr"):
         os.symlink(shutil.which(name) or name, tmp_path / name)
     (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
     (tmp_path / "id").chmod(0o755)
     return subprocess.run(
-        [REPOSITORY / "deploy/setup/system-packages", sys.executable],
+        [REPOSITORY / "deploy/setup/system-packages", sys.executable, *what],
         env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
@@ -32,17 +34,18 @@ def test_where_nothing_may_be_installed_the_missing_is_named_with_how_to_get_it(
 
     assert ended.returncode == 1
     assert "maven (mvn: fetches Kafka's jars)" in ended.stderr
-    assert "sudo apt-get install maven" in ended.stderr
+    assert "chromium (chromium: looks at the pages)" in ended.stderr
+    assert "sudo apt-get install maven chromium prometheus" in ended.stderr
 
 
-def test_with_the_jars_in_the_cache_nothing_is_missing(tmp_path, monkeypatch):
+def test_with_the_jars_in_the_cache_nothing_is_missing_for_the_demo(tmp_path, monkeypatch):
     """Java and Redis come from pip; only fetching the jars needs Maven."""
     from agents.stack.jars import jars_folder
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jars_folder().mkdir(parents=True)
 
-    assert run_on_a_bare_machine(tmp_path, tmp_path / "cache").returncode == 0
+    assert run_on_a_bare_machine(tmp_path, tmp_path / "cache", "demo").returncode == 0
 
 
 def test_the_lock_holds_every_dependency_by_hash_and_names_no_index():

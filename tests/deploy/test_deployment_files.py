@@ -247,3 +247,20 @@ def test_sample_settings_load(file):
     loaded = load_settings(file, environment=secrets())
 
     assert any(str(file) in origin for origin in loaded.origins.values())
+
+
+def test_the_autoscaler_asks_for_a_metric_that_workers_have():
+    """One that nobody serves would leave the number of workers as it is, silently."""
+    scaled = [
+        document for document in kubernetes() if document["kind"] == "HorizontalPodAutoscaler"
+    ]
+    external = [
+        metric["external"]["metric"]["name"]
+        for document in scaled
+        for metric in document["spec"]["metrics"]
+        if metric["type"] == "External"
+    ]
+    declared = (REPOSITORY / "streams" / "metrics.py").read_text()
+
+    assert external
+    assert [name for name in external if f'"{name}"' not in declared] == []

@@ -61,6 +61,7 @@ async def test_a_killed_and_a_paused_worker_lose_and_double_nothing(made: Instal
     first = made.start_worker()
     await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
     second = made.start_worker()
+    await made.until(lambda: made.ready(second), STARTED_S, "readiness")
     await send_for(made, rng, 2)
     first.kill()
     await send_for(made, rng, 2)

@@ -45,7 +45,7 @@ def optin_counts(made: Service, epoch: int) -> OptinCounts:
     )
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 async def test_three_epochs_are_published_as_blender_computes_them_from_what_was_sent(
     kafka, redis_server
 ):
@@ -56,11 +56,11 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
         made.start_jobs("--seed", str(SEED))
         known = ()
         for epoch in range(3):
-            state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=30)
+            state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
             await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
             made.send_optin(state, 900, rng)
             state = await made.until_stage(
-                epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=30
+                epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=60
             )
             head_list, head_list_id = await made.head_list(state)
 
@@ -75,7 +75,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             made.send_reports(epoch, head_list, head_list_id, 1500, rng)
 
         for epoch in range(3):
-            state = await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=40)
+            state = await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=60)
             assert state.estimates is not None
             assert state.estimates.outcome is Outcome.COMPLETE, made.logs()
             data = await made.document(state.estimates.document)

@@ -25,6 +25,7 @@ def reports(randomizer, seed, n=40):
     return np.bincount(answers.ravel(), minlength=len(randomizer.cells))
 
 
+@settings(deadline=None)
 @given(size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32))
 def test_client_estimates_sum_to_one_whatever_was_reported(size, epsilon, seed):
     """Every answer holds ω cells, so denoising moves probability and makes or loses none."""
@@ -33,6 +34,7 @@ def test_client_estimates_sum_to_one_whatever_was_reported(size, epsilon, seed):
     assert np.isclose(estimates.cells.probability.sum(), 1)
 
 
+@settings(deadline=None)
 @given(size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32))
 def test_permuted_counts_give_permuted_client_estimates(size, epsilon, seed):
     randomizer = build("subset-selection", (size,), epsilon=epsilon)
@@ -45,6 +47,7 @@ def test_permuted_counts_give_permuted_client_estimates(size, epsilon, seed):
         assert np.allclose(getattr(permuted, field), getattr(straight, field)[order])
 
 
+@settings(deadline=None)
 @given(size=SIZES, epsilon=EPSILONS)
 def test_a_record_outside_the_list_behaves_as_the_wildcard(size, epsilon):
     randomizer = build("subset-selection", (size,), epsilon=epsilon)
@@ -79,6 +82,7 @@ def test_a_blend_lies_between_the_groups_and_is_surer_than_either(rows):
     assert (blended.low <= blended.high).all()
 
 
+@settings(deadline=None)
 @given(
     counts=st.lists(st.integers(0, 30), min_size=1, max_size=30),
     seed=st.integers(0, 2**32),
@@ -94,6 +98,7 @@ def test_only_held_or_known_records_are_ever_shown(counts, seed, data):
     assert (selection.noisy_counts[new] >= selection.threshold).all()
 
 
+@settings(deadline=None)
 @given(
     users=st.lists(st.lists(st.sampled_from("abcde"), max_size=8), max_size=8),
     changed=st.lists(st.sampled_from("abcde"), max_size=8),

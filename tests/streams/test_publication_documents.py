@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -214,6 +214,7 @@ def test_bytes_that_are_no_publication_are_refused_in_one_sentence(data: bytes):
             kind.from_bytes(data)
 
 
+@settings(max_examples=20)
 @given(st.binary(max_size=200), st.integers(0, 3))
 def test_documents_of_any_size_come_back_whole(seed: bytes, parts: int):
     """Compressed or not, one part or many."""
