@@ -28,10 +28,11 @@ from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
 from blender.estimates import Estimates, FloatArray, GroupEstimates
+from blender.intervals import Z_95
 from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record
-from blender.score_intervals import Z95, score_interval
+from blender.score_intervals import score_interval
 
 __all__ = ["RandomizedResponse", "SubsetSelection", "best_subset_size"]
 
@@ -253,7 +254,7 @@ class SubsetSelection:
         j0 = (p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)) / ((size - 1) * max(size - 2, 1))
         mean = records * q + (p - q) * total
         pairs = records * (records - 1) * j0 + 2 * (records - 1) * total * (j1 - j0)
-        return np.asarray(np.maximum(mean + pairs - mean**2, 0.0), dtype=np.float64)
+        return np.asarray(mean + pairs - mean**2, dtype=np.float64)
 
     def _check(self, cell: int) -> None:
         if not 0 <= cell < self._size:
@@ -319,7 +320,7 @@ def _estimates(
     variance: FloatArray,
     variance_at: Callable[[FloatArray], FloatArray],
 ) -> Estimates:
-    low, high = score_interval(probability, variance_at, z=Z95)
+    low, high = score_interval(probability, variance_at, z=Z_95)
     return Estimates(probability, variance, low, high)
 
 

@@ -90,9 +90,7 @@ def test_counting_without_telling_devices_apart_is_the_same_law():
     assert p_value(observed, expected) > FALSE_ALARM
 
 
-@pytest.mark.parametrize(
-    ("records", "epsilon", "n"), [(50, 4.0, 20_000), (50, 1.0, 20_000)]
-)
+@pytest.mark.parametrize(("records", "epsilon", "n"), [(50, 4.0, 20_000), (50, 1.0, 20_000)])
 def test_client_intervals_cover_94_to_97_percent(records, epsilon, n):
     """800 epochs of 51 cells each: more than 40 000 intervals."""
     randomizer = randomizer_for(head_list(records, epsilon, "subset-selection"))

@@ -1,0 +1,62 @@
+"""How fast each randomizer and estimator is, beside the paper's in the same run.
+
+python -m bench.sharp_rates [--devices 200000] [--cells 501]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from blender.cells import Cells, RandomizerSpec
+from blender.dice import SystemDice
+from blender.record import Record
+from blender.registry import RANDOMIZERS
+
+
+def seconds(work: Callable[[], object], rounds: int = 3) -> float:
+    """The best of some rounds: what the work takes when nothing else disturbs it."""
+    best = float("inf")
+    for _ in range(rounds):
+        began = time.process_time()
+        work()
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", type=int, default=200_000)
+    parser.add_argument("--cells", type=int, default=501)
+    arguments = parser.parse_args()
+    records = tuple(Record(f"q{i // 4}", f"u{i}") for i in range(arguments.cells - 1))
+    rng = np.random.default_rng(1)
+    dice = SystemDice()
+    baseline: tuple[float, float, float] | None = None
+    for name in ("two-stage", *sorted(set(RANDOMIZERS) - {"two-stage"})):
+        build = RANDOMIZERS[name]
+        wildcards = bool(getattr(build, "query_wildcards", False))
+        cells = Cells(records, query_wildcards=wildcards)
+        randomizer = build(cells, RandomizerSpec(name, 4.0))
+        held = rng.integers(0, len(cells), size=arguments.devices)
+        few = held[:2000].tolist()
+        device = seconds(lambda r=randomizer, f=few: [r.answer(c, dice) for c in f]) / len(few)
+        batch = seconds(lambda r=randomizer, h=held: r.answer_batch(h, rng)) / len(held)
+        shown = np.bincount(randomizer.answer_batch(held, rng).ravel(), minlength=len(cells))
+        devices = len(held)
+        estimate = seconds(lambda r=randomizer, s=shown, n=devices: r.estimate(s, n))
+        baseline = baseline or (device, batch, estimate)
+        ratios = [f"{a / b:.2f}×" for a, b in zip((device, batch, estimate), baseline, strict=True)]
+        print(
+            f"{name:20} ω={randomizer.cells_per_answer:<3} device {1 / device:>9,.0f}/s "
+            f"({ratios[0]} the paper's time)  batch {1 / batch:>12,.0f}/s ({ratios[1]})  "
+            f"estimate {estimate * 1e3:.2f} ms ({ratios[2]})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What holds for the mechanisms of `sharp` whatever they are given."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blender import PrivacyParameters, Record
+from blender.estimates import Estimates, GroupEstimates
+from blender.gaussian_histogram import count_distinct_records
+from blender.stable_blend import StableBlender
+from blender.stable_histogram import StableHistogram
+from tests.channels import UNLISTED_URL, all_answers, build
+from tests.doubles import SeededNoise
+
+SIZES = st.integers(1, 9)
+EPSILONS = st.sampled_from([0.2, 1.0, 4.0])
+
+
+def reports(randomizer, seed, n=40):
+    rng = np.random.default_rng(seed)
+    held = rng.integers(0, len(randomizer.cells), size=n)
+    answers = randomizer.answer_batch(held, rng)
+    return np.bincount(answers.ravel(), minlength=len(randomizer.cells))
+
+
+@settings(deadline=None)
+@given(size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32))
+def test_client_estimates_sum_to_one_whatever_was_reported(size, epsilon, seed):
+    """Every answer holds ω cells, so denoising moves probability and makes or loses none."""
+    randomizer = build("subset-selection", (size,), epsilon=epsilon)
+    estimates = randomizer.estimate(reports(randomizer, seed), 40)
+    assert np.isclose(estimates.cells.probability.sum(), 1)
+
+
+@settings(deadline=None)
+@given(size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32))
+def test_permuted_counts_give_permuted_client_estimates(size, epsilon, seed):
+    randomizer = build("subset-selection", (size,), epsilon=epsilon)
+    shown = reports(randomizer, seed)
+    order = np.random.default_rng(seed).permutation(len(shown))
+
+    straight, permuted = (randomizer.estimate(c, 40).cells for c in (shown, shown[order]))
+
+    for field in ("probability", "variance", "low", "high"):
+        assert np.allclose(getattr(permuted, field), getattr(straight, field)[order])
+
+
+@settings(deadline=None)
+@given(size=SIZES, epsilon=EPSILONS)
+def test_a_record_outside_the_list_behaves_as_the_wildcard(size, epsilon):
+    randomizer = build("subset-selection", (size,), epsilon=epsilon)
+    for unlisted in (Record("query 0", UNLISTED_URL), Record("another", "u")):
+        for answer in all_answers(randomizer)[:20]:
+            assert randomizer.report_probability(unlisted, answer) == (
+                randomizer.report_probability(None, answer)
+            )
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-8, 1e-2), st.floats(1e-8, 1e-2)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_a_blend_lies_between_the_groups_and_is_surer_than_either(rows):
+    a, b, variance_a, variance_b = (np.array(column) for column in zip(*rows, strict=True))
+    nothing = Estimates(*(np.zeros(0) for _ in range(4)))
+
+    def group(p, variance):
+        cells = Estimates(p, variance, p, p)
+        return GroupEstimates(10, cells, nothing, None, lambda q: variance)
+
+    blended = StableBlender().blend(group(a, variance_a), group(b, variance_b)).cells
+
+    assert (blended.probability >= np.minimum(a, b) - 1e-9).all()
+    assert (blended.probability <= np.maximum(a, b) + 1e-9).all()
+    assert (blended.variance <= np.minimum(variance_a, variance_b) * (1 + 1e-9)).all()
+    assert (blended.low <= blended.high).all()
+
+
+@settings(deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 30), min_size=1, max_size=30),
+    seed=st.integers(0, 2**32),
+    data=st.data(),
+)
+def test_only_held_or_known_records_are_ever_shown(counts, seed, data):
+    known = np.array(data.draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts))))
+    selection = StableHistogram().select(
+        np.array(counts), known, PrivacyParameters(), SeededNoise(seed)
+    )
+    assert (known | (np.array(counts) > 0))[selection.kept].all()
+    new = ~known[selection.kept]
+    assert (selection.noisy_counts[new] >= selection.threshold).all()
+
+
+@settings(deadline=None)
+@given(
+    users=st.lists(st.lists(st.sampled_from("abcde"), max_size=8), max_size=8),
+    changed=st.lists(st.sampled_from("abcde"), max_size=8),
+    limit=st.integers(1, 4),
+)
+def test_one_user_moves_at_most_2m_counts_by_one_each(users, changed, limit):
+    """The L2 sensitivity of √(2m) that Gaussian noise is made for, whatever a user repeats."""
+    before = count_distinct_records([*users, []], limit)
+    after = count_distinct_records([*users, changed], limit)
+    moved = {r: after[r] - before[r] for r in {*before, *after} if after[r] != before[r]}
+
+    assert set(moved.values()) <= {1}
+    assert len(moved) <= limit
