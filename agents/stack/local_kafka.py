@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from agents.stack.jars import Progress, find_java, kafka_jars
+from agents.stack.jars import Progress, class_archive, find_java, kafka_jars
 from agents.stack.keeper import StackError
 from agents.stack.part import LocalPart
 from agents.stack.ports import free_port
@@ -27,7 +27,8 @@ class LocalKafka(LocalPart):
     """Kafka on a free port of 127.0.0.1, ready when groups and transactions work, not when it
     listens.
 
-    `options`: further broker properties, which win over the ones below.
+    `options`: further broker properties, which win over the ones below. `archive_option`: what
+    Java is told about its archive of classes; for making that archive.
     """
 
     name = "Kafka"
@@ -39,13 +40,24 @@ class LocalKafka(LocalPart):
         *,
         options: Mapping[str, str] | None = None,
         progress: Progress = lambda _line: None,
+        archive_option: str | None = None,
     ) -> None:
         self._options = dict(options or {})
         self._java = find_java()
         self._jars = kafka_jars(progress)
+        self._archive_option = archive_option or self._shared_archive(progress)
         self.port = free_port()
         self._controller_port = free_port()
         super().__init__(folder)
+
+    def _shared_archive(self, progress: Progress) -> str:
+        def record(archive: Path) -> None:
+            # Java writes the archive when it ends in order, which takes seconds.
+            with LocalKafka(archive_option=f"-XX:ArchiveClassesAtExit={archive}") as broker:
+                broker.server.stop(patience_s=120)
+
+        archive = class_archive(self._java, record, progress)
+        return f"-XX:SharedArchiveFile={archive}" if archive else "-Xshare:auto"
 
     @property
     def url(self) -> str:
@@ -119,7 +131,9 @@ class LocalKafka(LocalPart):
         return self._run("kafka.Kafka", str(self.folder / "server.properties"))
 
     def _run(self, main_class: str, *arguments: str) -> list[str]:
-        fast_start = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        fast_start = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        if main_class == "kafka.Kafka":
+            fast_start.append(self._archive_option)
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         classes = f"{self._jars}/*"
         return [str(self._java), *fast_start, quiet, "-cp", classes, main_class, *arguments]

@@ -101,8 +101,8 @@ class LocalRedis(LocalPart):
             port=self.port,
             username="default",
             password=self._options.get("requirepass"),
-            socket_timeout=1.0,
-            socket_connect_timeout=1.0,
+            socket_timeout=3.0,
+            socket_connect_timeout=3.0,
             decode_responses=True,
             retry=Retry(NoBackoff(), 0),
         )

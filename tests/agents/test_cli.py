@@ -40,7 +40,7 @@ def test_help_needs_no_server_libraries():
         "import sys; from agents.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "print(*{'faust', 'aiokafka', 'redis', 'numpy'} & set(sys.modules), file=sys.stderr)"
+        "print(*{'faust', 'aiokafka', 'redis', 'opendp'} & set(sys.modules), file=sys.stderr)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -35,6 +35,8 @@ def main():
         while len(list(keeper.folder.glob("data-of-*"))) < 4:
             time.sleep(0.02)
         print(keeper.folder, flush=True)
+        if "raise" in sys.argv or "exit" in sys.argv:
+            sys.stdin.readline()  # until the test has looked around
         if "raise" in sys.argv:
             raise ValueError
         if "exit" in sys.argv:
@@ -61,11 +63,13 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
     """A broker left behind eats half a gigabyte, for ever, for every test run that was killed."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
+    assert parent.stdin is not None
     assert parent.stdout is not None
     folder = Path(parent.stdout.readline().strip())
     servers = [int(file.name.removeprefix("data-of-")) for file in folder.glob("data-of-*")]
@@ -77,11 +81,12 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
         os.killpg(parent.pid, ending)  # A terminal sends it to the whole group.
     elif ending is not None:
         parent.send_signal(ending)
+    parent.stdin.close()
     parent.stdout.close()
 
-    assert gone_within(5, lambda: not folder.exists())
-    assert gone_within(5, lambda: not any(map(runs, servers)))
-    assert gone_within(5, lambda: not any(runs(keeper.pid) for keeper in keepers))
+    assert gone_within(20, lambda: not folder.exists())
+    assert gone_within(20, lambda: not any(map(runs, servers)))
+    assert gone_within(20, lambda: not any(runs(keeper.pid) for keeper in keepers))
     parent.wait(10)
 
 
@@ -115,9 +120,9 @@ def test_a_server_can_be_paused_resumed_stopped_and_killed():
         server = keeper.start(["sleep", "60"], log=keeper.folder / "log")
         process = psutil.Process(server.pid)
         server.pause()
-        assert gone_within(2, lambda: process.status() == psutil.STATUS_STOPPED)
+        assert gone_within(10, lambda: process.status() == psutil.STATUS_STOPPED)
         server.resume()
-        assert gone_within(2, lambda: process.status() == psutil.STATUS_SLEEPING)
+        assert gone_within(10, lambda: process.status() == psutil.STATUS_SLEEPING)
         server.pause()
         server.stop(patience_s=2)
         assert not server.running, "a paused server is stopped too"

@@ -39,7 +39,7 @@ async def test_a_faust_agent_counts_every_message_across_a_restart_of_the_broker
 
     async def counted(expected: int) -> int:
         count = 0
-        for _ in range(450):
+        for _ in range(900):
             count = await redis_client.scard(f"{name_prefix}:counted")
             if count >= expected:
                 break
@@ -63,7 +63,7 @@ async def test_a_faust_agent_counts_every_message_across_a_restart_of_the_broker
 
         assert await counted(700) == 700
         worker.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(worker.wait, 20)
+        await asyncio.to_thread(worker.wait, 60)
     finally:
         worker.kill()
         worker.wait()

@@ -150,6 +150,7 @@ def test_the_server_install_imports_every_module(wheel, constraints, tmp_path):
 
 if PYTHON_3_12 is not None:
 
+    @pytest.mark.timeout(600)
     def test_on_python_3_12_it_installs_imports_and_passes_the_fast_tests(
         wheel, constraints, tmp_path
     ):

@@ -1,0 +1,36 @@
+"""Counts what clients reported, by cell."""
+
+from __future__ import annotations
+
+import logging
+
+import faust
+
+from agents.dead_letters import DeadLetters
+from streams.app import CountingApp, by_partition
+from streams.partitions import PartitionCounter
+from streams.settings.sections import WorkerSettings
+
+__all__ = ["add_client_reports_agent"]
+
+log = logging.getLogger(__name__)
+
+
+def add_client_reports_agent(
+    app: CountingApp, counter: PartitionCounter, letters: DeadLetters, settings: WorkerSettings
+) -> None:
+    """Let the app count client reports."""
+    client_reports = app.topic(counter.topic.name, value_type=bytes, value_serializer="raw")
+
+    @app.agent(client_reports, name="count_client_reports")
+    async def count_client_reports(frames: faust.StreamT[bytes]) -> None:
+        """client_reports → cell counts, once per Kafka offset however often redelivered."""
+        async for events in frames.noack_take(settings.batch_frames, within=settings.batch_wait_s):
+            try:
+                summary = await counter.count(by_partition(events), letters.send)
+            finally:
+                # Counted, passed over, asked for again or another worker's: in any case settled.
+                for event in events:
+                    await frames.ack(event)
+            if summary:
+                log.info("client_reports_counted", extra=summary)

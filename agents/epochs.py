@@ -1,0 +1,283 @@
+"""What the jobs have to do next: a pure function of the release log, the counts and the clock.
+
+    collecting ──▶ sealed ──▶ reporting ──▶ reports sealed ──▶ published
+        └────────────┴────────────┴──────────────┴──────────▶ abandoned (an operator said so)
+
+Promises: states only move forward; epochs take each step in order of their number; every epoch
+that is open ends, whatever the workers do, because each wait has a deadline after which the epoch
+goes on and says what it lacks. Nothing here reads a clock, a broker or a count of any record:
+what is decided depends on times, offsets and participants only.
+
+Departure: epochs open ahead of their windows, `epochs_ahead` of them, so that an outage of the
+jobs refuses nobody; a gap longer than that is not filled with empty epochs afterwards
+(docs/decisions/0050-epochs-open-ahead.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from blender.errors import ParameterError
+from streams.ledger import EpochCharge, Limit
+from streams.releases.book import EpochState, ReleaseBook, Stage
+from streams.releases.entries import Reason
+from streams.releases.parameters import EpochParameters, Plan
+
+__all__ = [
+    "BuildClickGraph",
+    "BuildEstimates",
+    "BuildHeadList",
+    "KeeperMove",
+    "Open",
+    "Pause",
+    "SealRecords",
+    "SealReports",
+    "Wait",
+    "next_click_graph",
+    "next_estimates",
+    "next_head_list",
+    "next_keeper_move",
+    "reports_until_ms",
+]
+
+#: How often a paused period may be followed by another that is full too, before we stop looking.
+_PERIODS_AHEAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open an epoch: commit its parameters and its charge."""
+
+    parameters: EpochParameters
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The budget of the period is spent: say so, once, with the time of resumption.
+
+    `epoch` is the number that would be next and will be the first after the pause.
+    """
+
+    epoch: int
+    reason: str
+    from_ms: int
+    resumes_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealRecords:
+    """Read the end offsets of the opt-in topic and commit them."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealReports:
+    """Read the end offsets of the report topic and commit them."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildHeadList:
+    """Count, draw, commit the head list; `reasons` says what it already lacks."""
+
+    epoch: int
+    reports_until_ms: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEstimates:
+    """Count, denoise, blend, commit the publication."""
+
+    epoch: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildClickGraph:
+    """Count, draw, commit the click graph of the epoch's graph share."""
+
+    epoch: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do; `until_ms` is when the clock alone will change that, `why` is for people."""
+
+    until_ms: int | None
+    why: str
+
+
+KeeperMove = Open | Pause | SealRecords | SealReports | Wait
+#: Counted offset of each partition; `None` where nothing was stored yet.
+Positions = Sequence[int | None]
+
+
+def next_keeper_move(
+    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, *, epochs_ahead: int = 1
+) -> KeeperMove:
+    """Seal what is due, lowest first; then open what should be open."""
+    for state in book.unfinished():
+        sealing = _seal_due(state, now_ms)
+        if sealing is not None:
+            return sealing
+    opening = _next_opening(book, plan, limit, now_ms, epochs_ahead)
+    if not isinstance(opening, Wait):
+        return opening
+    times = [t for s in book.unfinished() if (t := _sealable_at_ms(s)) is not None]
+    if opening.until_ms is not None:
+        times.append(opening.until_ms)
+    return Wait(min(times, default=None), opening.why)
+
+
+def _seal_due(state: EpochState, now_ms: int) -> SealRecords | SealReports | None:
+    due = _sealable_at_ms(state)
+    if due is None or now_ms < due:
+        return None
+    return SealRecords(state.epoch) if state.stage is Stage.COLLECTING else SealReports(state.epoch)
+
+
+def _sealable_at_ms(state: EpochState) -> int | None:
+    """When nothing the brokers append can still be in time."""
+    if state.stage is Stage.COLLECTING:
+        return state.parameters.records_sealable_at_ms
+    if state.stage is Stage.REPORTING and state.head_list is not None:
+        plan = state.parameters.plan
+        return state.head_list.reports_until_ms + plan.grace_ms + plan.skew_ms
+    return None
+
+
+def _next_opening(
+    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, epochs_ahead: int
+) -> Open | Pause | Wait:
+    if epochs_ahead < 1:
+        raise ParameterError(f"epochs_ahead must be at least 1, got {epochs_ahead}")
+    last = book.last
+    number = 0 if book.ledger.last_epoch is None else book.ledger.last_epoch + 1
+    if last is None:
+        start_ms = now_ms // plan.window_ms * plan.window_ms
+    else:
+        start_ms = last.parameters.window_end_ms
+        # Jobs were away longer than epochs were open ahead: nothing can have been accepted in
+        # the gap, so it is passed over instead of being paid for.
+        if now_ms >= start_ms + plan.window_ms:
+            start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
+    first_start_ms, refused = start_ms, None
+    for _ in range(_PERIODS_AHEAD):
+        charge = _price(book, plan, limit, number, start_ms)
+        paused = book.ledger.refusal(charge, limit)
+        if paused is None:
+            break
+        refused = refused or paused
+        start_ms = paused.resumes_at_s * 1000
+    else:
+        return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
+    if now_ms >= start_ms - epochs_ahead * plan.window_ms:
+        return Open(
+            EpochParameters(
+                epoch=number,
+                window_start_ms=start_ms,
+                window_end_ms=start_ms + plan.window_ms,
+                plan=plan,
+                charge=charge,
+            )
+        )
+    if refused is not None and (
+        book.paused is None or (book.paused.epoch, book.paused.resumes_at_ms) != (number, start_ms)
+    ):
+        return Pause(number, refused.reason, from_ms=first_start_ms, resumes_at_ms=start_ms)
+    why = "paused: " + refused.reason if refused else "the next epoch opens ahead of its window"
+    return Wait(start_ms - epochs_ahead * plan.window_ms, why)
+
+
+def _price(book: ReleaseBook, plan: Plan, limit: Limit, epoch: int, start_ms: int) -> EpochCharge:
+    return book.ledger.price(
+        epoch, start_ms // 1000, plan.cohorts, limit,
+        optin=plan.optin_cost, clients=plan.client_cost,
+    )  # fmt: skip
+
+
+def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildHeadList | Wait:
+    """The lowest sealed epoch, once every partition is counted up to its seal."""
+    for state in book.unfinished():
+        if state.stage is Stage.COLLECTING:
+            return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
+        if state.stage is not Stage.SEALED or state.records_sealed is None:
+            continue
+        parameters = state.parameters
+        waiting = _waiting(state.records_sealed.bounds, counted)
+        deadline = state.records_sealed.at_ms + parameters.counting_deadline_ms
+        if waiting and now_ms < deadline:
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+        reasons = [Reason.NOT_ALL_COUNTED] if waiting else []
+        if now_ms > parameters.head_list_deadline_ms:
+            reasons.append(Reason.HEAD_LIST_TOO_LATE)
+        return BuildHeadList(state.epoch, reports_until_ms(parameters, now_ms), tuple(reasons))
+    return Wait(None, "no epoch is sealed")
+
+
+def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
+    """Until when a head list published now is reported against.
+
+    The end of the window now running if at least half of it remains, else of the one after; and
+    the end of its own window, that is not at all, when no device holds its records any more.
+    """
+    if now_ms > parameters.head_list_deadline_ms:
+        return parameters.window_end_ms
+    window = parameters.window_ms
+    running = max(0, now_ms - parameters.window_end_ms) // window
+    end = parameters.window_end_ms + (running + 1) * window
+    return end if 2 * (end - now_ms) >= window else end + window
+
+
+def next_estimates(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildEstimates | Wait:
+    """The lowest epoch whose reports are sealed, once they are counted up to the seal."""
+    for state in book.unfinished():
+        if state.stage is not Stage.REPORTS_SEALED:
+            return Wait(None, f"epoch {state.epoch} is {state.stage.value}")
+        assert state.reports_sealed is not None
+        assert state.head_list is not None
+        waiting = _waiting(state.reports_sealed.bounds, counted)
+        deadline = state.reports_sealed.at_ms + state.parameters.counting_deadline_ms
+        if waiting and now_ms < deadline:
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+        reasons = list(state.head_list.reasons)
+        if waiting and Reason.NOT_ALL_COUNTED not in reasons:
+            reasons.append(Reason.NOT_ALL_COUNTED)
+        return BuildEstimates(state.epoch, tuple(reasons))
+    return Wait(None, "no epoch is open")
+
+
+def next_click_graph(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildClickGraph | Wait:
+    """The lowest epoch that owes a click graph, once its opt-in records are counted.
+
+    It waits for the epoch's own head list too (or its end): that list may be the URL table.
+    """
+    for _, state in sorted(book.epochs.items()):
+        if not state.graph_due:
+            continue
+        if state.stage in (Stage.COLLECTING, Stage.SEALED) or state.records_sealed is None:
+            return Wait(None, f"epoch {state.epoch} is {state.stage.value}")
+        waiting = _waiting(state.records_sealed.bounds, counted)
+        deadline = state.records_sealed.at_ms + state.parameters.counting_deadline_ms
+        if waiting and now_ms < deadline:
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+        return BuildClickGraph(state.epoch, (Reason.NOT_ALL_COUNTED,) if waiting else ())
+    return Wait(None, "no epoch owes a click graph")
+
+
+def _waiting(bounds: Sequence[int], counted: Positions) -> list[int]:
+    """Partitions not counted up to their bound; an empty partition needs no counter at all."""
+    return [
+        p for p, bound in enumerate(bounds)
+        if bound > 0 and ((at := counted[p] if p < len(counted) else None) is None or at < bound)
+    ]  # fmt: skip
+
+
+def _some(partitions: Sequence[int]) -> str:
+    shown = ", ".join(map(str, partitions[:8]))
+    return shown if len(partitions) <= 8 else f"{shown} and {len(partitions) - 8} more"

@@ -1,0 +1,225 @@
+"""The worker process: counts its share of the partitions until it is told to stop.
+
+Any number of workers share the partitions; Kafka's group protocol divides them, and adding or
+removing one needs no configuration. A worker is
+
+    ready   while Redis and Kafka answer and none of its partitions is stopped     (/readyz)
+    alive   unless it has lag that does not move although both answer, its group
+            coordinator has died, or Faust has crashed: then it exits, to be restarted (/healthz)
+
+A stop has a deadline. What was not stored by then is counted by whoever takes the partition up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from agents.client_reports import add_client_reports_agent
+from agents.dead_letters import DeadLetters
+from agents.optin_records import add_optin_records_agent
+from streams import metrics
+from streams.app import CountingApp
+from streams.directory import ReleaseLogDirectory
+from streams.epochs import Stem
+from streams.errors import StoreUnavailable
+from streams.judging import judge_optin_records, judge_reports
+from streams.kafka import KafkaLog
+from streams.keys import KeyRing
+from streams.partitions import PartitionCounter
+from streams.settings import Settings
+from streams.tables import Client, CountTables, check_redis, connect_redis
+from streams.topics import ensure_topics
+
+__all__ = ["Worker", "run_worker"]
+
+log = logging.getLogger(__name__)
+
+#: Beyond the deadline the process ends itself, whatever a library still waits for.
+_EXIT_HUNG = 3
+_EXIT_DEAD = 4
+
+
+def run_worker(settings: Settings) -> int:
+    """Run a worker until SIGTERM or SIGINT; the process's exit code."""
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    worker = await Worker.connect(settings)
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    async with _deadline(settings.worker.stop_deadline_s) as leave_within:
+        await worker.start()
+        dead = asyncio.create_task(worker.until_dead())
+        await asyncio.wait(
+            {dead, asyncio.create_task(told.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
+        leave_within()
+        why = dead.result() if dead.done() else None
+        dead.cancel()
+        if why is not None:
+            log.error("worker_exits", extra={"why": why})
+        await worker.stop()
+    log.info("worker_stopped")
+    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
+    os._exit(_EXIT_DEAD if why is not None else 0)
+
+
+@contextlib.asynccontextmanager
+async def _deadline(seconds: float):  # type: ignore[no-untyped-def]
+    """Yields a function that starts the deadline; once it is over, the process ends."""
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        log.error("stop_deadline_passed", extra={"deadline_s": seconds})
+        os._exit(_EXIT_HUNG)
+
+    yield lambda: loop.call_later(seconds, end)
+
+
+class Worker:
+    """Both counters, their app, and the port that tells how they are."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        app: CountingApp,
+        counters: list[PartitionCounter],
+        close: list[Callable[[], Awaitable[None]]],
+    ) -> None:
+        self.app = app
+        self.counters = counters
+        self._settings = settings
+        self._close = close
+        self._tasks: list[asyncio.Task[None]] = []
+        self._web: web.AppRunner | None = None
+
+    @classmethod
+    async def connect(cls, settings: Settings) -> Worker:
+        """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
+        kafka = KafkaLog(settings.kafka)
+        topics = await ensure_topics(settings, kafka)
+        redis = await connect_redis(settings.redis)
+        await check_redis(redis)
+        directory = ReleaseLogDirectory(settings.kafka, kafka, topics.releases.name)
+        keys = KeyRing(settings.keys.masters())
+        prefix = settings.topics.prefix
+        app = CountingApp(settings, group=f"{prefix}.worker.v{settings.topics.version}")
+        counters = []
+        for stem, judge, add_agent in (
+            (Stem.OPTIN_RECORDS, judge_optin_records, add_optin_records_agent),
+            (Stem.CLIENT_REPORTS, judge_reports, add_client_reports_agent),
+        ):
+            topic = topics.of(stem)
+            counter = PartitionCounter(
+                stem,
+                topic,
+                judge=judge,
+                tables=CountTables(redis, topic.name, prefix=prefix),
+                directory=directory,
+                kafka=kafka,
+                keys=keys,
+                seek=partial(app.seek, topic.name),
+            )
+            app.add_counter(counter)
+            add_agent(
+                app, counter, DeadLetters(app, topic.name, topics.dead_letters.name),
+                settings.worker,
+            )  # fmt: skip
+            counters.append(counter)
+        return cls(settings, app, counters, [directory.close, partial(_close_redis, redis)])
+
+    @property
+    def ready(self) -> bool:
+        return all(counter.ready for counter in self.counters)
+
+    async def start(self) -> None:
+        """Serve the port, join the group, begin to count."""
+        await self._serve()
+        self._tasks = [asyncio.create_task(self._check(counter)) for counter in self.counters]
+        await self.app.start()
+        log.info("worker_started")
+
+    async def stop(self) -> None:
+        """Leave the group and close what is open."""
+        for task in self._tasks:
+            task.cancel()
+        if self._web is not None:
+            await self._web.cleanup()
+        await self.app.stop()
+        for close in self._close:
+            await close()
+
+    async def until_dead(self) -> str:
+        """Wait until the worker must be restarted, and say why."""
+        while True:
+            await asyncio.sleep(1.0)
+            if self.app.crashed:
+                return "Faust has crashed"
+            if self._coordinator_died():
+                return "the group coordinator's task has died"
+            for counter in self.counters:
+                if counter.stalled_for_s() > self._settings.worker.stall_exit_s:
+                    return f"{counter.stem} has lag and has not moved"
+
+    def _coordinator_died(self) -> bool:
+        # aiokafka tells nobody when this task ends; without it the worker keeps its partitions
+        # until the session is over, and then waits for ever.
+        consumer = getattr(getattr(self.app.consumer, "_thread", None), "_consumer", None)
+        task = getattr(getattr(consumer, "_coordinator", None), "_coordination_task", None)
+        return task is not None and task.done() and not self.app.should_stop
+
+    async def _check(self, counter: PartitionCounter) -> None:
+        while True:
+            await asyncio.sleep(self._settings.worker.idle_check_s)
+            try:
+                await counter.check()
+            except Exception:
+                log.exception("check_failed", extra={"stem": counter.stem})
+            self.app.pause(counter.topic.name, counter.stopped)
+            metrics.READY.set(self.ready)
+
+    async def _serve(self) -> None:
+        served = web.Application()
+        served.router.add_get("/metrics", _metrics)
+        served.router.add_get("/healthz", self._healthz)
+        served.router.add_get("/readyz", self._readyz)
+        self._web = web.AppRunner(served, access_log=None)
+        await self._web.setup()
+        where = self._settings.metrics.host, self._settings.worker.metrics_port
+        await web.TCPSite(self._web, *where).start()
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        if self.ready:
+            return web.Response(text="ready\n")
+        stopped = [
+            f"{counter.stem} partition {partition} is stopped: {reason}"
+            for counter in self.counters
+            for partition, reason in sorted(counter.stopped.items())
+        ]
+        return web.Response(
+            status=503, text="\n".join(stopped or ["Redis or Kafka does not answer"]) + "\n"
+        )
+
+
+async def _metrics(_request: web.Request) -> web.Response:
+    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _close_redis(redis: Client) -> None:
+    with contextlib.suppress(StoreUnavailable, OSError):
+        await redis.aclose()

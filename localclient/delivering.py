@@ -1,0 +1,78 @@
+"""Sending what is already on disk, byte for byte, until the server has it or time is up.
+
+Promises: nothing is sent that was not durably written first; every attempt sends the same bytes;
+records that were to go out unrandomised are dropped, unsent, once the person no longer opts in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from localclient.errors import StorageRefused
+from localclient.exchange import Context, Request, Response, Talk, What
+from localclient.state import Mode, Outgoing
+from streams.records.submissions import MalformedSubmission, Status, read_verdicts
+
+__all__ = ["deliver", "tidy"]
+
+_PATHS = {Mode.REPORT: "/v1/reports", Mode.OPT_IN: "/v1/optin-records"}
+
+#: Answers after which the same bytes can never be accepted, if the gateway itself gave them.
+_FINAL = frozenset({400, 404, 409, 410, 413, 422})
+
+
+def tidy(context: Context, mode: Mode) -> Outgoing | None:
+    """Forget what must not be kept, and return what is still to be sent."""
+    store, now_s = context.store, context.now_s()
+    with store.locked() as state:
+        store.forget(max(state.forget_before_s, now_s - context.limits.keep_records_s))
+        if state.outgoing and state.outgoing.mode is Mode.OPT_IN and mode is not Mode.OPT_IN:
+            store.save(replace(state, outgoing=None))
+            return None
+        return state.outgoing
+
+
+def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
+    """Send the kept bytes once, and drop them when that settled it."""
+    epoch = outgoing.epoch
+    if context.now_s() >= outgoing.until_s:
+        _drop(context, outgoing)
+        return context.settled(What.EXPIRED, epoch, "time for this epoch ran out before delivery")
+    headers = {"content-type": "application/json"}
+    if outgoing.mode is Mode.OPT_IN:
+        headers["authorization"] = f"Bearer {token}"
+    response = yield Request("POST", _PATHS[outgoing.mode], headers, outgoing.body.encode())
+    if response is None or not _settles(response):
+        if response is not None and response.status in (401, 403):
+            return replace(
+                context.try_later(epoch, response),
+                detail=f"the server answered {response.status}; check the application's token",
+            )
+        return context.try_later(epoch, response)
+    noted = _drop(context, outgoing)
+    if response.status == 202:
+        detail = "accepted" if noted else "accepted; the disk is full, so it may be sent once more"
+        return context.settled(What.SENT, epoch, detail)
+    detail = f"the server refused it for good ({response.status}); what it cost stays spent"
+    return context.settled(What.REFUSED_BY_SERVER, epoch, detail)
+
+
+def _settles(response: Response) -> bool:
+    # Only the gateway's own words count: a hotel's login page also answers 403 or 200.
+    if response.status == 202:
+        try:
+            return all(v.status is not Status.RETRY for v in read_verdicts(response.body))
+        except MalformedSubmission:
+            return True  # accepted is accepted, whatever is written beside it
+    problem = response.headers.get("content-type", "").startswith("application/problem+json")
+    return response.status in _FINAL and problem
+
+
+def _drop(context: Context, outgoing: Outgoing) -> bool:
+    try:
+        with context.store.locked() as state:
+            if state.outgoing == outgoing:
+                context.store.save(replace(state, outgoing=None))
+    except StorageRefused:
+        return False  # it stays, and the same bytes go out again: the server counts them once
+    return True

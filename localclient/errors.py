@@ -1,0 +1,60 @@
+"""What a device refuses to do, as one small tree.
+
+::
+
+    BlenderError
+    └─ ClientRefused                  nothing was spent and nothing sent because of this call
+       ├─ HeadListRefused             the server's list breaks the device's own limits or changed
+       ├─ ClockWrong                  the device's clock and the world disagree
+       ├─ LimitReached                the budget of this period is used up; says when it frees
+       ├─ StateUnreadable             what was spent cannot be known, so nothing more is spent
+       └─ StorageRefused              the disk did not take what must be written first
+
+A message says what must hold, what was found and what to do. It never contains a query, a URL, a
+user id or text that a server wrote. An unreachable server is no error: see `Outcome`.
+"""
+
+from __future__ import annotations
+
+from blender.errors import BlenderError
+
+__all__ = [
+    "ClientRefused",
+    "ClockWrong",
+    "HeadListRefused",
+    "LimitReached",
+    "StateUnreadable",
+    "StorageRefused",
+]
+
+
+class ClientRefused(BlenderError):
+    """The base of every refusal: nothing was spent and nothing was sent because of this call."""
+
+
+class HeadListRefused(ClientRefused):
+    """A head list or epoch that this device will not answer."""
+
+
+class ClockWrong(ClientRefused):
+    """The device's clock disagrees with the server's, or ran backwards since the last report."""
+
+
+class LimitReached(ClientRefused):
+    """Reporting would exceed the budget of the period; `free_at_s` is when it would not."""
+
+    def __init__(self, message: str, free_at_s: int | None) -> None:
+        super().__init__(message)
+        self.free_at_s = free_at_s
+
+
+class StateUnreadable(ClientRefused):
+    """The file that remembers what was spent is damaged or gone."""
+
+
+class StorageRefused(ClientRefused):
+    """The disk is full, read-only or failing, and nothing was sent.
+
+    If it failed in the very last moment, after the report was in place but before that was known
+    to be safe, those bytes are kept and go out unchanged when the client is called again.
+    """

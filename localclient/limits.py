@@ -1,0 +1,83 @@
+"""What a device allows, whatever a server asks: stated by whoever embeds the client.
+
+ε and δ are for data sets that **differ in the values of one user's records** (replace-one): they
+bound what anyone can learn about *which* records this person holds, not that they take part.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from blender.errors import ParameterError
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Five numbers that must be chosen, and others whose defaults suit most.
+
+    Budgets add up over a sliding period: within any `period_s` seconds, all reports together stay
+    within `epsilon_per_period` and `delta_per_period` (basic composition).
+
+    >>> Limits(epsilon_per_report=4.0, delta_per_report=0.0, epsilon_per_period=4.0,
+    ...        delta_per_period=0.0, period_s=86_400).max_answers
+    4
+    """
+
+    epsilon_per_report: float
+    delta_per_report: float
+    epsilon_per_period: float
+    delta_per_period: float
+    period_s: int
+    #: m_C a server may ask for: more answers tell more about how many records look alike.
+    max_answers: int = 4
+    #: m_O a server may ask for in opt-in mode.
+    max_optin_records: int = 10
+    #: Decoded bytes of a head list: some 50 000 records. Larger lets a server fill the memory.
+    max_head_list_bytes: int = 8 * 1024 * 1024
+    #: Cell numbers in one answer, ω.
+    max_cells_per_answer: int = 1_024
+    #: Shorter windows would let a server ask about every minute of a person's day.
+    min_window_s: int = 3_600
+    #: Longer windows would have a device keep records for longer than anyone expects.
+    max_window_s: int = 31 * 86_400
+    #: Device and server clocks may differ by this much.
+    max_clock_skew_s: int = 900
+    #: Raw records older than this are forgotten even when no head list ever asks for them.
+    keep_records_s: int = 45 * 86_400
+    #: Raw records take at most this much disk; beyond it the older half is forgotten.
+    max_record_bytes: int = 4 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        """Every limit must limit something."""
+        for name in ("epsilon_per_report", "epsilon_per_period"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+                raise ParameterError(f"{name} must be finite and above 0, got {name}={value!r}")
+        for name in ("delta_per_report", "delta_per_period"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0 <= value < 1):
+                raise ParameterError(f"{name} must lie in [0, 1), got {name}={value!r}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and not (type(value) is int and value >= 1):
+                raise ParameterError(
+                    f"{field.name} must be a whole number of at least 1, got {value!r}"
+                )
+        if self.epsilon_per_report > self.epsilon_per_period:
+            raise ParameterError(
+                "epsilon_per_period must allow at least one report of epsilon_per_report="
+                f"{self.epsilon_per_report}, got epsilon_per_period={self.epsilon_per_period}"
+            )
+        if self.delta_per_report > self.delta_per_period:
+            raise ParameterError(
+                "delta_per_period must allow at least one report of delta_per_report="
+                f"{self.delta_per_report}, got delta_per_period={self.delta_per_period}"
+            )
+        if not self.min_window_s <= self.max_window_s <= self.keep_records_s:
+            raise ParameterError(
+                "windows and memory must fit: min_window_s <= max_window_s <= keep_records_s, got "
+                f"{self.min_window_s}, {self.max_window_s}, {self.keep_records_s}"
+            )

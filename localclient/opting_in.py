@@ -1,0 +1,167 @@
+"""Opt-in mode: a person who trusts the curator sends some of a window's records as they are.
+
+    ask which epoch is collecting ─▶ check ─▶ draw a time late in its window, keep it
+    at that time: draw m_O distinct records, fix their slots ─▶ write claim and bytes, durably
+    ─▶ forget the raw records ─▶ send, and send again
+
+Promises: at most m_O records a window, within the device's own limit, each subset of that size as
+likely as any other; a retry repeats epoch, slots and bytes. A window answered so is never reported
+on as well, and one reported on is never sent so.
+Assumes: the person agreed. The (ε,δ) of what is published of them is the curator's promise.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from blender.errors import ParameterError
+from localclient.budget import add_claim, within_limits
+from localclient.delivering import deliver, tidy
+from localclient.errors import HeadListRefused, StorageRefused
+from localclient.exchange import Context, Outcome, Request, Response, Talk, What, check_clock
+from localclient.head_lists import check_collecting_epoch
+from localclient.state import Appointment, Claim, Mode, Outgoing
+from localclient.store import draw_records
+from streams.records.submissions import (
+    MAX_USER_ID_BYTES,
+    CollectingEpoch,
+    MalformedSubmission,
+    OptinRecord,
+    read_collecting_epoch,
+    write_batch,
+)
+
+__all__ = ["OptIn", "opt_in_talk"]
+
+#: Records are sent in the last quarter of their window. A smaller part would crowd all devices
+#: together; a larger one would miss more of what is searched for after sending.
+_LAST_PART = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OptIn:
+    """Who opts in (the embedding application's own id for them) and the application's token."""
+
+    user_id: str
+    token: str
+
+    def __post_init__(self) -> None:
+        """Both must be there; neither is ever printed."""
+        if not 0 < len(self.user_id.encode("utf-8", "replace")) <= MAX_USER_ID_BYTES:
+            raise ParameterError(f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8")
+        if not (self.token and self.token.isascii() and self.token.isprintable()):
+            raise ParameterError("token must be the application's bearer token: printable ASCII")
+
+    def __repr__(self) -> str:
+        """Names nobody."""
+        return "OptIn(…)"
+
+
+def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Talk:
+    """Do whatever is next for this device; `at_once` does not wait for the appointed time."""
+    outgoing = tidy(context, Mode.OPT_IN)
+    if outgoing is not None:
+        return (yield from deliver(context, outgoing, opt_in.token))
+
+    appointment = _kept_appointment(context)
+    if appointment is None:
+        response = yield Request("GET", "/v1/epochs")
+        if response is None or response.status != 200:
+            return context.try_later(None, response)
+        found = _appoint(context, response)
+        if isinstance(found, Outcome):
+            return found
+        appointment = found
+    if not at_once and context.now_s() < appointment.act_at_s:
+        return Outcome(
+            What.WAITING,
+            appointment.epoch,
+            appointment.act_at_s,
+            "this device sends at a time it drew late in the window",
+        )
+    outgoing = _fix(context, appointment, opt_in)
+    if outgoing is None:
+        return context.nothing_new(appointment.epoch, "there is nothing to send for this window")
+    return (yield from deliver(context, outgoing, opt_in.token))
+
+
+def _kept_appointment(context: Context) -> Appointment | None:
+    with context.store.locked() as state:
+        kept = state.appointment
+    if kept is None or kept.mode is not Mode.OPT_IN or context.now_s() >= kept.until_s:
+        return None
+    return kept
+
+
+def _appoint(context: Context, response: Response) -> Appointment | Outcome:
+    store, limits, now_s = context.store, context.limits, context.now_s()
+    check_clock(response, now_s, limits)
+    try:
+        epoch = read_collecting_epoch(response.body)
+    except MalformedSubmission as error:
+        raise HeadListRefused(f"the server's epochs are malformed: {error}") from None
+    if epoch is None:
+        return context.nothing_new(None, "no epoch is collecting")
+    with store.locked() as state:
+        if state.claims and state.claims[-1].epoch == epoch.epoch:
+            return context.nothing_new(epoch.epoch, "this window was already answered")
+        check_collecting_epoch(epoch, limits, now_s)
+        within_limits(state, _claim(epoch, now_s), limits)
+        late_s = epoch.window_end_s - (epoch.window_end_s - epoch.window_start_s) // _LAST_PART
+        start_s = max(now_s, late_s)
+        appointment = Appointment(
+            Mode.OPT_IN,
+            epoch.epoch,
+            "",
+            epoch.window_start_s,
+            epoch.window_end_s,
+            epoch.records_per_user,
+            start_s + context.dice.below(max(1, epoch.window_end_s - start_s)),
+            epoch.optin_until_s,
+        )
+        store.save(replace(state, appointment=appointment))
+        return appointment
+
+
+def _fix(context: Context, appointment: Appointment, opt_in: OptIn) -> Outgoing | None:
+    """Choose the records and their slots, and write them down."""
+    store, now_s = context.store, context.now_s()
+    with store.locked() as state:
+        if state.appointment != appointment or state.outgoing is not None:
+            return None  # another process was faster
+        claimed = add_claim(state, _claim(appointment, now_s), context.limits)
+        start_s = max(appointment.window_start_s, state.forget_before_s)
+        held = store.records(start_s, appointment.window_end_s)
+        # In random order, repeats left out: slot 0 is a search of this person's drawn at random,
+        # and the m_O records are distinct, which the curator's guarantee is stated for.
+        drawn = list(dict.fromkeys(draw_records(held, len(held), context.dice)))
+        entries = [
+            OptinRecord(opt_in.user_id, slot, record.query, record.url, appointment.epoch)
+            for slot, record in enumerate(drawn[: appointment.records])
+        ]
+        outgoing = None
+        if entries:
+            outgoing = Outgoing(
+                Mode.OPT_IN, appointment.epoch, write_batch(entries).decode(), appointment.until_s
+            )
+        forget_before_s = max(state.forget_before_s, min(appointment.window_end_s, now_s + 1))
+        store.save(
+            replace(claimed, appointment=None, outgoing=outgoing, forget_before_s=forget_before_s)
+        )
+        with suppress(StorageRefused):  # tried again, and insisted on, before anything else is done
+            store.forget(forget_before_s)
+    return outgoing
+
+
+def _claim(window: CollectingEpoch | Appointment, now_s: int) -> Claim:
+    return Claim(
+        Mode.OPT_IN,
+        window.epoch,
+        "",
+        window.window_start_s,
+        window.window_end_s,
+        now_s,
+        0.0,
+        0.0,
+    )

@@ -1,0 +1,193 @@
+"""One report on one head list, from the first look at the list to the server's 202.
+
+    look at the current list ─▶ check ─▶ draw a time in its reporting window, keep it
+    at that time: fetch the list again by id ─▶ check ─▶ draw m_C records, pad with ⋆, randomise
+    ─▶ write budget entry and bytes, durably ─▶ forget the raw records ─▶ send, and send again
+
+Paper: the device's side of LocalAlg (Figure 6).
+Promises: when, whether and how often this device speaks does not depend on its records: one
+without records does the same. Noise is drawn once per head list; after that only bytes are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import replace
+
+from blender.dice import Dice
+from blender.local import local_alg
+from blender.roles import LocalRandomizer
+from localclient.budget import add_claim, within_limits
+from localclient.channel import build_randomizer, check_answer
+from localclient.delivering import deliver, tidy
+from localclient.errors import HeadListRefused, StorageRefused
+from localclient.exchange import Context, Outcome, Request, Response, Talk, What, check_clock
+from localclient.head_lists import check_head_list, read_head_list
+from localclient.state import Appointment, Claim, Mode, Outgoing
+from localclient.store import draw_records
+from streams.records.head_list_document import HeadListDocument
+from streams.records.submissions import Report
+
+__all__ = ["appointed_time", "report_talk"]
+
+
+def report_talk(context: Context, *, at_once: bool = False) -> Talk:
+    """Do whatever is next for this device; `at_once` does not wait for the appointed time."""
+    outgoing = tidy(context, Mode.REPORT)
+    if outgoing is not None:
+        return (yield from deliver(context, outgoing, None))
+
+    appointment = _kept_appointment(context)
+    if appointment is None:
+        found = yield from _look(context)
+        if isinstance(found, Outcome):
+            return found
+        appointment = found
+    if not at_once and context.now_s() < appointment.act_at_s:
+        return Outcome(
+            What.WAITING,
+            appointment.epoch,
+            appointment.act_at_s,
+            "this device reports at a time it drew in the reporting window",
+        )
+
+    response = yield _get_list(context, appointment.subject)
+    if response is None or response.status != 200:
+        return context.try_later(appointment.epoch, response)
+    check_clock(response, context.now_s(), context.limits)
+    document = read_head_list(response.body)
+    if document.id != appointment.subject:
+        raise HeadListRefused(
+            f"the server must serve the head list of epoch {appointment.epoch} that it first "
+            "showed, but its bytes have another hash. Nothing was spent or sent."
+        )
+    outgoing = _spend(context, document)
+    if outgoing is None:
+        return context.nothing_new(document.epoch, "this window was answered by another process")
+    return (yield from deliver(context, outgoing, None))
+
+
+def _kept_appointment(context: Context) -> Appointment | None:
+    with context.store.locked() as state:
+        kept = state.appointment
+    if kept is None or kept.mode is not Mode.REPORT or context.now_s() >= kept.until_s:
+        return None
+    return kept
+
+
+def _get_list(context: Context, which: str) -> Request:
+    # No If-None-Match: a hostile server could recognise a device by the list it names.
+    return Request("GET", f"/v1/head-lists/{which}", max_bytes=context.limits.max_head_list_bytes)
+
+
+def _look(
+    context: Context,
+) -> Generator[Request, Response | None, Appointment | Outcome]:
+    response = yield _get_list(context, "current")
+    if response is not None and response.status == 404:
+        return context.nothing_new(None, "no head list has been published yet")
+    if response is None or response.status != 200:
+        return context.try_later(None, response)
+    check_clock(response, context.now_s(), context.limits)
+    return _appoint(context, read_head_list(response.body))
+
+
+def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outcome:
+    """Check the list and draw when to report on it, once for good."""
+    store, limits, now_s, epoch = context.store, context.limits, context.now_s(), document.epoch
+    with store.locked() as state:
+        last = state.claims[-1] if state.claims else None
+        if last and last.mode is Mode.OPT_IN and epoch <= last.epoch:
+            return context.nothing_new(epoch, "this window was answered in opt-in mode")
+        if last and epoch == last.epoch and document.id == last.subject:
+            return context.nothing_new(epoch, "this window was already answered")
+        if last and epoch == last.epoch:
+            raise HeadListRefused(
+                f"epoch {epoch} has one head list, and this device has answered it; the server "
+                "now shows another. Nothing was spent or sent."
+            )
+        check_head_list(document, limits, now_s)
+        if now_s >= document.reports_until_s:
+            return context.nothing_new(epoch, "its reporting window has ended")
+        if epoch % document.cohorts != state.cohort(document.cohorts):
+            forget_before_s = max(state.forget_before_s, document.window_end_s)
+            if forget_before_s != state.forget_before_s:
+                store.save(replace(state, forget_before_s=forget_before_s))
+            return context.nothing_new(epoch, "it is another cohort's turn")
+        within_limits(state, _claim(document, now_s), limits)
+        # Built now too, so that a list this device cannot answer does not hold the epoch's place.
+        build_randomizer(document.head_list, context.dice)
+        start_s = max(now_s, document.window_end_s)
+        appointment = Appointment(
+            Mode.REPORT,
+            epoch,
+            document.id,
+            document.window_start_s,
+            document.window_end_s,
+            document.head_list.randomizer.answers,
+            appointed_time(start_s, document.reports_until_s, context.dice),
+            document.reports_until_s,
+        )
+        store.save(replace(state, appointment=appointment))
+        return appointment
+
+
+def appointed_time(start_s: int, until_s: int, dice: Dice) -> int:
+    """A second in [start_s, until_s), leaving the last tenth for sending again."""
+    return start_s + dice.below(max(1, (until_s - start_s) * 9 // 10))
+
+
+def _spend(context: Context, document: HeadListDocument) -> Outgoing | None:
+    """Randomise and write down; the one place where this device's budget is spent."""
+    store, limits, now_s = context.store, context.limits, context.now_s()
+    check_head_list(document, limits, now_s)
+    if now_s >= document.reports_until_s:
+        raise HeadListRefused(f"the reporting window of epoch {document.epoch} has ended")
+    randomizer = build_randomizer(document.head_list, context.dice)
+    with store.locked() as state:
+        kept = state.appointment
+        if kept is None or kept.subject != document.id or state.outgoing is not None:
+            return None
+        claimed = add_claim(state, _claim(document, now_s), limits)
+        start_s = max(document.window_start_s, state.forget_before_s)
+        records = store.records(start_s, document.window_end_s)
+        drawn = draw_records(records, randomizer.spec.answers, context.dice)
+        report = Report(
+            document.id,
+            f"{context.dice.below(1 << 128):032x}",
+            _answers(local_alg(drawn, randomizer, context.dice), randomizer),
+        )
+        outgoing = Outgoing(
+            Mode.REPORT, document.epoch, report.to_bytes().decode(), document.reports_until_s
+        )
+        # From here on the noise is drawn: these bytes, or none, are what the server will see.
+        forget_before_s = max(state.forget_before_s, document.window_end_s)
+        store.save(
+            replace(claimed, appointment=None, outgoing=outgoing, forget_before_s=forget_before_s)
+        )
+        with suppress(StorageRefused):  # tried again, and insisted on, before anything else is done
+            store.forget(forget_before_s)
+    return outgoing
+
+
+def _answers(
+    answers: tuple[tuple[int, ...], ...], randomizer: LocalRandomizer
+) -> tuple[tuple[int, ...], ...]:
+    for answer in answers:
+        check_answer(randomizer, answer)
+    return answers
+
+
+def _claim(document: HeadListDocument, now_s: int) -> Claim:
+    spec = document.head_list.randomizer
+    return Claim(
+        Mode.REPORT,
+        document.epoch,
+        document.id,
+        document.window_start_s,
+        document.window_end_s,
+        now_s,
+        spec.epsilon,
+        spec.delta,
+    )

@@ -1,0 +1,130 @@
+"""The folder on the device: its state, and the raw records of windows not yet answered.
+
+    state         what was spent and what is to be sent (`localclient.state`)
+    begun         present from the first state on, so that a lost state is not taken for a new one
+    records       one JSON line [seconds, query, URL] per search; never leaves the device as it is,
+                  except by opting in
+    lock          held while any of them is read to be changed
+
+Promises: a state that was saved is found again after a crash at any moment; a state that was
+there and is gone, or is damaged, stops all spending. Raw records are gone from the folder once
+their window is answered (whether the disk's own firmware keeps a copy is beyond a program).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from blender.dice import Dice
+from blender.record import Record
+from localclient.errors import StateUnreadable
+from localclient.files import Files
+from localclient.limits import Limits
+from localclient.state import State
+
+__all__ = ["Store", "TimedRecord", "draw_records"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRecord:
+    """A record and the second it was made."""
+
+    at_s: int
+    record: Record
+
+    def __repr__(self) -> str:
+        """Quotes nothing, because representations end up in logs."""
+        return f"TimedRecord(at_s={self.at_s}, …)"
+
+
+class Store:
+    """Reads and writes the folder. Hold `locked()` around reading what is then changed."""
+
+    def __init__(self, files: Files, limits: Limits, dice: Dice) -> None:
+        self._files = files
+        self._limits = limits
+        self._dice = dice
+
+    @contextmanager
+    def locked(self) -> Iterator[State]:
+        """The state, held against other processes until the block ends."""
+        with self._files.locked():
+            yield self._load()
+
+    def save(self, state: State) -> None:
+        """Durably put `state` in place of the last one, all or nothing."""
+        self._files.replace("state", state.to_bytes())
+
+    def keep(self, at_s: int, record: Record) -> None:
+        """Keep one raw record until its window is answered."""
+        line = json.dumps([at_s, *record], separators=(",", ":")).encode() + b"\n"
+        with self._files.locked():
+            held = self._files.read("records") or b""
+            if len(held) + len(line) > self._limits.max_record_bytes:
+                lines = held.splitlines(keepends=True)
+                self._files.replace("records", b"".join(lines[len(lines) // 2 :]))
+            self._files.append("records", line)
+
+    def records(self, start_s: int, end_s: int) -> list[Record]:
+        """The raw records made in [start_s, end_s)."""
+        return [timed.record for timed in self._records() if start_s <= timed.at_s < end_s]
+
+    def held(self) -> int:
+        """How many raw records are on the device."""
+        return len(self._records())
+
+    def forget(self, before_s: int) -> None:
+        """Remove the raw records made before `before_s`, and lines that cannot be read."""
+        held = self._files.read("records")
+        if not held:
+            return
+        kept = [timed for timed in self._records() if timed.at_s >= before_s]
+        if len(kept) < held.count(b"\n") or not held.endswith(b"\n"):
+            lines = (json.dumps([t.at_s, *t.record], separators=(",", ":")) + "\n" for t in kept)
+            self._files.replace("records", "".join(lines).encode())
+
+    def forget_all(self) -> None:
+        """Remove every raw record."""
+        if self._files.read("records"):
+            self._files.replace("records", b"")
+
+    def _records(self) -> list[TimedRecord]:
+        records = []
+        for line in (self._files.read("records") or b"").splitlines():
+            try:
+                at_s, query, url = json.loads(line)
+            except ValueError:
+                continue  # half a line, from a process that was killed while it wrote
+            records.append(TimedRecord(int(at_s), Record(query, url)))
+        return records
+
+    def _load(self) -> State:
+        data, begun = self._files.read("state"), self._files.read("begun") is not None
+        if data is None and begun:
+            raise StateUnreadable(
+                "the file that remembers what this device has spent must be there, but it is gone; "
+                "nothing is reported without it. Restore the file, or delete the whole folder once "
+                "a full budget period has passed since the last report."
+            )
+        if data is None:
+            # Drawn once for good: which cohort a device is in says nothing about its person.
+            state = State(cohort_secret=f"{self._dice.below(1 << 128):032x}")
+            self.save(state)
+        else:
+            state = State.from_bytes(data)
+        if not begun:
+            self._files.replace("begun", b"")
+        return state
+
+
+def draw_records(records: Sequence[Record], wanted: int, dice: Dice) -> list[Record]:
+    """`wanted` of the records, each subset and order equally likely; all when there are fewer."""
+    pool = list(records)
+    drawn = min(wanted, len(pool))
+    for place in range(drawn):
+        other = place + dice.below(len(pool) - place)
+        pool[place], pool[other] = pool[other], pool[place]
+    return pool[:drawn]

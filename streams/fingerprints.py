@@ -1,0 +1,156 @@
+"""Who was counted already: 64-bit fingerprints, hashed and looked up at numpy speed.
+
+`siphash` is SipHash-2-4 (Aumasson and Bernstein, 2012) over rows of 64-bit words, all rows at
+once. `FingerprintTable` is a set of such hashes with open addressing: one partition, one epoch.
+
+Promises: of several equal fingerprints the first in log order is the new one, however the log is
+cut into batches, so that a replay decides as the first pass did.
+Assumes: fingerprints are keyed hashes, uniform to anyone without the key: nobody can choose
+contributors that collide. A contributor is taken for another with odds of n/2⁶⁴ among n; at 100
+million contributors in one partition and epoch, 3 in 10 000 that anyone at all is.
+Costs: 8 bytes a contributor in Redis, 16 to 32 in the worker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FingerprintTable", "siphash"]
+
+Words = NDArray[np.uint64]
+
+#: Rows hashed at a time: the working set stays in a core's cache, the loop's cost is shared out.
+_BLOCK: Final = 8192
+_MIN_CAPACITY: Final = 1024
+_IV: Final = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+
+
+def siphash(key: bytes, rows: Words) -> Words:
+    """SipHash-2-4 of each row (its words in little-endian order), under a 16-byte key."""
+    if len(key) != 16:
+        raise ValueError(f"a SipHash key has 16 bytes, got {len(key)}")
+    n, words = rows.shape
+    k0, k1 = (int(k) for k in np.frombuffer(key, "<u8"))
+    # The last block of SipHash holds the length in its top byte; whole words leave no rest.
+    tail = np.uint64(((8 * words) & 0xFF) << 56)
+    out = np.empty(n, dtype=np.uint64)
+    for start in range(0, n, _BLOCK):
+        block = rows[start : start + _BLOCK]
+        size = len(block)
+        v0, v1, v2, v3 = (
+            np.full(size, np.uint64(iv ^ k), dtype=np.uint64)
+            for iv, k in zip(_IV, (k0, k1, k0, k1), strict=True)
+        )
+        spare = np.empty(size, dtype=np.uint64)
+        for column in range(words + 1):
+            message = block[:, column] if column < words else tail
+            v3 ^= message
+            for _ in range(2):
+                _round(v0, v1, v2, v3, spare)
+            v0 ^= message
+        v2 ^= np.uint64(0xFF)
+        for _ in range(4):
+            _round(v0, v1, v2, v3, spare)
+        out[start : start + size] = v0 ^ v1 ^ v2 ^ v3
+    return out
+
+
+def _rotate(v: Words, bits: int, spare: Words) -> None:
+    np.right_shift(v, np.uint64(64 - bits), out=spare)
+    np.left_shift(v, np.uint64(bits), out=v)
+    v |= spare
+
+
+def _round(v0: Words, v1: Words, v2: Words, v3: Words, spare: Words) -> None:
+    v0 += v1
+    _rotate(v1, 13, spare)
+    v1 ^= v0
+    _rotate(v0, 32, spare)
+    v2 += v3
+    _rotate(v3, 16, spare)
+    v3 ^= v2
+    v0 += v3
+    _rotate(v3, 21, spare)
+    v3 ^= v0
+    v2 += v1
+    _rotate(v1, 17, spare)
+    v1 ^= v2
+    _rotate(v2, 32, spare)
+
+
+class FingerprintTable:
+    """A set of fingerprints. Zero marks an empty place, so the fingerprint 0 is kept as 1."""
+
+    __slots__ = ("_places", "_size")
+
+    def __init__(self) -> None:
+        self._places: Words = np.zeros(_MIN_CAPACITY, dtype=np.uint64)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the table takes."""
+        return self._places.nbytes
+
+    def add(self, fingerprints: Words) -> NDArray[np.bool_]:
+        """Add all; True where a fingerprint was new and first among its equals in this call."""
+        wanted = np.maximum(fingerprints, np.uint64(1))
+        new = ~self._find(wanted)
+        fresh = wanted[new]
+        if len(fresh) == 0:
+            return new
+        ordered = np.sort(fresh)
+        if (ordered[1:] == ordered[:-1]).any():
+            _, first = np.unique(fresh, return_index=True)
+            first.sort()
+            new[np.delete(np.flatnonzero(new), first)] = False
+            fresh = fresh[first]
+        self._make_room(len(fresh))
+        self._place(fresh)
+        self._size += len(fresh)
+        return new
+
+    def _find(self, wanted: Words) -> NDArray[np.bool_]:
+        found = np.zeros(len(wanted), dtype=np.bool_)
+        mask = np.uint64(len(self._places) - 1)
+        at = wanted & mask
+        there = self._places[at]
+        np.equal(there, wanted, out=found)
+        # Only those that met somebody else's fingerprint look at the next place.
+        open_ = np.flatnonzero(~found & (there != 0))
+        at = at[open_]
+        while len(open_):
+            at = (at + np.uint64(1)) & mask
+            there = self._places[at]
+            hit = there == wanted[open_]
+            found[open_[hit]] = True
+            going = ~hit & (there != 0)
+            open_, at = open_[going], at[going]
+        return found
+
+    def _place(self, fresh: Words) -> None:
+        # Several may want the same empty place: numpy lets the last one have it, all look again,
+        # and whoever does not find itself there moves on.
+        mask = np.uint64(len(self._places) - 1)
+        at = fresh & mask
+        while len(fresh):
+            free = self._places[at] == 0
+            self._places[at[free]] = fresh[free]
+            moving = self._places[at] != fresh
+            fresh, at = fresh[moving], (at[moving] + np.uint64(1)) & mask
+
+    def _make_room(self, more: int) -> None:
+        # At most half full: probes stay short, and the table costs 16 to 32 bytes an entry.
+        needed = 2 * (self._size + more)
+        if needed <= len(self._places):
+            return
+        capacity = 1 << (needed - 1).bit_length()
+        old = self._places[self._places != 0]
+        self._places = np.zeros(capacity, dtype=np.uint64)
+        self._place(old)

@@ -1,0 +1,377 @@
+"""Judge what the log delivered: count an entry, or refuse it for one reason.
+
+Pure: frames, the epoch book, the epoch keys and the fingerprints seen so far go in; a verdict
+comes out, to be stored in one step by `streams.tables`. The only thing changed on the way is the
+fingerprint table handed in, which the caller throws away if the verdict is not stored.
+
+Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly
+one reason. The same log gives the same verdicts however it is cut into batches, because an entry
+is judged by its broker append time, its offset, and what lies before it in its partition.
+Assumes: all entries of one contributor and epoch are in one partition.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
+from streams.epochs import PARTS, Epoch, EpochBook, HeadList, Share, Stem
+from streams.fingerprints import FingerprintTable, siphash
+from streams.keys import EpochKeys
+from streams.records.frames import OptinEntry, OptinFrame, RefusedFrame, ReportFrame
+
+__all__ = [
+    "SEPARATOR",
+    "DeadLetter",
+    "Delivery",
+    "Reason",
+    "Tally",
+    "Verdict",
+    "judge_optin_records",
+    "judge_reports",
+    "unknown_to",
+]
+
+#: Between query and URL in a counted record's key; no normalised text contains it.
+SEPARATOR: Final = b"\t"
+_CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]")
+#: Letters for one batch; a sender gone mad must not fill the topic faster than it is counted.
+MAX_DEAD_LETTERS: Final = 100
+
+
+class Reason(enum.StrEnum):
+    """Why an entry was refused. Every member is a metric's label and a field in Redis."""
+
+    DUPLICATE = "duplicate"  #: the contributor was counted already (in this slot)
+    REPEATED = "repeated"  #: the contributor sent this record already, in another slot
+    SPARE = "spare"  #: T counts one record a user, the one in slot 0
+    OVER_LIMIT = "over_limit"  #: slot at or above the epoch's records per user
+    LATE = "late"  #: appended after the grace, beyond the seal, or to a released epoch
+    EARLY = "early"  #: appended before the window and the allowed skew
+    WRONG_EPOCH = "wrong_epoch"  #: an epoch that was never opened, or not its head list's
+    UNKNOWN_HEAD_LIST = "unknown_head_list"  #: an id that is not in the release log
+    MALFORMED = "malformed"  #: bytes, cells or text that no sender of ours writes
+    TOO_LONG = "too_long"  #: a frame, query or URL over its limit
+
+
+#: Reasons that point to a fault in a sender, worth a dead letter; the others happen every day.
+_FAULTS: Final = frozenset(
+    {Reason.WRONG_EPOCH, Reason.UNKNOWN_HEAD_LIST, Reason.MALFORMED, Reason.TOO_LONG}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One Kafka message, decoded: where it lies, when the broker appended it, what it holds."""
+
+    offset: int
+    append_ms: int
+    frame: OptinFrame | ReportFrame | RefusedFrame
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What may be kept of a refused entry: where it was and why. `entry` None is all of them."""
+
+    offset: int
+    entry: int | None
+    reason: Reason
+    lengths: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one batch adds to one epoch."""
+
+    received: int = 0
+    refused: Counter[Reason] = field(default_factory=Counter)
+    cells: NDArray[np.int64] | None = None
+    records: dict[Share, Counter[bytes]] = field(default_factory=dict)
+    fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    @property
+    def counted(self) -> int:
+        return self.received - self.refused.total()
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What one batch of one partition adds. Epoch None is *unknown*; `late` is of released ones."""
+
+    epochs: dict[int | None, Tally] = field(default_factory=dict)
+    late: int = 0
+    letters: list[DeadLetter] = field(default_factory=list)
+
+    def tally(self, epoch: int | None) -> Tally:
+        return self.epochs.setdefault(epoch, Tally())
+
+    def refuse(self, epoch: int | None, delivery: Delivery, reason: Reason, entries: int) -> None:
+        """Refuse all entries of one message."""
+        tally = self.tally(epoch)
+        tally.received += entries
+        tally.refused[reason] += entries
+        self.letter(delivery.offset, None, reason, (delivery.size,))
+
+    def letter(
+        self, offset: int, entry: int | None, reason: Reason, lengths: tuple[int, ...]
+    ) -> None:
+        if reason in _FAULTS and len(self.letters) < MAX_DEAD_LETTERS:
+            self.letters.append(DeadLetter(offset, entry, reason, lengths))
+
+    def summary(self) -> dict[str, int]:
+        """Totals for the log line of the batch: numbers only."""
+        received = sum(t.received for t in self.epochs.values()) + self.late
+        refused = sum((t.refused for t in self.epochs.values()), Counter[Reason]())
+        if self.late:
+            refused[Reason.LATE] += self.late
+        counted = received - refused.total()
+        return {"received": received, "counted": counted} | {
+            f"refused_{reason}": n for reason, n in sorted(refused.items())
+        }
+
+
+def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> bool:
+    """Whether any frame names an epoch or head list that the book does not have (yet)."""
+    for delivery in deliveries:
+        frame = delivery.frame
+        if isinstance(frame, ReportFrame):
+            if book.head_list(frame.head_list_id) is None:
+                return True
+        elif (
+            isinstance(frame, OptinFrame)
+            and book.epoch(frame.epoch) is None
+            and not book.is_past(frame.epoch)
+        ):
+            return True
+    return False
+
+
+def judge_reports(
+    partition: int,
+    deliveries: Sequence[Delivery],
+    book: EpochBook,
+    keys: Mapping[int, EpochKeys],
+    seen: Mapping[int, FingerprintTable],
+) -> Verdict:
+    """Judge a batch of client reports. `keys` and `seen` have every unreleased epoch."""
+    verdict = Verdict()
+    accepted: dict[int, tuple[HeadList, list[Delivery]]] = {}
+    for delivery in deliveries:
+        frame = delivery.frame
+        if not isinstance(frame, ReportFrame):
+            _refuse_message(verdict, delivery)
+            continue
+        head_list = book.head_list(frame.head_list_id)
+        if head_list is None:
+            verdict.refuse(None, delivery, Reason.UNKNOWN_HEAD_LIST, len(frame))
+            continue
+        if head_list.epoch != frame.epoch:
+            verdict.refuse(None, delivery, Reason.WRONG_EPOCH, len(frame))
+            continue
+        epoch = book.epoch(head_list.epoch)
+        assert epoch is not None, "the book holds the epoch of every head list it holds"
+        if Stem.CLIENT_REPORTS in epoch.released:
+            verdict.late += len(frame)
+        elif (reason := _untimely(epoch, Stem.CLIENT_REPORTS, partition, delivery)) is not None:
+            verdict.refuse(epoch.number, delivery, reason, len(frame))
+        elif frame.cells.shape[1] != head_list.cells_per_report:
+            verdict.refuse(epoch.number, delivery, Reason.MALFORMED, len(frame))
+        else:
+            accepted.setdefault(epoch.number, (head_list, []))[1].append(delivery)
+    for number, (head_list, frames) in accepted.items():
+        _count_reports(verdict, head_list, frames, keys[number], seen[number])
+    return verdict
+
+
+def _count_reports(
+    verdict: Verdict,
+    head_list: HeadList,
+    deliveries: list[Delivery],
+    keys: EpochKeys,
+    seen: FingerprintTable,
+) -> None:
+    frames = [d.frame for d in deliveries if isinstance(d.frame, ReportFrame)]
+    contributors = np.concatenate([f.contributors for f in frames])
+    cells = np.concatenate([f.cells for f in frames])
+    tally = verdict.tally(head_list.epoch)
+    tally.received += len(cells)
+
+    # Cells of one answer are strictly increasing, so that their order carries nothing.
+    answers = cells.reshape(len(cells), head_list.answers, head_list.cells_per_answer)
+    legal = (answers[:, :, 1:] > answers[:, :, :-1]).all(axis=(1, 2))
+    if cells.max() >= head_list.cells:
+        legal &= (cells < head_list.cells).all(axis=1)
+    if not legal.all():
+        tally.refused[Reason.MALFORMED] += int(np.count_nonzero(~legal))
+        _letters(verdict, deliveries, np.flatnonzero(~legal))
+        contributors, cells = contributors[legal], cells[legal]
+
+    fingerprints = siphash(keys.fingerprint, contributors)
+    new = seen.add(fingerprints)
+    if not new.all():
+        tally.refused[Reason.DUPLICATE] += int(np.count_nonzero(~new))
+        fingerprints, cells = fingerprints[new], cells[new]
+    tally.fingerprints.append(fingerprints)
+    tally.cells = np.bincount(cells.ravel(), minlength=head_list.cells)
+
+
+def judge_optin_records(
+    partition: int,
+    deliveries: Sequence[Delivery],
+    book: EpochBook,
+    keys: Mapping[int, EpochKeys],
+    seen: Mapping[int, FingerprintTable],
+) -> Verdict:
+    """Judge a batch of opt-in records. `keys` and `seen` have every unreleased epoch."""
+    verdict = Verdict()
+    accepted: dict[int, tuple[Epoch, list[Delivery]]] = {}
+    for delivery in deliveries:
+        frame = delivery.frame
+        if not isinstance(frame, OptinFrame):
+            _refuse_message(verdict, delivery)
+            continue
+        epoch = book.epoch(frame.epoch)
+        if epoch is None:
+            if book.is_past(frame.epoch):
+                verdict.late += len(frame)
+            else:
+                verdict.refuse(None, delivery, Reason.WRONG_EPOCH, len(frame))
+        elif Stem.OPTIN_RECORDS in epoch.released:
+            verdict.late += len(frame)
+        elif (reason := _untimely(epoch, Stem.OPTIN_RECORDS, partition, delivery)) is not None:
+            verdict.refuse(epoch.number, delivery, reason, len(frame))
+        else:
+            accepted.setdefault(epoch.number, (epoch, []))[1].append(delivery)
+    for number, (epoch, frames) in accepted.items():
+        _count_records(verdict, epoch, frames, keys[number], seen[number])
+    return verdict
+
+
+def _count_records(
+    verdict: Verdict,
+    epoch: Epoch,
+    deliveries: list[Delivery],
+    keys: EpochKeys,
+    seen: FingerprintTable,
+) -> None:
+    frames = [d.frame for d in deliveries if isinstance(d.frame, OptinFrame)]
+    contributors = np.concatenate([f.contributors for f in frames])
+    slots = np.concatenate([f.slots for f in frames])
+    entries = [entry for frame in frames for entry in frame.entries()]
+    tally = verdict.tally(epoch.number)
+    tally.received += len(entries)
+    shares = _shares(epoch, keys, contributors)
+
+    # Each step refuses some and hands the rest, still in log order, to the next.
+    left = np.arange(len(entries))
+
+    def keep(mask: NDArray[np.bool_], reason: Reason) -> NDArray[np.intp]:
+        refused = int(np.count_nonzero(~mask))
+        if refused:
+            tally.refused[reason] += refused
+        return left[mask]
+
+    too_long = np.array([_too_long(entry) for entry in entries], dtype=np.bool_)
+    malformed = np.array([_malformed(entry) for entry in entries], dtype=np.bool_) & ~too_long
+    for fault, reason in ((too_long, Reason.TOO_LONG), (malformed, Reason.MALFORMED)):
+        if fault.any():
+            _letters(verdict, deliveries, np.flatnonzero(fault), reason)
+            left = keep(~fault[left], reason)
+    left = keep(slots[left] < epoch.records_per_user, Reason.OVER_LIMIT)
+    # Departure: T counts slot 0 only (docs/decisions/0010-t-counts-slot-zero.md).
+    left = keep((shares[left] != _T) | (slots[left] == 0), Reason.SPARE)
+
+    rows = np.column_stack((contributors[left], slots[left].astype(np.uint64)))
+    fingerprints = siphash(keys.fingerprint, rows)
+    new = seen.add(fingerprints)
+    tally.fingerprints.append(fingerprints[new])
+    left = keep(new, Reason.DUPLICATE)
+    if epoch.records_per_user > 1:
+        # For S and the graph one user moves a record by at most one: the noise relies on it.
+        copies = np.array(
+            [keys.record_of(entries[i].contributor, _text(entries[i])) for i in left],
+            dtype=np.uint64,
+        )
+        new = seen.add(copies)
+        tally.fingerprints.append(copies[new])
+        left = keep(new, Reason.REPEATED)
+    for number, share in enumerate(Share):
+        texts = Counter(_text(entries[i]) for i in left[shares[left] == number])
+        if texts:
+            tally.records[share] = texts
+
+
+_T: Final = list(Share).index(Share.T)
+
+
+def _shares(epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """The number of each contributor's share: a keyed hash falls into one of three intervals."""
+    point = siphash(keys.share, contributors) % np.uint64(PARTS)
+    ends = np.cumsum([epoch.shares_ppm.get(share, 0) for share in Share]).astype(np.uint64)
+    return np.searchsorted(ends, point, side="right")
+
+
+def _untimely(epoch: Epoch, stem: Stem, partition: int, delivery: Delivery) -> Reason | None:
+    late_from = epoch.late_from_ms(stem)
+    assert late_from is not None, "a report's head list is published"
+    if delivery.append_ms >= late_from or epoch.beyond_seal(stem, partition, delivery.offset):
+        return Reason.LATE
+    # A report cannot be early: the id of its head list is a hash of noise nobody could foresee.
+    if stem is Stem.OPTIN_RECORDS and delivery.append_ms < epoch.window_start_ms - epoch.skew_ms:
+        return Reason.EARLY
+    return None
+
+
+def _refuse_message(verdict: Verdict, delivery: Delivery) -> None:
+    too_long = isinstance(delivery.frame, RefusedFrame) and delivery.frame.too_long
+    verdict.refuse(None, delivery, Reason.TOO_LONG if too_long else Reason.MALFORMED, 1)
+
+
+def _letters(
+    verdict: Verdict,
+    deliveries: Sequence[Delivery],
+    entries: NDArray[np.intp],
+    reason: Reason = Reason.MALFORMED,
+) -> None:
+    ends = np.cumsum([_size(d) for d in deliveries])
+    for entry in entries[:MAX_DEAD_LETTERS].tolist():
+        number = int(np.searchsorted(ends, entry, side="right"))
+        delivery = deliveries[number]
+        within = entry - (int(ends[number - 1]) if number else 0)
+        lengths: tuple[int, ...] = (delivery.size,)
+        if isinstance(delivery.frame, OptinFrame):
+            frame = delivery.frame
+            lengths = (int(frame.query_lengths[within]), int(frame.url_lengths[within]))
+        verdict.letter(delivery.offset, within, reason, lengths)
+
+
+def _size(delivery: Delivery) -> int:
+    return 1 if isinstance(delivery.frame, RefusedFrame) else len(delivery.frame)
+
+
+def _text(entry: OptinEntry) -> bytes:
+    return entry.query + SEPARATOR + entry.url
+
+
+def _too_long(entry: OptinEntry) -> bool:
+    return len(entry.query) > MAX_QUERY_BYTES or len(entry.url) > MAX_URL_BYTES
+
+
+def _malformed(entry: OptinEntry) -> bool:
+    if not entry.query or not entry.url:
+        return True
+    try:
+        entry.query.decode()
+        entry.url.decode()
+    except UnicodeDecodeError:
+        return True
+    return _CONTROL.search(entry.query) is not None or _CONTROL.search(entry.url) is not None

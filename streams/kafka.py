@@ -1,0 +1,172 @@
+"""Questions to Kafka that the consumer itself cannot answer: which topic this is, where its log
+begins and ends, and whether there is a record between two offsets.
+
+Asked through librdkafka, because aiokafka has no topic ids and no end-of-partition event. Every
+question has a deadline; Kafka away is `StoreUnavailable`, and safe to ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from streams.errors import StoreUnavailable
+from streams.settings.sections import KafkaSettings
+
+__all__ = ["KafkaLog", "LogBounds", "TopicDescription", "librdkafka_settings"]
+
+T = TypeVar("T")
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as it is now. A topic that was deleted and made again has another id."""
+
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """The first offset a partition still has, and the one its next record will get."""
+
+    begin: int
+    end: int
+
+
+def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
+    """Connection settings as librdkafka takes them."""
+    sasl = kafka.sasl_mechanism != "none"
+    protocol = ("SASL_" if sasl else "") + ("SSL" if kafka.tls else "PLAINTEXT")
+    found: dict[str, Any] = {
+        "bootstrap.servers": kafka.bootstrap,
+        "security.protocol": protocol,
+        "socket.timeout.ms": round(kafka.request_timeout_s * 1000),
+        "reconnect.backoff.max.ms": 1000,
+        # It logs every reconnection to standard error by itself; ours are in the metrics.
+        "log_level": 0,
+        "log.connection.close": False,
+    }
+    if sasl:
+        found |= {
+            "sasl.mechanism": kafka.sasl_mechanism,
+            "sasl.username": kafka.user,
+            "sasl.password": kafka.password.reveal(),
+        }
+    for name, file in (
+        ("ssl.ca.location", kafka.tls_ca_file),
+        ("ssl.certificate.location", kafka.tls_certificate_file),
+        ("ssl.key.location", kafka.tls_key_file),
+    ):
+        if file is not None:
+            found[name] = str(file)
+    if kafka.tls_key_password:
+        found["ssl.key.password"] = kafka.tls_key_password.reveal()
+    return found
+
+
+class KafkaLog:
+    """Asks about topics and partitions. One for each process."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = librdkafka_settings(settings)
+        self._timeout_s = settings.request_timeout_s
+        self._admin = AdminClient({**self._settings})
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
+        """Each topic's id and partitions, or None where there is no such topic."""
+        futures = self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=self._timeout_s
+        )
+        found: dict[str, TopicDescription | None] = {}
+        for name, future in futures.items():
+            try:
+                topic = await self._answer(asyncio.wrap_future(future))
+            except _NoSuchTopic:
+                found[name] = None
+            else:
+                found[name] = TopicDescription(str(topic.topic_id), len(topic.partitions))
+        return found
+
+    async def bounds(self, topic: str, partition: int) -> LogBounds:
+        """Where the log of a partition begins and ends now."""
+        begin = await self._offsets(topic, [partition], _EARLIEST)
+        return LogBounds(begin[partition], (await self.ends(topic, [partition]))[partition])
+
+    async def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """Where the logs of several partitions end now, in one question."""
+        return await self._offsets(topic, partitions, _LATEST)
+
+    async def _offsets(
+        self, topic: str, partitions: Sequence[int], which: OffsetSpec
+    ) -> dict[int, int]:
+        wanted = {TopicPartition(topic, partition): which for partition in partitions}
+        futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
+        return {
+            where.partition: int((await self._answer(asyncio.wrap_future(future))).offset)
+            for where, future in futures.items()
+        }
+
+    async def next_record(self, topic: str, partition: int, offset: int) -> int:
+        """The offset of the first record at or after `offset`; the log's end if there is none."""
+        return await self._answer(asyncio.to_thread(self._poll_once, topic, partition, offset))
+
+    def _poll_once(self, topic: str, partition: int, offset: int) -> int:
+        reader = Consumer(
+            {
+                **self._settings,
+                "group.id": "blendstream-next-record",  # Required, never joined.
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        try:
+            reader.assign([TopicPartition(topic, partition, offset)])
+            message = reader.poll(self._timeout_s)
+            if message is None:
+                raise StoreUnavailable("Kafka did not answer a fetch in time")
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                return int(message.offset() or 0)
+            raise StoreUnavailable(f"Kafka did not answer a fetch ({error.name()})")
+        finally:
+            reader.close()
+
+    async def _answer(self, call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s + 1):
+                return await call
+        except KafkaException as error:
+            code = error.args[0].code() if error.args else None
+            if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                raise _NoSuchTopic from error
+            name = error.args[0].name() if error.args else "unknown"
+            raise StoreUnavailable(f"Kafka did not answer ({name})") from error
+        except TimeoutError as error:
+            raise StoreUnavailable("Kafka did not answer in time") from error
+
+    async def close(self) -> None:
+        with contextlib.suppress(Exception):
+            await asyncio.to_thread(self._admin.poll, 0)
+
+
+class _NoSuchTopic(StoreUnavailable):
+    """The topic is not there (yet)."""

@@ -1,0 +1,576 @@
+"""Counts the partitions of one topic exactly once, whatever the consumer delivers.
+
+The consumer may deliver a message twice, out of turn after a seek, or from a partition that has
+gone to another worker. None of that matters here: a message is counted when its offset is the one
+that Redis expects next, passed over when it lies before, and asked for again when it lies after.
+
+    take_up   assignment: read the offset, then the fingerprints, from Redis; say where to seek
+    count     messages: judge, store once, retry in place while Redis or Kafka is away
+    check     every second: has Redis lost its tail, has the log moved on without records
+
+A partition that cannot go on without somebody looking is *stopped*: nothing of it is counted, the
+worker says why once, is not ready, and the other partitions go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from streams import metrics
+from streams.epochs import Directory, EpochBook, Stem
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.fingerprints import FingerprintTable
+from streams.judging import DeadLetter, Delivery, Verdict, unknown_to
+from streams.kafka import KafkaLog, TopicDescription
+from streams.keys import EpochKeys, KeyRing
+from streams.records.frames import NewerFrame, OptinFrame, ReportFrame, decode
+from streams.tables import (
+    MAX_ENTRIES_PER_SCRIPT,
+    Applied,
+    CountTables,
+    HalfApplied,
+    PartitionState,
+)
+from streams.topics import Topic
+
+__all__ = ["Judge", "Message", "PartitionCounter", "StopReason"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+#: After a seek the consumer first delivers what it had buffered. Asking again sooner than this
+#: would start the stretch over and over; later would only wait.
+_SEEK_AGAIN_S: Final = 1.0
+#: Nothing came for so long although the log has more: look whether there are records at all.
+_IDLE_S: Final = 2.0
+#: A broker that has just come back may for a moment show an earlier end than it had.
+_END_SETTLES_S: Final = 5.0
+
+
+class StopReason(enum.StrEnum):
+    """Why a partition stands still until somebody looks."""
+
+    TOPIC_RECREATED = "topic_recreated"
+    OFFSET_BEYOND_END = "offset_beyond_end"
+    PARTITIONS_CHANGED = "partitions_changed"
+    NEWER_FRAME = "newer_frame"
+    STORE_REFUSED = "store_refused"
+    HALF_APPLIED = "half_applied"
+    KEY_MISSING = "key_missing"
+
+
+class Message(NamedTuple):
+    """A Kafka message, as much of it as counting looks at."""
+
+    offset: int
+    append_ms: int
+    value: bytes | None
+
+
+class Judge(Protocol):
+    """`judge_reports` or `judge_optin_records`."""
+
+    def __call__(
+        self,
+        partition: int,
+        deliveries: Sequence[Delivery],
+        book: EpochBook,
+        keys: Mapping[int, EpochKeys],
+        seen: Mapping[int, FingerprintTable],
+    ) -> Verdict: ...
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition that is assigned to this worker."""
+
+    state: PartitionState | None = None
+    stopped: StopReason | None = None
+    #: No record lies between the state's offset and this one.
+    next_record: int = -1
+    sought_at: float = -math.inf
+    probed_at: float = -math.inf
+    moved_at: float = field(default_factory=time.monotonic)
+    lag: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class _Gone(Exception):
+    """The partition was taken away while we worked on it, or has stopped."""
+
+
+class PartitionCounter:
+    """Counts one stem's topic. `seek` moves the consumer; it is told when partitions come and go."""
+
+    def __init__(
+        self,
+        stem: Stem,
+        topic: Topic,
+        *,
+        judge: Judge,
+        tables: CountTables,
+        directory: Directory,
+        kafka: KafkaLog,
+        keys: KeyRing,
+        seek: Callable[[int, int], Awaitable[None]],
+    ) -> None:
+        self.stem = stem
+        self.topic = topic
+        self._judge = judge
+        self._tables = tables
+        self._directory = directory
+        self._kafka = kafka
+        self._keys = keys
+        self._seek = seek
+        self._assigned: dict[int, _Partition] = {}
+        self._reachable_since = time.monotonic()
+        self._reachable = False
+
+    # --- who asks how it goes -------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Redis and Kafka answered when last asked, and no partition is stopped."""
+        return self._reachable and not self.stopped
+
+    @property
+    def stopped(self) -> dict[int, StopReason]:
+        return {p: a.stopped for p, a in self._assigned.items() if a.stopped is not None}
+
+    def offset(self, partition: int) -> int | None:
+        """The next offset to count, as this worker believes."""
+        assigned = self._assigned.get(partition)
+        return assigned.state.offset if assigned is not None and assigned.state else None
+
+    def stalled_for_s(self) -> float:
+        """How long a partition with lag has not moved while Redis and Kafka answered."""
+        if not self._reachable:
+            return 0.0
+        since = [
+            max(a.moved_at, self._reachable_since)
+            for a in self._assigned.values()
+            if a.lag > 0 and a.stopped is None
+        ]
+        return time.monotonic() - min(since) if since else 0.0
+
+    # --- partitions come and go -----------------------------------------------------------------
+
+    def give_up(self, partitions: Sequence[int]) -> None:
+        """These partitions are another worker's now. What is under way for them ends by itself."""
+        for partition in partitions:
+            if self._assigned.pop(partition, None) is not None:
+                metrics.ENTRY_TOTALS.forget(self.stem, partition)
+                metrics.LAG.remove(self.stem, str(partition))
+        self._tell()
+
+    def assign(self, partitions: Sequence[int]) -> None:
+        """Exactly these partitions are ours from now on; the new ones are still to be taken up."""
+        self.give_up([partition for partition in self._assigned if partition not in partitions])
+        for partition in partitions:
+            self._assigned.setdefault(partition, _Partition())
+            metrics.LAG.labels(self.stem, str(partition)).set(0)
+        self._tell()
+
+    async def take_up(self, partition: int) -> int | None:
+        """Read a partition's state; the offset to seek to, or None if it is stopped or gone."""
+        assigned = self._assigned.get(partition)
+        if assigned is None:
+            return None
+        async with assigned.lock:
+            try:
+                state = assigned.state or await self._read_state(partition, assigned)
+            except _Gone:
+                return None
+            return state.offset
+
+    async def _read_state(self, partition: int, assigned: _Partition) -> PartitionState:
+        """What Redis and the log say of a partition, reconciled; stops it where they cannot be."""
+        metrics.RELOADS.labels(self.stem).inc()
+        assigned.state = None
+        await self._directory.refresh_to_end()
+        book = self._directory.book
+        description = await self._description()
+        self._check_partitions(partition, assigned, description)
+        deadline = time.monotonic() + _END_SETTLES_S
+        while True:
+            read = await self._tables.stored_state(partition)
+            bounds = await self._kafka.bounds(self.topic.name, partition)
+            if read.applying is not None:
+                self._stop_half_applied(partition, assigned, read.applying)
+            if read.topic_id not in (None, description.id):
+                self._stop_recreated(partition, assigned)
+            if read.offset is not None and read.offset > bounds.end:
+                if time.monotonic() < deadline:
+                    await asyncio.sleep(0.2)
+                    continue
+                self._stop(
+                    partition,
+                    assigned,
+                    StopReason.OFFSET_BEYOND_END,
+                    f"must end at or after offset {read.offset}, which Redis has counted, but ends "
+                    f"at {bounds.end}; this is another cluster's Redis, or the log was cut off",
+                )
+            start = read.offset or 0
+            lost = max(0, bounds.begin - max(start, book.trimmed(self.stem, partition)))
+            offset = max(start, bounds.begin)
+            if await self._tables.open(
+                partition,
+                read,
+                offset=offset,
+                topic_id=description.id,
+                released_through=book.released_through(self.stem),
+                lost=lost,
+                unreleased=book.unreleased(self.stem),
+            ):
+                break
+        if lost:
+            metrics.LOST_OFFSETS.labels(self.stem).inc(lost)
+            log.error(
+                "offsets_lost",
+                extra={"stem": self.stem, "partition": partition, "from": start, "lost": lost},
+            )
+        state = PartitionState(partition, description.id, offset)
+        for epoch in book.unreleased(self.stem):
+            state.seen[epoch.number] = await self._tables.load_seen(partition, epoch.number)
+        self._still_ours(partition, assigned)
+        assigned.state, assigned.next_record = state, -1
+        assigned.moved_at = time.monotonic()
+        log.info(
+            "partition_taken_up",
+            extra={"stem": self.stem, "partition": partition, "offset": offset},
+        )
+        return state
+
+    # --- counting -------------------------------------------------------------------------------
+
+    async def count(
+        self,
+        messages: Mapping[int, Sequence[Message]],
+        refused: Callable[[int, Sequence[DeadLetter]], Awaitable[None]] | None = None,
+    ) -> dict[str, int]:
+        """Count what is due among these messages, by partition; returns when all are settled.
+
+        Each is then counted, passed over, asked for again, or another worker's: whatever holds,
+        the consumer may forget it. Returns the sum of the verdicts' summaries.
+        """
+        summary: dict[str, int] = {}
+        # Asked after the messages were fetched: had the topic been made anew before that, these
+        # offsets would belong to another log than the one that was counted.
+        description = await self._until_answered(self._description)
+        for partition, found in messages.items():
+            assigned = self._assigned.get(partition)
+            if assigned is None or assigned.stopped is not None:
+                continue
+            async with assigned.lock:
+                try:
+                    self._check_partitions(partition, assigned, description)
+                    for verdict in await self._count(partition, assigned, found, description):
+                        for name, n in verdict.summary().items():
+                            summary[name] = summary.get(name, 0) + n
+                        if verdict.letters and refused is not None:
+                            await refused(partition, verdict.letters)
+                except _Gone:
+                    continue
+        return summary
+
+    async def _count(
+        self,
+        partition: int,
+        assigned: _Partition,
+        messages: Sequence[Message],
+        description: TopicDescription,
+    ) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        while True:
+            state = assigned.state
+            if state is None:
+                state = await self._until_answered(
+                    partial(self._read_state, partition, assigned), partition, assigned
+                )
+            if state.topic_id != description.id:
+                self._stop_recreated(partition, assigned)
+            messages = [message for message in messages if message.offset >= state.offset]
+            if not messages:
+                return verdicts
+            if messages[0].offset not in (state.offset, assigned.next_record):
+                gap = partial(self._pass_gap, partition, assigned, messages[0].offset)
+                if not await self._until_answered(gap, partition, assigned):
+                    return verdicts
+                continue
+            run, newer = _run(messages)
+            if run:
+                verdict = await self._store(partition, assigned, state, run)
+                if verdict is None:
+                    continue
+                verdicts.append(verdict)
+            elif newer is not None:
+                self._stop(
+                    partition,
+                    assigned,
+                    StopReason.NEWER_FRAME,
+                    f"must hold frames of a version this release reads, but has version {newer} "
+                    f"at offset {state.offset}; upgrade the workers, then start again",
+                )
+
+    async def _pass_gap(self, partition: int, assigned: _Partition, found: int) -> bool:
+        """True when counting can go on; False when the messages came out of turn."""
+        state = assigned.state
+        if state is None:
+            return True
+        now = time.monotonic()
+        if now - assigned.sought_at < _SEEK_AGAIN_S:
+            return False
+        bounds = await self._kafka.bounds(self.topic.name, partition)
+        if bounds.begin > state.offset:
+            assigned.state = None  # Records were removed before they were counted: take up anew.
+            return True
+        first = await self._kafka.next_record(self.topic.name, partition, state.offset)
+        if first == found:
+            metrics.GAPS.labels(self.stem).inc(found - state.offset)
+            assigned.next_record = found
+            return True
+        self._still_ours(partition, assigned)
+        assigned.sought_at = now
+        metrics.SEEKS.labels(self.stem).inc()
+        await self._seek(partition, state.offset)
+        return False
+
+    async def _store(
+        self, partition: int, assigned: _Partition, state: PartitionState, run: list[Delivery]
+    ) -> Verdict | None:
+        """Judge and store one run of messages; None when the state must be read again."""
+        started = time.monotonic()
+        verdict = await self._until_answered(
+            partial(self._judged, partition, assigned, state, run), partition, assigned
+        )
+        next_offset = run[-1].offset + 1
+        attempts = 0
+
+        async def store() -> object:
+            nonlocal attempts
+            attempts += 1
+            with metrics.SCRIPT_SECONDS.labels(self.stem).time():
+                return await self._tables.add_once(state, verdict, next_offset, again=attempts > 1)
+
+        outcome = await self._until_answered(store, partition, assigned)
+        if isinstance(outcome, HalfApplied):
+            self._stop_half_applied(partition, assigned, outcome.offset)
+        if not isinstance(outcome, Applied):
+            assigned.state = None  # Also throws away what judging added to the fingerprints.
+            return None
+        assigned.moved_at = time.monotonic()
+        metrics.BATCH_SECONDS.labels(self.stem).observe(assigned.moved_at - started)
+        entries = sum(t.received for t in verdict.epochs.values()) + verdict.late
+        metrics.BATCH_ENTRIES.labels(self.stem).observe(entries)
+        return verdict
+
+    async def _judged(
+        self, partition: int, assigned: _Partition, state: PartitionState, run: list[Delivery]
+    ) -> Verdict:
+        if unknown_to(self._directory.book, run):
+            await self._directory.refresh_to_end()
+        book = self._directory.book
+        unreleased = {epoch.number: epoch for epoch in book.unreleased(self.stem)}
+        try:
+            keys = {n: self._keys.epoch(e.key_id, n) for n, e in unreleased.items()}
+        except LookupError as error:
+            self._stop(partition, assigned, StopReason.KEY_MISSING, str(error))
+        for number in unreleased.keys() - state.seen.keys():
+            state.seen[number] = await self._tables.load_seen(partition, number)
+        for number in state.seen.keys() - unreleased.keys():
+            del state.seen[number]
+        seen = {number: found.table for number, found in state.seen.items()}
+        return self._judge(partition, run, book, keys, seen)
+
+    # --- every second ---------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Compare every idle partition with Redis and the log; never waits for a busy one."""
+        partitions = {p: a for p, a in self._assigned.items() if a.stopped is None}
+        try:
+            description = await self._description()
+            ends = await self._kafka.ends(self.topic.name, list(partitions)) if partitions else {}
+            for partition, assigned in partitions.items():
+                totals = await self._tables.totals(partition)
+                if partition not in self._assigned:
+                    continue
+                metrics.ENTRY_TOTALS.set(self.stem, partition, totals)
+                if assigned.lock.locked():
+                    continue
+                async with assigned.lock:
+                    try:
+                        await self._check(partition, assigned, ends[partition], description)
+                    except _Gone:
+                        continue
+        except StoreUnavailable:
+            self._reachable = False
+        else:
+            if not self._reachable:
+                self._reachable, self._reachable_since = True, time.monotonic()
+        self._tell()
+
+    async def _check(
+        self, partition: int, assigned: _Partition, end: int, description: TopicDescription
+    ) -> None:
+        self._check_partitions(partition, assigned, description)
+        state = assigned.state
+        if state is None:
+            state = await self._read_state(partition, assigned)
+            await self._seek(partition, state.offset)
+        stored = await self._tables.stored_state(partition)
+        if stored.offset != state.offset or stored.topic_id != state.topic_id:
+            state = await self._read_state(partition, assigned)
+            metrics.SEEKS.labels(self.stem).inc()
+            await self._seek(partition, state.offset)
+        if state.topic_id != description.id:
+            self._stop_recreated(partition, assigned)
+        assigned.lag = max(0, end - state.offset)
+        metrics.LAG.labels(self.stem, str(partition)).set(assigned.lag)
+        idle_s = time.monotonic() - assigned.moved_at
+        if assigned.lag == 0:
+            assigned.moved_at = time.monotonic()
+        elif idle_s > _IDLE_S and time.monotonic() - assigned.probed_at > _IDLE_S:
+            assigned.probed_at = time.monotonic()
+            await self._move_without_records(partition, assigned, state)
+
+    async def _move_without_records(
+        self, partition: int, assigned: _Partition, state: PartitionState
+    ) -> None:
+        """The log has moved on and nothing came: pass over what holds no record, or ask again."""
+        bounds = await self._kafka.bounds(self.topic.name, partition)
+        if bounds.begin > state.offset:
+            state = await self._read_state(partition, assigned)
+            await self._seek(partition, state.offset)
+            return
+        first = await self._kafka.next_record(self.topic.name, partition, state.offset)
+        if first > state.offset:
+            passed = first - state.offset
+            outcome = await self._tables.add_once(state, Verdict(), first)
+            if isinstance(outcome, Applied):
+                metrics.GAPS.labels(self.stem).inc(passed)
+                assigned.moved_at = time.monotonic()
+            else:
+                assigned.state = None
+        elif time.monotonic() - assigned.sought_at > _IDLE_S:
+            assigned.sought_at = time.monotonic()
+            metrics.SEEKS.labels(self.stem).inc()
+            await self._seek(partition, state.offset)
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    async def _description(self) -> TopicDescription:
+        found = (await self._kafka.describe([self.topic.name]))[self.topic.name]
+        if found is None:
+            raise StoreUnavailable(f"topic {self.topic.name} is not there")
+        return found
+
+    async def _until_answered(
+        self,
+        call: Callable[[], Awaitable[T]],
+        partition: int | None = None,
+        assigned: _Partition | None = None,
+    ) -> T:
+        """Retry in place while Redis or Kafka is away; give up when the partition is not ours."""
+        attempt = 0
+        while True:
+            if partition is not None and assigned is not None:
+                self._still_ours(partition, assigned)
+            try:
+                return await call()
+            except StoreUnavailable as error:
+                self._reachable = False
+                metrics.RETRIES.labels(self.stem).inc()
+                if attempt == 0:
+                    log.warning("store_unavailable", extra={"stem": self.stem, "why": str(error)})
+                await asyncio.sleep(_BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)])
+                attempt += 1
+            except StoreMismatch as error:
+                if partition is None or assigned is None:
+                    raise
+                self._stop(partition, assigned, StopReason.STORE_REFUSED, str(error))
+
+    def _still_ours(self, partition: int, assigned: _Partition) -> None:
+        if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
+            raise _Gone
+
+    def _check_partitions(
+        self, partition: int, assigned: _Partition, description: TopicDescription
+    ) -> None:
+        if description.partitions != self.topic.partitions:
+            self._stop(
+                partition,
+                assigned,
+                StopReason.PARTITIONS_CHANGED,
+                f"must be one of {self.topic.partitions}, but the topic now has "
+                f"{description.partitions}; a contributor would be counted in two of them. Raise "
+                "topics.version to move to a new topic at an epoch's boundary",
+            )
+
+    def _stop_recreated(self, partition: int, assigned: _Partition) -> None:
+        self._stop(
+            partition,
+            assigned,
+            StopReason.TOPIC_RECREATED,
+            "must be the topic that Redis has counted, but was deleted and made again; its offsets "
+            "mean other records now. Move to a new topics.version, or rebuild the counts",
+        )
+
+    def _stop_half_applied(self, partition: int, assigned: _Partition, offset: int) -> None:
+        self._stop(
+            partition,
+            assigned,
+            StopReason.HALF_APPLIED,
+            f"must not be counted on: the batch up to offset {offset} was stored in part, because "
+            "Redis failed inside a script. Mend Redis, then rebuild the partition's counts",
+        )
+
+    def _stop(self, partition: int, assigned: _Partition, why: StopReason, text: str) -> None:
+        """Stop a partition, say so once, and leave whatever was under way for it."""
+        if assigned.stopped is None:
+            assigned.stopped = why
+            assigned.state = None
+            log.error(
+                "partition_stopped",
+                extra={
+                    "stem": self.stem,
+                    "partition": partition,
+                    "reason": why,
+                    "text": f"partition {partition} of {self.topic.name} {text}",
+                },
+            )
+            self._tell()
+        raise _Gone
+
+    def _tell(self) -> None:
+        stopped = list(self.stopped.values())
+        for reason in StopReason:
+            metrics.PARTITION_STOPPED.labels(self.stem, reason).set(stopped.count(reason))
+        metrics.PARTITIONS_ASSIGNED.labels(self.stem).set(len(self._assigned))
+
+
+def _run(messages: Sequence[Message]) -> tuple[list[Delivery], int | None]:
+    """The messages that can be stored by one script, decoded; the version of a newer frame if
+    that is what comes first."""
+    run: list[Delivery] = []
+    entries = 0
+    for message in messages:
+        if run and message.offset != run[-1].offset + 1:
+            break
+        value = message.value or b""
+        frame = decode(value)
+        if isinstance(frame, NewerFrame):
+            return run, None if run else frame.version
+        entries += len(frame) if isinstance(frame, OptinFrame | ReportFrame) else 1
+        if run and entries > MAX_ENTRIES_PER_SCRIPT:
+            break
+        run.append(Delivery(message.offset, message.append_ms, frame, len(value)))
+    return run, None

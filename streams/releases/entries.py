@@ -1,0 +1,197 @@
+"""The small entries of the release log: what happened to which epoch, as one JSON object each.
+
+Names and fields are those that counters fold too (`streams.epochs`); entries carry more than
+counters need, and readers pass over fields and names they do not know.
+
+    epoch_opened        keeper       parameters and charge; from here on the epoch runs to its end
+    records_sealed      keeper       the end offset of every opt-in partition, taken after grace
+    head_list_released  head-lists   the head list and the opt-in estimates, as documents
+    reports_sealed      keeper       the end offset of every report partition
+    estimate_released   estimates    the publication; or by head-lists, when there is nothing to ask
+    click_graph_released click-graphs  the graph document of the epoch's graph share
+    epoch_abandoned     operator     given up, with the reason; nothing more is released for it
+    service_paused      keeper       the period's budget is spent: from when, until when, why
+    log_trimmed         keeper       offsets below which raw records were removed on purpose
+    checkpoint          keeper       the ledger so far, and from where a reader needs to start
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streams.ledger import Ledger
+from streams.releases.documents import StoredDocument
+from streams.releases.parameters import EpochParameters
+
+__all__ = [
+    "ENTRY_KEY",
+    "MAX_REASON_CHARACTERS",
+    "PART_PREFIX",
+    "Entry",
+    "Kind",
+    "Outcome",
+    "Reason",
+    "checkpoint",
+    "click_graph_released",
+    "decode",
+    "encode",
+    "epoch_abandoned",
+    "epoch_opened",
+    "estimate_released",
+    "head_list_released",
+    "log_trimmed",
+    "part_key",
+    "records_sealed",
+    "reports_sealed",
+    "service_paused",
+]
+
+#: The Kafka key of entries; parts of documents have keys of their own.
+ENTRY_KEY = b"entry"
+PART_PREFIX = b"part "
+MAX_REASON_CHARACTERS = 200
+
+Entry = dict[str, Any]
+
+
+class Kind(enum.StrEnum):
+    """Who writes to the log. Each has one lease and one transactional id."""
+
+    KEEPER = "keeper"
+    HEAD_LISTS = "head-lists"
+    ESTIMATES = "estimates"
+    CLICK_GRAPHS = "click-graphs"
+    OPERATOR = "operator"
+
+
+class Outcome(enum.StrEnum):
+    """How complete a publication is."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    EMPTY = "empty"
+
+
+class Reason(enum.StrEnum):
+    """Why a publication is empty or incomplete."""
+
+    TOO_FEW_OPTIN_USERS = "too_few_optin_users"
+    EMPTY_HEAD_LIST = "empty_head_list"
+    HEAD_LIST_TOO_LATE = "head_list_too_late"
+    TOO_FEW_REPORTS = "too_few_reports"
+    RECORDS_LOST = "records_lost"
+    NOT_ALL_COUNTED = "not_all_counted"
+    NO_URL_TABLE = "no_url_table"
+
+
+def epoch_opened(parameters: EpochParameters) -> Entry:
+    """The epoch exists, with these parameters and this charge."""
+    return {"entry": "epoch_opened", "epoch": parameters.epoch, **parameters.to_json()}
+
+
+def records_sealed(epoch: int, bounds: Sequence[int]) -> Entry:
+    """Opt-in records at or beyond these offsets are late."""
+    return {"entry": "records_sealed", "epoch": epoch, "bounds": list(bounds)}
+
+
+def reports_sealed(epoch: int, bounds: Sequence[int]) -> Entry:
+    """Reports at or beyond these offsets are late."""
+    return {"entry": "reports_sealed", "epoch": epoch, "bounds": list(bounds)}
+
+
+def head_list_released(
+    epoch: int,
+    documents: Sequence[StoredDocument],
+    *,
+    cells: int,
+    cells_per_answer: int,
+    answers: int,
+    reports_until_ms: int,
+    reasons: Sequence[Reason],
+) -> Entry:
+    """The head list is out; the first document is the head list itself."""
+    return {
+        "entry": "head_list_released",
+        "epoch": epoch,
+        "head_list_id": documents[0].id,
+        "cells": cells,
+        "cells_per_answer": cells_per_answer,
+        "answers": answers,
+        "reports_until_ms": reports_until_ms,
+        "reasons": sorted(reasons),
+        "documents": [document.to_json() for document in documents],
+    }
+
+
+def estimate_released(
+    epoch: int, document: StoredDocument, outcome: Outcome, reasons: Sequence[Reason]
+) -> Entry:
+    """The epoch is published; its raw data ends here."""
+    return {
+        "entry": "estimate_released",
+        "epoch": epoch,
+        "outcome": outcome.value,
+        "reasons": sorted(reasons),
+        "documents": [document.to_json()],
+    }
+
+
+def click_graph_released(
+    epoch: int, document: StoredDocument, outcome: Outcome, reasons: Sequence[Reason]
+) -> Entry:
+    """The click graph of the epoch's graph share is out."""
+    return {
+        "entry": "click_graph_released",
+        "epoch": epoch,
+        "outcome": outcome.value,
+        "reasons": sorted(reasons),
+        "documents": [document.to_json()],
+    }
+
+
+def epoch_abandoned(epoch: int, reason: str) -> Entry:
+    """Nothing more is released for this epoch. What was charged stays charged."""
+    return {"entry": "epoch_abandoned", "epoch": epoch, "reason": reason[:MAX_REASON_CHARACTERS]}
+
+
+def service_paused(epoch: int, from_ms: int, resumes_at_ms: int, reason: str) -> Entry:
+    """No window is open from `from_ms` until `resumes_at_ms`; `epoch` will be the first then."""
+    return {
+        "entry": "service_paused",
+        "epoch": epoch,
+        "from_ms": from_ms,
+        "resumes_at_ms": resumes_at_ms,
+        "reason": reason,
+    }
+
+
+def log_trimmed(topic: str, bounds: Sequence[int]) -> Entry:
+    """Raw records below these offsets were removed after their release."""
+    return {"entry": "log_trimmed", "topic": topic, "bounds": list(bounds)}
+
+
+def checkpoint(ledger: Ledger, from_offset: int) -> Entry:
+    """Whoever reads from `from_offset` with this ledger knows all that still matters."""
+    return {"entry": "checkpoint", "ledger": ledger.to_json(), "from_offset": from_offset}
+
+
+def encode(entry: Mapping[str, Any]) -> bytes:
+    """One spelling: sorted keys, no spaces."""
+    return json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode(value: bytes) -> Entry | None:
+    """The entry in these bytes, or `None` when they hold no JSON object."""
+    try:
+        body = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def part_key(document_id: str, number: int) -> bytes:
+    """The Kafka key of one part of a document."""
+    return PART_PREFIX + f"{document_id} {number}".encode()

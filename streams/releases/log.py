@@ -1,0 +1,424 @@
+"""The release log on Kafka: what anyone has seen is never drawn again.
+
+Order is the proof. A *turn* of one kind of job
+
+    1. starts a new transactional producer, which fences every earlier one of its kind and aborts
+       whatever that one had open;
+    2. then asks where the log ends, counting uncommitted records too, and reads committed records
+       until it has passed that end, however long somebody else's open transaction holds it up;
+    3. hands out the book. Whoever finds nothing there may draw, outside any transaction;
+    4. commits, once: begin, send everything, commit.
+
+Had an earlier producer committed, step 2 sees it; had it not, step 1 made sure it never will. A
+later one fences us, and step 4 fails.
+
+Promises: after `commit` returns, every reader sees all of it. After it raises `Fenced` or
+`CommitInDoubt` nobody knows, and the draw must be thrown away: the next turn's reading decides.
+`CommitRefused` means that the broker will not have this, ever: the epoch must stop, because
+drawing again until a draw is accepted would make the release depend on the draw.
+Assumes: one transactional id for each kind of job, used by nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from blender.errors import BlenderError
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.kafka import KafkaLog, librdkafka_settings
+from streams.ledger import Ledger
+from streams.releases import entries
+from streams.releases.book import ReleaseBook
+from streams.releases.documents import DocumentReference, StoredDocument, join
+from streams.releases.entries import Entry, Kind
+from streams.settings.sections import KafkaSettings
+
+__all__ = [
+    "CommitInDoubt",
+    "CommitRefused",
+    "Fenced",
+    "ReleaseLog",
+    "StepObserver",
+    "Turn",
+    "nobody_watches",
+]
+
+#: Told of each step of a release, in order. Production tells nobody; tests stop a job there.
+StepObserver = Callable[[str], Awaitable[None]]
+
+_DAY_MS = 86_400_000
+
+
+async def nobody_watches(_step: str) -> None:
+    """The observer of every real job."""
+
+
+class Fenced(StoreUnavailable):
+    """Another job of this kind started a turn after ours, or ours took too long."""
+
+
+class CommitInDoubt(StoreUnavailable):
+    """The broker may or may not have committed. Throw the draw away and read the log again."""
+
+
+class CommitRefused(BlenderError):
+    """The broker will never take this release; it says why by a code, never by content."""
+
+
+class ReleaseLog:
+    """One process's view of the log, and its way to add to it."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        *,
+        transaction_timeout_s: float = 60.0,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._settings = librdkafka_settings(kafka)
+        self._timeout_s = kafka.request_timeout_s
+        self._transaction_timeout_s = transaction_timeout_s
+        self._topic = topic
+        self._now_ms = now_ms
+        self._offsets = KafkaLog(kafka)
+        self._book: ReleaseBook | None = None
+        self._reader: Consumer | None = None
+        self._reading = asyncio.Lock()
+        self._closing = False
+
+    @property
+    def book(self) -> ReleaseBook:
+        """What was read so far."""
+        if self._book is None:
+            raise StoreUnavailable("the release log was not read yet")
+        return self._book
+
+    async def catch_up(self) -> ReleaseBook:
+        """Read to the end that the log has now, uncommitted records included."""
+        async with self._reading:
+            bounds = await self._offsets.bounds(self._topic, 0)
+            if self._book is None:
+                ledger, start = await asyncio.to_thread(self._find_start, bounds.begin, bounds.end)
+                self._book = ReleaseBook(ledger, start)
+            if self._book.read_upto < bounds.end:
+                await self._read_to(self._book, bounds.end)
+            return self._book
+
+    async def read_document(self, reference: DocumentReference) -> bytes:
+        """The committed bytes of a document, checked against their hash."""
+        return await asyncio.to_thread(self._read_document, reference)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, kind: Kind, observe: StepObserver = nobody_watches) -> AsyncIterator[Turn]:
+        """Steps 1 and 2; the caller decides, draws, and commits at most once."""
+        producer = await asyncio.to_thread(self._start_producer, kind)
+        try:
+            book = await self.catch_up()
+            yield Turn(self._topic, producer, book, self._timeout_s, observe)
+        finally:
+            # No abort: the next turn's producer does that, and waiting here could hang a stop.
+            await asyncio.to_thread(_discard, producer)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        self._closing = True
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await asyncio.to_thread(reader.close)
+        await self._offsets.close()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def _read_to(self, book: ReleaseBook, end: int) -> None:
+        position = book.read_upto
+        if self._reader is None:
+            self._reader = await asyncio.to_thread(self._open_reader, position)
+        try:
+            while position < end:
+                if self._closing:
+                    raise StoreUnavailable("the release log was closed while it was read")
+                batch = await asyncio.to_thread(_poll, self._reader)
+                for offset, time_ms, key, value in batch:
+                    if key is _END:
+                        position = max(position, offset)
+                    else:
+                        book.apply(offset, time_ms, key, value)
+                        position = offset + 1
+        except BaseException:
+            # Whatever was fetched and not folded must be fetched again.
+            reader, self._reader = self._reader, None
+            await asyncio.to_thread(reader.close)
+            raise
+        book.read_upto = max(book.read_upto, position)
+
+    def _open_reader(self, offset: int) -> Consumer:
+        reader = Consumer(
+            {
+                **self._settings,
+                "group.id": "blendstream-releases",  # Required, never joined.
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        reader.assign([TopicPartition(self._topic, 0, offset)])
+        return reader
+
+    def _find_start(self, begin: int, end: int) -> tuple[Ledger, int]:
+        """The last checkpoint, looked for in the last day, then in eight times as much, and so on.
+
+        So that a log of many years costs no more to open than one of a few days.
+        """
+        lookback_ms = _DAY_MS
+        while True:
+            reader = self._open_reader(begin)
+            try:
+                since_ms = self._now_ms() - lookback_ms
+                if since_ms <= 0:
+                    start = begin
+                else:
+                    since = TopicPartition(self._topic, 0, since_ms)
+                    (found,) = reader.offsets_for_times([since], timeout=self._timeout_s)
+                    start = end if found.offset < 0 else max(found.offset, begin)
+                checkpoint = self._last_checkpoint(reader, start, end)
+            except KafkaException as error:
+                raise _unavailable(error) from error
+            finally:
+                reader.close()
+            if checkpoint is not None:
+                return checkpoint
+            if start == begin:
+                return Ledger(), begin
+            lookback_ms *= 8
+
+    def _last_checkpoint(self, reader: Consumer, start: int, end: int) -> tuple[Ledger, int] | None:
+        last: tuple[Ledger, int] | None = None
+        position = start
+        if start >= end:
+            return None
+        reader.assign([TopicPartition(self._topic, 0, start)])
+        while position < end:
+            if self._closing:
+                raise StoreUnavailable("the release log was closed while it was read")
+            for offset, _, key, value in _poll(reader):
+                if key is _END:
+                    position = max(position, offset)
+                    continue
+                position = offset + 1
+                body = entries.decode(value) if key == entries.ENTRY_KEY and value else None
+                if body is not None and body.get("entry") == "checkpoint":
+                    last = Ledger.from_json(body["ledger"]), int(body["from_offset"])
+        return last
+
+    def _read_document(self, reference: DocumentReference) -> bytes:
+        wanted = {entries.part_key(reference.id, n): n for n in range(reference.parts)}
+        found: dict[int, bytes] = {}
+        reader = self._open_reader(reference.first_offset)
+        deadline = time.monotonic() + 6 * self._timeout_s
+        try:
+            position = reference.first_offset
+            while position < reference.entry_offset and len(found) < reference.parts:
+                if time.monotonic() > deadline or self._closing:
+                    raise StoreUnavailable("a released document could not be read in time")
+                for offset, _, key, value in _poll(reader):
+                    if key is _END:
+                        position = max(position, offset)
+                    else:
+                        position = offset + 1
+                        if key in wanted and value is not None:
+                            found[wanted[key]] = value
+        finally:
+            reader.close()
+        return join(reference, [found[n] for n in sorted(found)])
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _start_producer(self, kind: Kind) -> Producer:
+        producer = Producer(
+            {
+                **self._settings,
+                "transactional.id": f"{self._topic}.{kind.value}",
+                "transaction.timeout.ms": round(self._transaction_timeout_s * 1000),
+                "acks": "all",
+                "linger.ms": 0,
+                "compression.type": "none",  # Documents are compressed already.
+            },
+            logger=logging.getLogger(__name__),  # Else it writes to standard error by itself.
+        )
+        try:
+            producer.init_transactions(self._timeout_s)
+        except KafkaException as error:
+            _discard(producer)
+            raise _unavailable(error) from error
+        return producer
+
+
+class Turn:
+    """The right to add to the log once, knowing all that is in it."""
+
+    def __init__(
+        self,
+        topic: str,
+        producer: Producer,
+        book: ReleaseBook,
+        timeout_s: float,
+        observe: StepObserver,
+    ) -> None:
+        self._topic = topic
+        self._producer = producer
+        self._timeout_s = timeout_s
+        self._observe = observe
+        self._used = False
+        self.book = book
+
+    async def commit(
+        self, added: Sequence[Entry], documents: Sequence[StoredDocument] = ()
+    ) -> None:
+        """Documents first, then the entries that name them, in one transaction."""
+        if self._used:
+            raise StoreMismatch("a turn commits once; start another to commit again")
+        self._used = True
+        records = [
+            (entries.part_key(document.id, number), part)
+            for document in documents
+            for number, part in enumerate(document.parts)
+        ]
+        records += [(entries.ENTRY_KEY, entries.encode(entry)) for entry in added]
+        await asyncio.to_thread(self._send, records)
+        await self._observe("sent")
+        await asyncio.to_thread(self._commit)
+        await self._observe("committed")
+
+    def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        try:
+            self._producer.begin_transaction()
+            for key, value in records:
+                self._producer.produce(
+                    self._topic, value=value, key=key, partition=0, on_delivery=delivered
+                )
+                self._producer.poll(0)
+            left = self._producer.flush(self._timeout_s + len(records) * 0.1)
+        except KafkaException as error:
+            raise _failure(error.args[0]) from error
+        except BufferError as error:
+            raise CommitInDoubt("too much is waiting to be sent to Kafka") from error
+        if failed:
+            raise _failure(failed[0])
+        if left:
+            raise CommitInDoubt("Kafka did not take the release in time")
+
+    def _commit(self) -> None:
+        try:
+            self._producer.commit_transaction(self._timeout_s)
+        except KafkaException as error:
+            raise _failure(error.args[0]) from error
+
+
+_END: bytes = b"(end of the partition)"
+
+
+def _poll(reader: Consumer) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    """Some records, or the end of the partition (key `_END`, by identity)."""
+    found: list[tuple[int, int, bytes | None, bytes | None]] = []
+    for message in reader.consume(num_messages=500, timeout=0.25):
+        error = message.error()
+        if error is None:
+            _, time_ms = message.timestamp()
+            found.append((message.offset() or 0, time_ms, message.key(), message.value()))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            found.append((message.offset() or 0, 0, _END, None))
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise StoreMismatch(
+                "the release log no longer has the records that were to be read next; it must be "
+                "kept for ever. Restore it from a replica or a backup"
+            )
+        elif not error.retriable() and error.code() not in _OUTAGES:
+            raise StoreUnavailable(f"the release log could not be read ({error.name()})")
+    return found
+
+
+def _discard(producer: Producer) -> None:
+    with contextlib.suppress(KafkaException):
+        producer.purge(in_queue=True, in_flight=True, blocking=False)
+        producer.poll(0)
+
+
+_FENCES = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        # The broker ended a transaction that took too long, and knows the producer no more.
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+#: What a crash or an outage of brokers, network or disk looks like from here.
+_OUTAGES = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._STATE,
+        KafkaError._DESTROY,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+def _failure(error: Any) -> BlenderError:
+    """What a failed send or commit means. Names of codes only: texts may quote records."""
+    if error.code() in _FENCES:
+        return Fenced(
+            f"another job of this kind took over, or this one was too slow ({error.name()})"
+        )
+    if error.code() in _OUTAGES or error.retriable():
+        return CommitInDoubt(f"Kafka may or may not have committed the release ({error.name()})")
+    return CommitRefused(
+        f"Kafka refused a release for good ({error.name()}); the epoch stops, because a release "
+        "must not be drawn again until one is accepted. Mend the broker's limits or rights; the "
+        "next epoch goes on by itself"
+    )
+
+
+def _unavailable(error: KafkaException) -> StoreUnavailable:
+    name = error.args[0].name() if error.args else "unknown"
+    return StoreUnavailable(f"the release log could not be opened ({name})")

@@ -1,0 +1,197 @@
+"""What is fixed for an epoch when it opens, and never changes while it runs.
+
+Promises: whatever the settings become, an epoch is judged, counted, noised and published by the
+parameters committed in the entry that opened it; a changed setting waits for the next epoch.
+All times are whole milliseconds since 1970, on whole seconds (documents speak in seconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from blender.errors import ParameterError
+from blender.parameters import PrivacyParameters
+from streams.ledger import Cost, EpochCharge, click_graph_cost, worst_of
+
+__all__ = ["PARTS", "ClickGraphParameters", "EpochParameters", "Plan", "shares_ppm"]
+
+#: Shares of the opt-in users are kept in millionths, so that every process splits alike.
+PARTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClickGraphParameters:
+    """How the graph share's query click graph is released (Korolova et al., Release-Data).
+
+    ε and δ are Release-Data's own, for adding or removing a person; the ledger charges them as
+    replace-one. ε is split: `selection_share` of it chooses queries, `query_count_share` counts
+    them, the rest counts clicks. `url_table` says where the candidate URLs come from:
+    `head-list` (the last one published) or `file`.
+    """
+
+    epsilon: float
+    delta: float
+    queries_per_user: int
+    clicks_per_user: int
+    selection_share: float = 0.5
+    query_count_share: float = 0.25
+    url_table: str = "head-list"
+
+    def __post_init__(self) -> None:
+        """The table of URLs must come from outside the data that is released."""
+        if self.url_table not in ("head-list", "file"):
+            raise ParameterError(
+                "url_table must be 'head-list' or 'file': candidate URLs taken from the data "
+                f"itself would void the guarantee, got url_table={self.url_table!r}"
+            )
+
+    @property
+    def cost(self) -> Cost:
+        """What a person of the graph share pays, as replace-one."""
+        return click_graph_cost(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the settings say the next epoch should be; the keeper turns it into parameters."""
+
+    window_ms: int
+    grace_ms: int
+    skew_ms: int
+    privacy: PrivacyParameters
+    profile: str
+    cohorts: int
+    key_id: str
+    optin_partitions: int
+    report_partitions: int
+    min_optin_users: int = 1
+    min_reports: int = 1
+    counting_deadline_ms: int = 0
+    graph_share_ppm: int = 0
+    click_graph: ClickGraphParameters | None = None
+
+    def __post_init__(self) -> None:
+        """Windows fall on whole seconds; a graph share without a graph would only be lost."""
+        if self.window_ms < 1000 or self.window_ms % 1000:
+            raise ParameterError(
+                f"a window must last a whole number of seconds, got window_ms={self.window_ms}"
+            )
+        if self.grace_ms < 0 or self.skew_ms < 0 or self.counting_deadline_ms < 0:
+            raise ParameterError("grace, skew and counting deadline must not be negative")
+        if self.cohorts < 1 or self.optin_partitions < 1 or self.report_partitions < 1:
+            raise ParameterError("cohorts and partitions must be at least 1")
+        if (self.graph_share_ppm > 0) != (self.click_graph is not None):
+            raise ParameterError(
+                "a click graph needs a share of the opt-in users and a share needs a click graph, "
+                f"got graph_share_ppm={self.graph_share_ppm}, click_graph="
+                f"{'set' if self.click_graph else 'not set'}"
+            )
+        if not 0 <= self.graph_share_ppm < PARTS:
+            raise ParameterError(
+                f"graph_share_ppm must lie in 0..{PARTS - 1}, got {self.graph_share_ppm}"
+            )
+
+    @property
+    def optin_cost(self) -> Cost:
+        """What one opt-in user pays for an epoch: they are in S, in T or in the graph share."""
+        both = Cost(self.privacy.epsilon, self.privacy.delta)
+        return both if self.click_graph is None else worst_of(both, self.click_graph.cost)
+
+    @property
+    def client_cost(self) -> Cost:
+        """What one device pays for an epoch: only the paper's randomizer spends any δ."""
+        return Cost(self.privacy.epsilon, self.privacy.delta if self.profile == "paper" else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochParameters:
+    """Everything an epoch was opened with."""
+
+    epoch: int
+    window_start_ms: int
+    window_end_ms: int
+    plan: Plan
+    charge: EpochCharge
+
+    @property
+    def window_ms(self) -> int:
+        """How long this window is."""
+        return self.window_end_ms - self.window_start_ms
+
+    @property
+    def records_sealable_at_ms(self) -> int:
+        """From here on nothing that the brokers append can still be in time."""
+        return self.window_end_ms + self.plan.grace_ms + self.plan.skew_ms
+
+    @property
+    def counting_deadline_ms(self) -> int:
+        """How long after a seal the epoch waits for every partition; two windows unless set."""
+        return self.plan.counting_deadline_ms or 2 * self.window_ms
+
+    @property
+    def head_list_deadline_ms(self) -> int:
+        """Later than this no device still holds records of the window: reports would be empty."""
+        return self.window_end_ms + 2 * self.window_ms + self.counting_deadline_ms
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields of an `epoch_opened` entry."""
+        plan = self.plan
+        return {
+            "window_start_ms": self.window_start_ms,
+            "window_end_ms": self.window_end_ms,
+            "grace_ms": plan.grace_ms,
+            "skew_ms": plan.skew_ms,
+            "records_per_user": plan.privacy.records_per_optin_user,
+            "key_id": plan.key_id,
+            "shares_ppm": shares_ppm(plan),
+            "optin_partitions": plan.optin_partitions,
+            "report_partitions": plan.report_partitions,
+            "privacy": asdict(plan.privacy),
+            "profile": plan.profile,
+            "cohorts": plan.cohorts,
+            "min_optin_users": plan.min_optin_users,
+            "min_reports": plan.min_reports,
+            "counting_deadline_ms": plan.counting_deadline_ms,
+            "click_graph": None if plan.click_graph is None else asdict(plan.click_graph),
+            "charge": self.charge.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> EpochParameters:
+        """Read the fields of an `epoch_opened` entry."""
+        graph = body["click_graph"]
+        start, end = int(body["window_start_ms"]), int(body["window_end_ms"])
+        return cls(
+            epoch=int(body["epoch"]),
+            window_start_ms=start,
+            window_end_ms=end,
+            plan=Plan(
+                window_ms=end - start,
+                grace_ms=int(body["grace_ms"]),
+                skew_ms=int(body["skew_ms"]),
+                privacy=PrivacyParameters(**body["privacy"]),
+                profile=str(body["profile"]),
+                cohorts=int(body["cohorts"]),
+                key_id=str(body["key_id"]),
+                optin_partitions=int(body["optin_partitions"]),
+                report_partitions=int(body["report_partitions"]),
+                min_optin_users=int(body["min_optin_users"]),
+                min_reports=int(body["min_reports"]),
+                counting_deadline_ms=int(body["counting_deadline_ms"]),
+                graph_share_ppm=int(body["shares_ppm"]["graph"]),
+                click_graph=None if graph is None else ClickGraphParameters(**graph),
+            ),
+            charge=EpochCharge.from_json(int(body["epoch"]), body["charge"]),
+        )
+
+
+def shares_ppm(plan: Plan) -> dict[str, int]:
+    """S, T and the graph's share of the opt-in users, in millionths, summing to one million.
+
+    The graph takes its share first; f_O divides the rest into S and T.
+    """
+    rest = PARTS - plan.graph_share_ppm
+    selection = round(plan.privacy.selection_share * rest)
+    return {"S": selection, "T": rest - selection, "graph": plan.graph_share_ppm}

@@ -1,0 +1,441 @@
+"""Windowed counts in Redis: every batch of a partition is added once, whole, or not at all.
+
+Redis is where counts rest; Kafka is the log they can be rebuilt from. Each partition's keys share
+a hash tag, topic and partition, so that one script may touch them all on a cluster too:
+
+    blender:{topic/7}:state              hash    offset, topic_id, released_through (and applying)
+    blender:{topic/7}:totals             hash    received, counted, refused:<reason>, since ever
+    blender:{topic/7}:late               hash    entries of released epochs: received, and no more
+    blender:{topic/7}:41:totals          hash    the same for epoch 41, chunks, incomplete
+    blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
+    blender:{topic/7}:41:S, :T, :graph   hash    record → count, for each share of opt-in users
+    blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
+    blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
+
+Expiry: no key has a time to live. `release_epoch` removes all keys of an epoch at once, when its
+release is committed; state, totals, late and unknown hold numbers only and stay.
+Memory: 8 bytes a contributor (a slot, and a record where users may send several), and what Redis
+reserves beyond a string's end: at most as much again below 1 MiB, 1 MiB above it.
+
+Promises: a batch is added only to the state it was judged against (same offset, same topic id);
+a script that fails half-way leaves a mark, and nothing is ever added on top of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import redis.asyncio as aioredis
+from numpy.typing import NDArray
+from redis import exceptions as rerrors
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from blender.errors import BlenderError
+from streams.epochs import Epoch, Share
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.fingerprints import FingerprintTable
+from streams.judging import Tally, Verdict
+from streams.settings.sections import RedisSettings
+
+__all__ = [
+    "Applied",
+    "Closed",
+    "CountTables",
+    "HalfApplied",
+    "PartitionState",
+    "Seen",
+    "Stale",
+    "StoredState",
+    "check_redis",
+    "connect_redis",
+]
+
+#: A Redis string holds 512 MB; smaller chunks are read, and removed, without holding Redis up.
+CHUNK_BYTES: Final = 16 * 1024 * 1024
+#: Entries of one script. Fewer share a script's fixed cost less well; more would let a batch's
+#: fingerprints (8 or 16 bytes each) hold Redis up for longer than a few milliseconds.
+MAX_ENTRIES_PER_SCRIPT: Final = 131_072
+
+Client = aioredis.Redis | aioredis.RedisCluster
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What Redis has of a partition."""
+
+    offset: int | None = None
+    topic_id: str | None = None
+    released_through: int = -1
+    applying: int | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """The contributors of one partition and epoch, and where their fingerprints are stored."""
+
+    table: FingerprintTable = field(default_factory=FingerprintTable)
+    chunk: int = 0
+    chunk_bytes: int = 0
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """A partition as the worker holds it: true as long as Redis has the same offset."""
+
+    partition: int
+    topic_id: str
+    offset: int
+    seen: dict[int, Seen] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The batch is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """Redis has another offset or topic id: read the partition's state again."""
+
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """An epoch of the batch was released meanwhile: read the release log and judge again."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfApplied:
+    """An earlier script failed half-way: the partition's counts must be built again."""
+
+    offset: int
+
+
+Outcome = Applied | Stale | Closed | HalfApplied
+
+
+async def connect_redis(settings: RedisSettings) -> Client:
+    """A client whose every call ends within the timeout, for a single server or a cluster."""
+    limits: dict[str, Any] = {
+        "socket_timeout": settings.timeout_s,
+        "socket_connect_timeout": settings.timeout_s,
+        # Retried here, where it is known what may be sent twice.
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if settings.tls_ca_file is not None:
+        limits["ssl_ca_certs"] = str(settings.tls_ca_file)
+    client = aioredis.Redis.from_url(settings.url.reveal(), **limits)
+    try:
+        info = await _answered(client.info("cluster"))
+    except BlenderError:
+        await client.aclose()
+        raise
+    if not info.get("cluster_enabled"):
+        return client
+    await client.aclose()
+    return aioredis.RedisCluster.from_url(settings.url.reveal(), **limits)
+
+
+async def check_redis(client: Client) -> None:
+    """Refuse a Redis that may throw counts away by itself."""
+    info = await _answered(client.info("memory"))
+    nodes = info.values() if all(isinstance(v, dict) for v in info.values()) else [info]
+    for node in nodes:
+        policy = node.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            raise StoreMismatch(
+                f"Redis must have maxmemory-policy noeviction, found {policy}: it would drop counts "
+                "when memory is short. Set it in redis.conf, or `CONFIG SET maxmemory-policy "
+                "noeviction`"
+            )
+
+
+class CountTables:
+    """The tables of one topic."""
+
+    def __init__(self, client: Client, topic: str, *, prefix: str = "blender") -> None:
+        self._client = client
+        self._topic = topic
+        self._prefix = prefix
+        self._count = _Script("count_batch.lua")
+        self._open = _Script("open_partition.lua")
+        self._close = _Script("close_epochs.lua")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def key(self, partition: int, *parts: object) -> str:
+        """A key of a partition, as drawn at the top of this module."""
+        tail = ":".join(str(part) for part in parts)
+        return f"{self._prefix}:{{{self._topic}/{partition}}}:{tail}"
+
+    # --- taking a partition up ------------------------------------------------------------------
+
+    async def stored_state(self, partition: int) -> StoredState:
+        fields = await _answered(
+            self._client.hmget(
+                self.key(partition, "state"), ["offset", "topic_id", "released_through", "applying"]
+            )
+        )
+        offset, topic_id, released, applying = fields
+        return StoredState(
+            None if offset is None else int(offset),
+            None if topic_id is None else _text(topic_id),
+            -1 if released is None else int(released),
+            None if applying is None else int(applying),
+        )
+
+    async def open(
+        self,
+        partition: int,
+        read: StoredState,
+        *,
+        offset: int,
+        topic_id: str,
+        released_through: int,
+        lost: int,
+        unreleased: Iterable[Epoch],
+    ) -> bool:
+        """Store where counting goes on; False when the state is no longer the one `read`."""
+        opening = {
+            "read_offset": "" if read.offset is None else str(read.offset),
+            "read_topic_id": read.topic_id or "",
+            "offset": str(offset),
+            "topic_id": topic_id,
+            "released_through": released_through,
+            "lost": lost,
+        }
+        keys = [self.key(partition, "state")]
+        keys += [self.key(partition, epoch.number, "totals") for epoch in unreleased]
+        answer = await self._open.run(self._client, keys, opening)
+        return _text(answer[0]) == "opened"
+
+    async def load_seen(self, partition: int, epoch: int) -> Seen:
+        """An epoch's fingerprints. Read the offset first: a later write then shows as stale."""
+        seen = Seen()
+        chunks = await _answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
+        for chunk in range(int(chunks or 0)):
+            data = await _answered(self._client.get(self.key(partition, epoch, "seen", chunk)))
+            packed = np.frombuffer(data or b"", "<u8")
+            # In pieces, so that heartbeats and other partitions get their turn in between.
+            for start in range(0, len(packed), 1 << 18):
+                seen.table.add(packed[start : start + (1 << 18)])
+                await asyncio.sleep(0)
+            seen.chunk, seen.chunk_bytes = chunk, len(data or b"")
+        return seen
+
+    # --- counting -------------------------------------------------------------------------------
+
+    async def add_once(
+        self, state: PartitionState, verdict: Verdict, next_offset: int, *, again: bool = False
+    ) -> Outcome:
+        """Add a verdict and move the offset, in one script.
+
+        `again`: an earlier attempt got no answer. If the offset is where this batch would put it,
+        that attempt was applied; nobody else can have judged this stretch of the log otherwise.
+        """
+        keys, arguments, advance = self._batch(state, verdict, next_offset)
+        answer = await self._count.run(self._client, keys, *arguments)
+        status = _text(answer[0])
+        if status == "half":
+            return HalfApplied(int(answer[1]))
+        if status == "closed":
+            return Closed()
+        if status == "stale":
+            stored = int(answer[1]) if answer[1] else None
+            if not (again and stored == next_offset and _text(answer[2]) == state.topic_id):
+                return Stale(stored)
+        state.offset = next_offset
+        for seen, chunk, size in advance:
+            seen.chunk, seen.chunk_bytes = chunk, size
+        return Applied()
+
+    def _batch(
+        self, state: PartitionState, verdict: Verdict, next_offset: int
+    ) -> tuple[list[str], list[Any], list[tuple[Seen, int, int]]]:
+        """The script's keys and arguments, and where fingerprints end if it is applied."""
+        partition = state.partition
+        keys = [self.key(partition, part) for part in ("state", "totals", "late")]
+
+        def number(*parts: object) -> int:
+            keys.append(self.key(partition, *parts))
+            return len(keys)
+
+        totals: dict[str, int] = {}
+        tallies = []
+        blobs: list[bytes] = []
+        advance: list[tuple[Seen, int, int]] = []
+        for epoch, tally in verdict.epochs.items():
+            fields = _fields(tally)
+            _add(totals, fields)
+            name = "unknown" if epoch is None else epoch
+            packed: dict[str, Any] = {"totals": number(name, "totals"), "fields": fields}
+            packed["records"] = {
+                number(name, share): [x for text, n in counts.items() for x in (text.decode(), n)]
+                for share, counts in tally.records.items()
+            }
+            if epoch is not None:
+                packed["epoch"] = epoch
+            if tally.cells is not None and tally.cells.any():
+                cells = np.flatnonzero(tally.cells)
+                packed["cells"] = number(name, "cells")
+                packed["cells_bytes"] = 8 * len(tally.cells)
+                packed["cell_numbers"] = cells.tolist()
+                packed["cell_counts"] = tally.cells[cells].tolist()
+            fingerprints = b"".join(f.tobytes() for f in tally.fingerprints)
+            if fingerprints and epoch is not None:
+                seen = state.seen[epoch]
+                chunk, size = seen.chunk, seen.chunk_bytes
+                if size + len(fingerprints) > CHUNK_BYTES:
+                    chunk, size = chunk + 1, 0
+                packed["seen"] = number(name, "seen", chunk)
+                packed["seen_bytes"] = size
+                packed["chunks"] = chunk + 1
+                blobs.append(fingerprints)
+                packed["fingerprints"] = len(blobs) + 1
+                advance.append((seen, chunk, size + len(fingerprints)))
+            tallies.append(packed)
+        late = {"received": verdict.late} if verdict.late else {}
+        if verdict.late:
+            _add(totals, {"received": verdict.late, "refused:late": verdict.late})
+        batch = {
+            "expected": str(state.offset),
+            "next": str(next_offset),
+            "topic_id": state.topic_id,
+            "chunk_limit": CHUNK_BYTES,
+            "totals": totals,
+            "late": late,
+            "tallies": tallies,
+        }
+        return keys, [batch, *blobs], advance
+
+    # --- what jobs, metrics and operators read --------------------------------------------------
+
+    async def totals(self, partition: int, epoch: int | str | None = None) -> dict[str, int]:
+        """Received, counted and refused: since ever, of one epoch, or `"unknown"` or `"late"`."""
+        parts: tuple[object, ...] = (epoch, "totals")
+        if epoch is None:
+            parts = ("totals",)
+        elif epoch == "late":
+            parts = ("late",)
+        found = await _answered(self._client.hgetall(self.key(partition, *parts)))
+        return {_text(name): int(n) for name, n in found.items()}
+
+    async def cell_counts(
+        self, epoch: int, partitions: Sequence[int], cells: int
+    ) -> NDArray[np.int64]:
+        """Reports of an epoch by cell, over all partitions."""
+        counts = np.zeros(cells, dtype=np.int64)
+        for partition in partitions:
+            data = await _answered(self._client.get(self.key(partition, epoch, "cells")))
+            if data:
+                counts += np.frombuffer(data, ">i8")
+        return counts
+
+    async def record_counts(
+        self, epoch: int, share: Share, partitions: Sequence[int]
+    ) -> dict[bytes, int]:
+        """Opt-in records of an epoch and share: `query TAB url` → how many users."""
+        counts: dict[bytes, int] = {}
+        for partition in partitions:
+            cursor, key = 0, self.key(partition, epoch, share)
+            seen: dict[bytes, int] = {}
+            while True:
+                cursor, found = await _answered(self._client.hscan(key, cursor, count=10_000))
+                # A field may come twice while a hash is rehashed; it counts once.
+                seen |= {text: int(n) for text, n in found.items()}
+                if not cursor:
+                    break
+            for text, n in seen.items():
+                counts[text] = counts.get(text, 0) + n
+        return counts
+
+    async def release_epoch(self, partition: int, epoch: int) -> None:
+        """Bar everything up to an epoch from being counted, then remove the epoch's keys.
+
+        Safe to repeat, and repeated at every start: a Redis that lost its tail has them back.
+        """
+        await self._close.run(self._client, [self.key(partition, "state")], epoch)
+        chunks = await _answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
+        names: list[tuple[object, ...]] = [("cells",), *((share,) for share in Share)]
+        names += [("seen", chunk) for chunk in range(int(chunks or 0))]
+        for name in (*names, ("totals",)):  # Totals last: they say how many chunks there are.
+            await _answered(self._client.unlink(self.key(partition, epoch, *name)))
+
+
+class _Script:
+    """A Lua file of this package, sent once and called by its hash."""
+
+    def __init__(self, name: str) -> None:
+        self._text = files("streams").joinpath(name).read_text(encoding="utf-8")
+        self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, client: Client, keys: Sequence[str], *arguments: object) -> Any:
+        """Call it; a mapping travels as MessagePack, whose binary type Redis does not read."""
+        packed = [
+            msgspec.msgpack.encode(argument) if isinstance(argument, dict) else argument
+            for argument in arguments
+        ]
+        try:
+            return await _answered(client.evalsha(self._sha, len(keys), *keys, *packed))
+        except rerrors.NoScriptError:
+            return await _answered(client.eval(self._text, len(keys), *keys, *packed))
+
+
+#: Answers that pass: no server, or one that loads, fails over, is full, busy or out of disk. Should
+#: one of the last come half-way through a script, the script's own mark stops the next attempt.
+_PASSING: Final = (
+    rerrors.ConnectionError,
+    rerrors.TimeoutError,
+    rerrors.ReadOnlyError,
+    rerrors.ClusterDownError,
+    rerrors.ClusterError,
+    rerrors.MovedError,
+    rerrors.AskError,
+    rerrors.TryAgainError,
+    rerrors.MasterDownError,
+    rerrors.OutOfMemoryError,
+    rerrors.RedisClusterException,
+    OSError,
+    TimeoutError,
+)
+_PASSING_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "UNBLOCKED")
+
+
+async def _answered(call: Any) -> Any:
+    """The answer of a Redis call, with its errors sorted into *try again* and *do not*."""
+    try:
+        return await call
+    except rerrors.NoScriptError:
+        raise
+    except _PASSING as error:
+        raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+    except rerrors.ResponseError as error:
+        if str(error).startswith(_PASSING_CODES):
+            raise StoreUnavailable(f"Redis cannot write now ({str(error).split()[0]})") from error
+        # Our scripts' messages name keys, sizes and types; keys hold topics and numbers only.
+        raise StoreMismatch(f"Redis refused a call: {error}") from error
+
+
+def _fields(tally: Tally) -> dict[str, int]:
+    fields = {"received": tally.received, "counted": tally.counted}
+    fields |= {f"refused:{reason}": n for reason, n in tally.refused.items()}
+    return {name: n for name, n in fields.items() if n}
+
+
+def _add(into: dict[str, int], fields: Mapping[str, int]) -> None:
+    for name, n in fields.items():
+        into[name] = into.get(name, 0) + n
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,58 @@
+"""A fresh machine gets what it needs, or is told what is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run_on_a_bare_machine(tmp_path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Run the script where nothing is installed and nothing may be."""
+    for name in ("sh", "sed", "tr"):
+        os.symlink(shutil.which(name) or name, tmp_path / name)
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    return subprocess.run(
+        [REPOSITORY / "deploy/setup/system-packages", sys.executable],
+        env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_where_nothing_may_be_installed_the_missing_is_named_with_how_to_get_it(tmp_path):
+    """`make test` must not fail later with something that nobody understands."""
+    ended = run_on_a_bare_machine(tmp_path, tmp_path / "empty")
+
+    assert ended.returncode == 1
+    assert "maven (mvn: fetches Kafka's jars)" in ended.stderr
+    assert "sudo apt-get install maven" in ended.stderr
+
+
+def test_with_the_jars_in_the_cache_nothing_is_missing(tmp_path, monkeypatch):
+    """Java and Redis come from pip; only fetching the jars needs Maven."""
+    from agents.stack.jars import jars_folder
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jars_folder().mkdir(parents=True)
+
+    assert run_on_a_bare_machine(tmp_path, tmp_path / "cache").returncode == 0
+
+
+def test_the_lock_holds_every_dependency_by_hash_and_names_no_index():
+    """What is not locked differs from machine to machine; an address would bind it to one."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    lock = (REPOSITORY / "requirements.lock").read_text()
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(need for extra in extras for need in extras[extra])]
+    locked = set(re.findall(r"^([a-z0-9._-]+)==", lock, flags=re.MULTILINE))
+
+    assert {re.split(r"[<>=\[; ]", need)[0].lower() for need in wanted} <= locked
+    assert all("--hash=sha256:" in block for block in re.split(r"\n(?=[a-z0-9])", lock)[1:])
+    assert "://" not in lock

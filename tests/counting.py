@@ -1,0 +1,453 @@
+"""A whole installation for counting tests: topics, epochs, frames, workers, and what must come out.
+
+`Installation` writes frames to a real broker and remembers every entry's fate, so that a test may
+do whatever it likes to the workers and servers and then ask `assert_exact`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Producer
+
+from streams.epochs import ENTRY_KEY, Share, Stem
+from streams.judging import SEPARATOR, Reason
+from streams.kafka import KafkaLog
+from streams.keys import EpochKeys
+from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
+from streams.settings import Settings
+from streams.tables import CountTables, connect_redis
+from streams.topics import Topics, ensure_topics
+
+MASTER = bytes(range(32))
+ROOT = Path(__file__).parent.parent
+HOUR_MS = 3_600_000
+
+
+def settings_values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, str]:
+    """The few settings that a worker must have, with sessions short enough for fault tests."""
+    return {
+        "kafka.url": kafka,
+        "kafka.request_timeout_s": "5",
+        "redis.url": redis,
+        "redis.timeout_s": "1",
+        "budget.period_s": "864000",
+        "budget.optin_epsilon_limit": "100",
+        "budget.optin_delta_limit": "0.1",
+        "budget.client_epsilon_limit": "100",
+        "budget.client_delta_limit": "0.1",
+        "keys.master_secrets": f"k1={MASTER.hex()}",
+        "keys.current_id": "k1",
+        "topics.prefix": prefix,
+        "topics.partitions": str(partitions),
+        "topics.replication": "1",
+        "topics.min_insync_replicas": "1",
+        "topics.one_node": "true",
+        "worker.session_timeout_s": "3",
+        "worker.stall_exit_s": "20",
+        "worker.idle_check_s": "0.5",
+        "worker.stop_deadline_s": "5",
+    }
+
+
+@dataclass
+class Expected:
+    """What must be in Redis for one epoch and stem, over all partitions."""
+
+    received: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    cells: Counter[int] = field(default_factory=Counter)
+    records: dict[Share, Counter[bytes]] = field(
+        default_factory=lambda: {share: Counter() for share in Share}
+    )
+
+    @property
+    def counted(self) -> int:
+        return self.received - self.refused.total()
+
+
+class WorkerProcess:
+    """`blendstream worker` as a process that a test can disturb."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "agents.cli", "worker"],
+                cwd=ROOT,
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL: in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait(10)
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = 20) -> int:
+        return self._process.wait(timeout_s)
+
+    def stop(self) -> int:
+        self.terminate()
+        return self.wait()
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class Installation:
+    """Topics, an epoch book, frames with a model of their fate, and worker processes."""
+
+    def __init__(
+        self, kafka: str, redis: str, prefix: str, *, partitions: int = 2, **values: str
+    ) -> None:
+        self.partitions = partitions
+        self.values = settings_values(kafka, redis, prefix, partitions) | {
+            name.replace("__", "."): value for name, value in values.items()
+        }
+        self.settings = Settings.from_values(self.values)
+        self.topics = Topics(self.settings.topics)
+        self.kafka = KafkaLog(self.settings.kafka)
+        self.expected: dict[tuple[Stem, int | str], Expected] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="counting-")
+        self._workers: list[WorkerProcess] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": self.settings.kafka.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "log_level": 0,
+            }
+        )
+        self._ids: dict[int, bytes] = {}
+        self._lists: dict[int, tuple[int, int, int]] = {}
+        self._per_user: dict[int, int] = {}
+        self._seen: set[tuple[Stem, int, bytes, int]] = set()
+        self._sent_records: set[tuple[int, bytes, bytes]] = set()
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def create(self) -> None:
+        await ensure_topics(self.settings, self.kafka)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            if worker.running:
+                worker.resume()
+                worker.kill()
+        self._folder.cleanup()
+
+    def environment(self) -> dict[str, str]:
+        given = {f"BLENDSTREAM_{name.replace('.', '_').upper()}": v for name, v in self.values.items()}
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        return kept | given | {"PYTHONPATH": str(ROOT)}
+
+    def start_worker(self, **more: str) -> WorkerProcess:
+        environment = self.environment() | more
+        environment["BLENDSTREAM_WORKER_METRICS_PORT"] = str(_free_port())
+        log = Path(self._folder.name) / f"worker-{len(self._workers)}.log"
+        worker = WorkerProcess(environment, log)
+        worker.metrics_port = int(environment["BLENDSTREAM_WORKER_METRICS_PORT"])  # type: ignore[attr-defined]
+        self._workers.append(worker)
+        return worker
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {w.log.name}\n{w.output()[-6000:]}" for w in self._workers)
+
+    # --- epochs ---------------------------------------------------------------------------------
+
+    def publish(self, entry: dict[str, Any]) -> None:
+        """Write one entry to the release log."""
+        self._producer.produce(
+            self.topics.releases.name, key=ENTRY_KEY, value=json.dumps(entry).encode(), partition=0
+        )
+        self._flush()
+
+    def open_epoch(self, epoch: int, **changes: Any) -> None:
+        now = int(time.time() * 1000)
+        entry = {
+            "entry": "epoch_opened",
+            "epoch": epoch,
+            "window_start_ms": now - HOUR_MS,
+            "window_end_ms": now + HOUR_MS,
+            "grace_ms": 60_000,
+            "skew_ms": 5_000,
+            "records_per_user": 1,
+            "key_id": "k1",
+            "shares_ppm": {"S": 700_000, "T": 200_000, "graph": 100_000},
+            "optin_partitions": self.partitions,
+            "report_partitions": self.partitions,
+        } | changes
+        self._per_user[epoch] = entry["records_per_user"]
+        self.publish(entry)
+
+    def publish_head_list(self, epoch: int, cells: int = 51, w: int = 1, answers: int = 1) -> bytes:
+        head_list_id = secrets.token_bytes(32)
+        self._ids[epoch] = head_list_id
+        self._lists[epoch] = (cells, w, answers)
+        self.publish(
+            {
+                "entry": "head_list_released",
+                "epoch": epoch,
+                "head_list_id": head_list_id.hex(),
+                "cells": cells,
+                "cells_per_answer": w,
+                "answers": answers,
+                "reports_until_ms": int(time.time() * 1000) + HOUR_MS,
+            }
+        )
+        return head_list_id
+
+    # --- frames ---------------------------------------------------------------------------------
+
+    def send(self, stem: Stem, partition: int, value: bytes) -> None:
+        """Write bytes as they are; the caller says what is to become of them."""
+        self._producer.produce(self.topics.of(stem).name, value=value, partition=partition)
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Return when the broker has acknowledged everything."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._producer.flush(60) != 0:
+            raise AssertionError("the broker did not acknowledge in a minute")
+
+    def of(self, stem: Stem, epoch: int | str) -> Expected:
+        return self.expected.setdefault((stem, epoch), Expected())
+
+    def expect_refused(self, stem: Stem, epoch: int | str, reason: Reason, entries: int = 1) -> None:
+        expected = self.of(stem, epoch)
+        expected.received += entries
+        expected.refused[reason] += entries
+
+    def send_reports(
+        self, epoch: int, partition: int, contributors: list[bytes], rng: np.random.Generator
+    ) -> None:
+        """A frame of random legal reports; a contributor seen before is a duplicate."""
+        cells, w, answers = self._lists[epoch]
+        rows = np.array(
+            [
+                np.concatenate(
+                    [np.sort(rng.choice(cells, size=w, replace=False)) for _ in range(answers)]
+                )
+                for _ in contributors
+            ]
+        )
+        frame = encode_reports(epoch, self._ids[epoch], contributors, rows, cell_width(cells))
+        self.send(Stem.CLIENT_REPORTS, partition, frame)
+        expected = self.of(Stem.CLIENT_REPORTS, epoch)
+        for contributor, row in zip(contributors, rows.tolist(), strict=True):
+            expected.received += 1
+            key = (Stem.CLIENT_REPORTS, epoch, contributor, 0)
+            if key in self._seen:
+                expected.refused[Reason.DUPLICATE] += 1
+            else:
+                self._seen.add(key)
+                expected.cells.update(row)
+
+    def send_records(self, epoch: int, partition: int, entries: list[OptinEntry]) -> None:
+        """A frame of opt-in records, each judged by the model as the worker must."""
+        self.send(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries))
+        expected = self.of(Stem.OPTIN_RECORDS, epoch)
+        limit = self._per_user[epoch]
+        for entry in entries:
+            expected.received += 1
+            share = self.share_of(epoch, entry.contributor)
+            text = entry.query + SEPARATOR + entry.url
+            key = (Stem.OPTIN_RECORDS, epoch, entry.contributor, entry.slot)
+            if entry.slot >= limit:
+                expected.refused[Reason.OVER_LIMIT] += 1
+            elif share is Share.T and entry.slot > 0:
+                expected.refused[Reason.SPARE] += 1
+            elif key in self._seen:
+                expected.refused[Reason.DUPLICATE] += 1
+            else:
+                self._seen.add(key)
+                sent = (epoch, entry.contributor, text)
+                if limit > 1 and sent in self._sent_records:
+                    expected.refused[Reason.REPEATED] += 1
+                else:
+                    self._sent_records.add(sent)
+                    expected.records[share][text] += 1
+
+    def share_of(self, epoch: int, contributor: bytes) -> Share:
+        """By the textbook SipHash, one contributor at a time."""
+        key = EpochKeys.derive(MASTER, epoch).share
+        point = scalar_siphash(key, contributor) % 1_000_000
+        return Share.S if point < 700_000 else Share.T if point < 900_000 else Share.GRAPH
+
+    # --- what came out --------------------------------------------------------------------------
+
+    async def tables(self, stem: Stem) -> CountTables:
+        client = await connect_redis(self.settings.redis)
+        return CountTables(client, self.topics.of(stem).name, prefix=self.settings.topics.prefix)
+
+    async def ends(self, stem: Stem) -> dict[int, int]:
+        return await self.kafka.ends(self.topics.of(stem).name, range(self.partitions))
+
+    async def caught_up(self, stem: Stem) -> bool:
+        tables = await self.tables(stem)
+        try:
+            ends = await self.ends(stem)
+            for partition, end in ends.items():
+                if (await tables.stored_state(partition)).offset != end:
+                    return False
+            return True
+        finally:
+            await tables.close()
+
+    async def until(
+        self, condition: Callable[[], Any], timeout_s: float = 60, what: str = "the condition"
+    ) -> None:
+        """Wait for something that must come; on failure show the workers' logs."""
+        from streams.errors import StoreUnavailable
+
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                answer = condition()
+                if await answer if asyncio.iscoroutine(answer) else answer:
+                    return
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} did not come within {timeout_s} s\n{self.logs()}")
+            await asyncio.sleep(0.1)
+
+    async def until_counted(self, *stems: Stem, timeout_s: float = 60) -> None:
+        for stem in stems or tuple(Stem):
+            await self.until(
+                lambda stem=stem: self.caught_up(stem), timeout_s, f"the end of {stem}"
+            )
+
+    async def assert_exact(self) -> None:
+        """Redis has, entry by entry, what the model says, and nothing else."""
+        for (stem, epoch), expected in self.expected.items():
+            tables = await self.tables(stem)
+            partitions = range(self.partitions)
+            try:
+                totals: Counter[str] = Counter()
+                for partition in partitions:
+                    totals.update(await tables.totals(partition, epoch))
+                found_refused = {
+                    name.removeprefix("refused:"): n
+                    for name, n in totals.items()
+                    if name.startswith("refused:")
+                }
+                where = f"{stem} of epoch {epoch}"
+                assert found_refused == dict(expected.refused), f"{where}\n{self.logs()}"
+                assert totals["received"] == expected.received, f"{where}\n{self.logs()}"
+                if epoch == "late":
+                    continue
+                assert totals["counted"] == expected.counted, f"{where}\n{self.logs()}"
+                if isinstance(epoch, str):
+                    continue
+                if stem is Stem.CLIENT_REPORTS:
+                    cells, _, _ = self._lists[epoch]
+                    found = await tables.cell_counts(epoch, partitions, cells)
+                    wanted = np.array([expected.cells[c] for c in range(cells)])
+                    assert (found == wanted).all(), f"{where}\n{self.logs()}"
+                else:
+                    for share in Share:
+                        records = await tables.record_counts(epoch, share, partitions)
+                        assert records == dict(expected.records[share]), f"{where} {share}"
+            finally:
+                await tables.close()
+
+
+def contributors(rng: np.random.Generator, n: int) -> list[bytes]:
+    return [rng.bytes(16) for _ in range(n)]
+
+
+def optin_entries(
+    rng: np.random.Generator, keys: list[bytes], *, slot: int = 0, distinct: int = 50
+) -> list[OptinEntry]:
+    """Records drawn from a few, so that counts add up."""
+    return [
+        OptinEntry(key, slot, b"query %d" % n, b"https://example.org/%d" % n)
+        for key, n in zip(keys, rng.integers(0, distinct, len(keys)).tolist(), strict=True)
+    ]
+
+
+def scalar_siphash(key: bytes, data: bytes) -> int:
+    """SipHash-2-4 of one message, written from its description, for checking the fast one."""
+    mask = (1 << 64) - 1
+    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D]
+    v += [k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+
+    def rotl(x: int, b: int) -> int:
+        return ((x << b) | (x >> (64 - b))) & mask
+
+    def rounds(times: int) -> None:
+        for _ in range(times):
+            v[0] = (v[0] + v[1]) & mask
+            v[1] = rotl(v[1], 13) ^ v[0]
+            v[0] = rotl(v[0], 32)
+            v[2] = (v[2] + v[3]) & mask
+            v[3] = rotl(v[3], 16) ^ v[2]
+            v[0] = (v[0] + v[3]) & mask
+            v[3] = rotl(v[3], 21) ^ v[0]
+            v[2] = (v[2] + v[1]) & mask
+            v[1] = rotl(v[1], 17) ^ v[2]
+            v[2] = rotl(v[2], 32)
+
+    rest = len(data) % 8
+    words = [
+        int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data) - rest, 8)
+    ]
+    words.append(int.from_bytes(data[len(data) - rest :], "little") | (len(data) & 0xFF) << 56)
+    for word in words:
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _free_port() -> int:
+    from agents.stack.ports import free_port
+
+    return free_port()
+
+
+@contextlib.asynccontextmanager
+async def installation(
+    kafka: str, redis: str, prefix: str, *, partitions: int = 2, **values: str
+) -> AsyncIterator[Installation]:
+    """An installation whose topics are there and whose workers end with it."""
+    made = Installation(kafka, redis, prefix, partitions=partitions, **values)
+    try:
+        await made.create()
+        yield made
+    finally:
+        made.close()
