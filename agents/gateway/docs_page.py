@@ -15,7 +15,13 @@ from agents.gateway.openapi import openapi_document
 __all__ = ["docs_page"]
 
 _CSS = """\
-:root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 25%, transparent); }
+:root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 25%, transparent);
+  --paper: #ffffff; --ink: #1b1f24; --accent: #0b5cad; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #11151a; --ink: #e6edf3; --accent: #6cb6ff; }
+}
+a { color: var(--accent); }
+body { background: var(--paper); color: var(--ink); }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
 nav ul { columns: 2 20rem; padding-left: 1.2rem; }
 section { border-top: 1px solid var(--line); margin-top: 2rem; }
@@ -51,6 +57,7 @@ def docs_page() -> tuple[bytes, bytes]:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(info["title"])} API</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/docs.css">
 </head>
 <body>
@@ -157,7 +164,7 @@ def _table(caption: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]])
     heads = "".join(f'<th scope="col">{name}</th>' for name in head)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
     return (
-        f"<table><caption>{caption}</caption><thead><tr>{heads}</tr></thead>\n"
+        f'<table tabindex="0"><caption>{caption}</caption><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>{lines}</tbody></table>"
     )
 

@@ -22,7 +22,7 @@ Open = Callable[..., Visit]
 def percent(share: float) -> str:
     """As the page writes it."""
     digits = 1 if share >= 0.1 else 2 if share >= 0.001 else 4
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f}\u00a0%"
 
 
 def rows(visit: Visit, table: str) -> list[list[str]]:
