@@ -282,7 +282,7 @@ def _count_records(
             _letters(verdict, deliveries, np.flatnonzero(fault), reason)
             left = keep(~fault[left], reason)
     left = keep(slots[left] < epoch.records_per_user, Reason.OVER_LIMIT)
-    # Departure: T counts slot 0 only (docs/decisions/0010-t-counts-slot-zero.md).
+    # Departure: T counts slot 0 only (docs/decisions/0060-t-counts-slot-zero.md).
     left = keep((shares[left] != _T) | (slots[left] == 0), Reason.SPARE)
 
     rows = np.column_stack((contributors[left], slots[left].astype(np.uint64)))

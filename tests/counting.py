@@ -62,7 +62,7 @@ def settings_values(kafka: str, redis: str, prefix: str, partitions: int) -> dic
         "topics.min_insync_replicas": "1",
         "topics.one_node": "true",
         "worker.session_timeout_s": "3",
-        "worker.stall_exit_s": "20",
+        "worker.stall_exit_s": "60",
         "worker.idle_check_s": "0.5",
         "worker.stop_deadline_s": "5",
     }

@@ -116,8 +116,12 @@ class World:
             await step()
         await self.send()
         await self.mend()
-        await self.made.until_counted(timeout_s=90)
+        await self.made.until(self._counted, 120, "the end of both logs")
         await self.made.assert_exact()
+
+    async def _counted(self) -> bool:
+        await self._at_least_one_worker()  # As an orchestrator would, should one have left.
+        return all([await self.made.caught_up(stem) for stem in Stem])
 
     # --- what is sent ---------------------------------------------------------------------------
 
