@@ -27,11 +27,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from blender.errors import BlenderError
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.job_metrics import count_released
 from streams.kafka import KafkaLog, librdkafka_settings
@@ -40,6 +38,14 @@ from streams.releases import entries
 from streams.releases.book import ReleaseBook
 from streams.releases.documents import DocumentReference, StoredDocument, join
 from streams.releases.entries import Entry, Kind
+from streams.releases.failures import (
+    OUTAGES,
+    CommitInDoubt,
+    CommitRefused,
+    Fenced,
+    failure_of,
+    unavailable,
+)
 from streams.settings.sections import KafkaSettings
 
 __all__ = [
@@ -64,18 +70,6 @@ ONCE = ("epoch_opened", "head_list_released", "estimate_released", "click_graph_
 
 async def nobody_watches(_step: str) -> None:
     """The observer of every real job."""
-
-
-class Fenced(StoreUnavailable):
-    """Another job of this kind started a turn after ours, or ours took too long."""
-
-
-class CommitInDoubt(StoreUnavailable):
-    """The broker may or may not have committed. Throw the draw away and read the log again."""
-
-
-class CommitRefused(BlenderError):
-    """The broker will never take this release; it says why by a code, never by content."""
 
 
 class ReleaseLog:
@@ -231,7 +225,7 @@ class ReleaseLog:
                     start = end if found.offset < 0 else max(found.offset, begin)
                 checkpoint = self._last_checkpoint(reader, start, end)
             except KafkaException as error:
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
             finally:
                 reader.close()
             if checkpoint is not None:
@@ -301,7 +295,7 @@ class ReleaseLog:
             producer.init_transactions(self._timeout_s)
         except KafkaException as error:
             _discard(producer)
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         return producer
 
 
@@ -360,12 +354,12 @@ class Turn:
                 self._producer.poll(0)
             left = self._producer.flush(self._timeout_s + len(records) * 0.1)
         except KafkaException as error:
-            raise _failure(error.args[0]) from error
+            raise failure_of(error.args[0]) from error
         except (BufferError, SystemError) as error:
             # Too much is waiting, or the client fell over its own callbacks.
             raise CommitInDoubt("the release could not be handed to Kafka") from error
         if failed:
-            raise _failure(failed[0])
+            raise failure_of(failed[0])
         if left:
             raise CommitInDoubt("Kafka did not take the release in time")
 
@@ -373,7 +367,7 @@ class Turn:
         try:
             self._producer.commit_transaction(self._timeout_s)
         except KafkaException as error:
-            raise _failure(error.args[0]) from error
+            raise failure_of(error.args[0]) from error
 
 
 _END: bytes = b"(end of the partition)"
@@ -398,7 +392,7 @@ def _poll(reader: Consumer) -> list[tuple[int, int, bytes | None, bytes | None]]
                 "the release log no longer has the records that were to be read next; it must be "
                 "kept for ever. Restore it from a replica or a backup"
             )
-        elif not error.retriable() and error.code() not in _OUTAGES:
+        elif not error.retriable() and error.code() not in OUTAGES:
             raise StoreUnavailable(f"the release log could not be read ({error.name()})")
     return found
 
@@ -407,68 +401,3 @@ def _discard(producer: Producer) -> None:
     with contextlib.suppress(KafkaException):
         producer.purge(in_queue=True, in_flight=True, blocking=False)
         producer.poll(0)
-
-
-_FENCES = frozenset(
-    {
-        KafkaError._FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.PRODUCER_FENCED,
-        KafkaError.TRANSACTION_COORDINATOR_FENCED,
-        # The broker ended a transaction that took too long, and knows the producer no more.
-        KafkaError.INVALID_TXN_STATE,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-    }
-)
-#: What a crash or an outage of brokers, network or disk looks like from here.
-_OUTAGES = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._WAIT_COORD,
-        KafkaError._PURGE_QUEUE,
-        KafkaError._PURGE_INFLIGHT,
-        KafkaError._STATE,
-        KafkaError._DESTROY,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError.UNKNOWN_PRODUCER_ID,
-        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
-
-
-def _failure(error: Any) -> BlenderError:
-    """What a failed send or commit means. Names of codes only: texts may quote records."""
-    if error.code() in _FENCES:
-        return Fenced(
-            f"another job of this kind took over, or this one was too slow ({error.name()})"
-        )
-    if error.code() in _OUTAGES or error.retriable():
-        return CommitInDoubt(f"Kafka may or may not have committed the release ({error.name()})")
-    return CommitRefused(
-        f"Kafka refused a release for good ({error.name()}); the epoch stops, because a release "
-        "must not be drawn again until one is accepted. Mend the broker's limits or rights; the "
-        "next epoch goes on by itself"
-    )
-
-
-def _unavailable(error: KafkaException) -> StoreUnavailable:
-    name = error.args[0].name() if error.args else "unknown"
-    return StoreUnavailable(f"the release log could not be opened ({name})")

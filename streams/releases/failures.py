@@ -1,0 +1,96 @@
+"""What a failed send or commit to the release log means, told apart by Kafka's error codes.
+
+    Fenced          another job of this kind took over            the log decides
+    CommitInDoubt   a crash or an outage                          the log decides
+    CommitRefused   anything else: it would be refused again      the epoch stops
+
+Names of codes only are ever told: Kafka's texts may quote records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from blender.errors import BlenderError
+from streams.errors import StoreUnavailable
+
+__all__ = ["OUTAGES", "CommitInDoubt", "CommitRefused", "Fenced", "failure_of", "unavailable"]
+
+
+class Fenced(StoreUnavailable):
+    """Another job of this kind started a turn after ours, or ours took too long."""
+
+
+class CommitInDoubt(StoreUnavailable):
+    """The broker may or may not have committed. Throw the draw away and read the log again."""
+
+
+class CommitRefused(BlenderError):
+    """The broker will never take this release; it says why by a code, never by content."""
+
+
+_FENCES = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        # The broker ended a transaction that took too long, and knows the producer no more.
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+#: What a crash or an outage of brokers, network or disk looks like from here.
+OUTAGES = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._STATE,
+        KafkaError._DESTROY,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+def failure_of(error: Any) -> BlenderError:
+    """What a failed send or commit means. Names of codes only: texts may quote records."""
+    if error.code() in _FENCES:
+        return Fenced(
+            f"another job of this kind took over, or this one was too slow ({error.name()})"
+        )
+    if error.code() in OUTAGES or error.retriable():
+        return CommitInDoubt(f"Kafka may or may not have committed the release ({error.name()})")
+    return CommitRefused(
+        f"Kafka refused a release for good ({error.name()}); the epoch stops, because a release "
+        "must not be drawn again until one is accepted. Mend the broker's limits or rights; the "
+        "next epoch goes on by itself"
+    )
+
+
+def unavailable(error: KafkaException) -> StoreUnavailable:
+    name = error.args[0].name() if error.args else "unknown"
+    return StoreUnavailable(f"the release log could not be opened ({name})")
