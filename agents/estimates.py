@@ -26,6 +26,7 @@ from agents.job_context import (
 )
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
+from blender.errors import BlenderError
 from blender.estimates import Estimates, FloatArray, GroupEstimates
 from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
 from blender.registry import randomizer_for
@@ -57,6 +58,8 @@ log = logging.getLogger(__name__)
 #: hundred epochs; lower trusts a blend of two different populations for longer.
 DISAGREE_BELOW = 0.01
 
+_DO_NOT_FIT = "the counts did not fit the head list until the deadline; see the log of the jobs"
+
 
 async def publish_estimates(context: JobContext) -> bool:
     """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
@@ -86,9 +89,17 @@ async def publish_estimates(context: JobContext) -> bool:
         )
         await context.observe("estimates.before_drawing")
         release = read_optin_release(optin, head_list.head_list)
-        document = await asyncio.to_thread(
-            build_estimates, state, release, read, move.reasons, context.dice
-        )
+        try:
+            document = await asyncio.to_thread(
+                build_estimates, state, release, read, move.reasons, context.dice
+            )
+        except BlenderError:
+            # Counts that cannot be: somebody may still mend them (`blendstream rebuild`), but no
+            # epoch waits for ever.
+            deadline_ms = state.reports_sealed.at_ms + state.parameters.counting_deadline_ms
+            if context.now_ms() >= deadline_ms:
+                await stop_epoch(context, Kind.ESTIMATES, move.epoch, _DO_NOT_FIT)
+            raise
         await context.observe("estimates.drawn")
         stored = split("estimates", document.to_bytes())
         reasons = [Reason(reason) for reason in document.reasons]

@@ -60,7 +60,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.send()
 
     def send(self) -> None:
         self._sent_at = time.perf_counter()
@@ -95,11 +94,11 @@ class Connection(asyncio.Protocol):
 class Load:
     """All senders of one run."""
 
-    def __init__(self, bodies: Bodies, connections: int, seconds: float) -> None:
+    def __init__(self, bodies: Bodies, connections: int) -> None:
         self.bodies = bodies
         self.statuses: Counter[bytes] = Counter()
         self.latencies: list[float] = []
-        self.until = time.perf_counter() + seconds
+        self.until = 0.0
         self._left = connections
         self._all = asyncio.get_running_loop().create_future()
 
@@ -121,10 +120,15 @@ async def run(
 ) -> dict[str, object]:
     """Send for `seconds` and sum up."""
     loop = asyncio.get_running_loop()
-    load = Load(Bodies(batch, head_list), connections, seconds)
+    load = Load(Bodies(batch, head_list), connections)
+    opened = [
+        (await loop.create_connection(lambda: Connection(load), "127.0.0.1", port))[1]
+        for _ in range(connections)
+    ]
     began = time.perf_counter()
-    for _ in range(connections):
-        await loop.create_connection(lambda: Connection(load), "127.0.0.1", port)
+    load.until = began + seconds
+    for connection in opened:
+        connection.send()
     await load.wait()
     took = time.perf_counter() - began
     ordered = sorted(load.latencies)

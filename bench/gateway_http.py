@@ -29,7 +29,7 @@ from tests.gateway_service import GatewayService, head_list_document, running
 
 ROUNDS = 3
 SECONDS = 4.0
-CONNECTIONS = 1000
+CONNECTIONS = 2000
 BATCH = 1000
 MANY_CONNECTIONS = 10_000
 

@@ -52,8 +52,16 @@ def licence_of(package: Distribution) -> str:
     ]
     if classifiers:
         return ", ".join(classifiers)
-    stated = (metadata.get("License") or "").strip().splitlines()
-    return stated[0][:60] if stated else "not stated; see the package"
+    stated = (metadata.get("License") or "").strip() or _first_line(package)
+    return stated.splitlines()[0][:60] if stated else "not stated; see the package"
+
+
+def _first_line(package: Distribution) -> str:
+    """How the package's licence file begins."""
+    for file in package.files or ():
+        if file.name.upper().startswith("LICEN"):
+            return file.read_text().strip()
+    return ""
 
 
 def main() -> int:

@@ -102,7 +102,6 @@ class FingerprintTable:
 
     def add(self, fingerprints: Words) -> NDArray[np.bool_]:
         """Add all; True where a fingerprint was new and first among its equals in this call."""
-        self._make_room(len(fingerprints))
         wanted = np.maximum(fingerprints, np.uint64(1))
         at = self._find(wanted)
         new: NDArray[np.bool_] = self._places[at] == 0
@@ -113,6 +112,8 @@ class FingerprintTable:
             first.sort()
             new[np.delete(np.flatnonzero(new), first)] = False
             fresh, at = fresh[first], at[first]
+        if self._make_room(len(fresh)):
+            at = fresh & np.uint64(len(self._places) - 1)
         self._place(fresh, at)
         self._size += len(fresh)
         return new
@@ -140,15 +141,17 @@ class FingerprintTable:
             moving = np.flatnonzero(self._places[at] != fresh)
             fresh, at = fresh[moving], (at[moving] + np.uint64(1)) & mask
 
-    def _make_room(self, more: int) -> None:
+    def _make_room(self, more: int) -> bool:
+        """Grow if need be; True when everybody's place has changed."""
         # At most half full: probes stay short, and the table costs 16 to 32 bytes an entry. While
         # it is small it grows fourfold, because placing everybody anew is what growing costs.
         needed = 2 * (self._size + more)
         if needed <= len(self._places):
-            return
+            return False
         capacity = 1 << (needed - 1).bit_length()
         if capacity < _LARGE:
             capacity *= 4
         old = self._places[self._places != 0]
         self._places = np.zeros(capacity, dtype=np.uint64)
         self._place(old, old & np.uint64(capacity - 1))
+        return True

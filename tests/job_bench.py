@@ -110,8 +110,11 @@ async def count_records(
     await _add(made, Stem.OPTIN_RECORDS, epoch, Tally(received=received, records=shares), partition)
 
 
-async def count_reports(made: Service, epoch: int, cells: np.ndarray, reports: int) -> None:
-    """Put report counts into Redis, as counted."""
+async def count_reports(
+    made: Service, epoch: int, size: int, reports: int, rng: np.random.Generator
+) -> None:
+    """Put reports of one cell each into Redis, as counted."""
+    cells = rng.multinomial(reports, np.full(size, 1 / size)).astype(np.int64)
     await _add(made, Stem.CLIENT_REPORTS, epoch, Tally(received=reports, cells=cells), 0)
 
 

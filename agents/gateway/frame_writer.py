@@ -263,17 +263,21 @@ class FrameWriter:
         # gets a task of its own, because handing over may then wait, and must not hold up others.
         self._travelling.update(frames)
         self._loop.call_later(self.limits.deadline_s, self._overdue, frames)
-        quick = [f for f in frames if self._under_way[f.place] + f.size <= _HANDED_OVER_AT_ONCE]
-        slow = [f for f in frames if self._under_way[f.place] + f.size > _HANDED_OVER_AT_ONCE]
-        for group in (quick, *([f] for f in slow)):
+        at_once: list[_Frame] = []
+        groups = [at_once]
+        for frame in frames:
+            self._under_way[frame.place] += frame.size
+            if self._under_way[frame.place] <= _HANDED_OVER_AT_ONCE:
+                at_once.append(frame)
+            else:
+                groups.append([frame])
+        for group in groups:
             if group:
                 task = self._loop.create_task(self._hand_over(group))
                 self._handing_over.add(task)
                 task.add_done_callback(self._handing_over.discard)
 
     async def _hand_over(self, frames: list[_Frame]) -> None:
-        for frame in frames:
-            self._under_way[frame.place] += frame.size
         for frame in frames:
             frame.sent_at = time.time()
             try:

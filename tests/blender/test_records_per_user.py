@@ -14,22 +14,22 @@ def test_who_holds_one_record_sends_one():
     assert best_records_per_user(**SIZES, records_held={1: 1.0}).records_per_user == 1
 
 
-def test_who_holds_thirty_sends_thirty_and_reaches_records_four_times_rarer():
-    """θ is 7 for one record and 44 for thirty: 7/1 against 44/30."""
-    best = best_records_per_user(**SIZES, records_held={30: 1.0})
-    alone = reach_of(1, **SIZES, records_held={30: 1.0})
+def test_who_holds_ten_sends_ten_and_reaches_records_almost_three_times_rarer():
+    """θ is 7 for one record and 25 for ten: 7/1 against 25/10."""
+    best = best_records_per_user(**SIZES, records_held={10: 1.0})
+    alone = reach_of(1, **SIZES, records_held={10: 1.0})
 
-    assert (best.records_per_user, best.threshold) == (30, 44)
-    assert alone.smallest_share / best.smallest_share == pytest.approx(7 / (44 / 30))
+    assert (best.records_per_user, best.threshold) == (10, 25)
+    assert alone.smallest_share / best.smallest_share == pytest.approx(7 / (25 / 10))
 
 
 def test_a_few_busy_users_do_not_raise_everybodys_threshold():
-    """Nine in ten hold two records: room for forty would raise θ for counts that never come."""
-    best = best_records_per_user(**SIZES, records_held={2: 0.9, 40: 0.1})
-    everything = reach_of(40, **SIZES, records_held={2: 0.9, 40: 0.1})
+    """Nearly all hold two records: room for twelve would raise θ for counts that never come."""
+    best = best_records_per_user(**SIZES, records_held={2: 0.97, 12: 0.03})
+    everything = reach_of(12, **SIZES, records_held={2: 0.97, 12: 0.03})
 
-    assert best.smallest_share <= everything.smallest_share
-    assert best.records_per_user < 40 or everything.smallest_share == best.smallest_share
+    assert best.records_per_user == 2
+    assert best.smallest_share < everything.smallest_share / 2
 
 
 def test_more_users_reach_further_with_the_same_m():

@@ -88,8 +88,7 @@ async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(kafka, 
             await _paused_and_replaced(sleeper, other, Kind.HEAD_LISTS, step)
             state = await made.until_stage(epoch, Stage.REPORTING)
 
-            cells = rng.integers(50, 90, state.head_list.cells)
-            await count_reports(made, epoch, cells, 500)
+            await count_reports(made, epoch, state.head_list.cells, 500, rng)
             clock.now_ms = state.head_list.reports_until_ms + 3_600_000 // 10
             await other.keep()
             await _paused_and_replaced(sleeper, other, Kind.ESTIMATES, step)

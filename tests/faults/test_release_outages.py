@@ -56,7 +56,7 @@ async def test_killed_at_every_step_the_next_job_finishes_what_was_seen_and_draw
                 await _dies(made, jobs)
         state = await made.until_stage(0, Stage.REPORTING)
         assert state.head_list is not None
-        await count_reports(made, 0, rng.integers(50, 90, state.head_list.cells), 500)
+        await count_reports(made, 0, state.head_list.cells, 500, rng)
         ahead = state.head_list.reports_until_ms + 120_000 - clock.now_ms
         for step in STEPS[:-1]:
             jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"estimates.{step}", "kill")

@@ -43,7 +43,7 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(ka
         assert await jobs.run(Kind.HEAD_LISTS)
         state = (await made.book()).epochs[0]
         assert state.head_list is not None
-        await count_reports(made, 0, rng.integers(50, 90, state.head_list.cells), 500)
+        await count_reports(made, 0, state.head_list.cells, 500, rng)
         clock.now_ms = state.head_list.reports_until_ms + 360_000
         await jobs.keep()
         assert await jobs.run(Kind.ESTIMATES)

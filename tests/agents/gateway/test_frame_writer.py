@@ -165,3 +165,28 @@ async def test_cells_travel_in_the_width_of_their_head_list(width):
     await writer.add_report(kind, 0, key(1), b"".join(c.to_bytes(width, "little") for c in cells))
 
     assert producer.frames()[0].cells.tolist() == [cells]
+
+
+async def test_a_producer_that_makes_one_partition_wait_does_not_hold_up_the_others():
+    """Its buffer for a dead leader is full; the frames of living ones must still leave."""
+
+    class OneStuck(ScriptedProducer):
+        async def send(self, topic, partition, value):
+            if partition == 0 and self.sent:
+                await asyncio.sleep(60)
+            return await super().send(topic, partition, value)
+
+    producer = OneStuck()
+    writer = FrameWriter(producer, FrameLimits(0.001, 0.3, 1 << 24))
+    producer.holding = True
+    big = 12_000  # of 17 bytes: over half of what a partition may have under way
+    for _ in range(3):
+        writer.add_reports(KIND, 0, b"".join(map(key, range(big))), bytes(big))
+        await asyncio.sleep(0.01)
+    producer.holding = False
+
+    writer.add_report(KIND, 0, key(2), b"\x01")  # closes together with the next one
+    async with asyncio.timeout(0.25):
+        assert await writer.add_report(KIND, 1, key(1), b"\x01") is not None
+    for task in writer._handing_over:
+        task.cancel()
