@@ -105,8 +105,10 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             processes=arguments.processes,
         )
-    wanted = set(units)
-    found = [m for m in measurements if m.unit in wanted]
+    # In the plan's order, whoever finished first: files and panels must not depend on that.
+    place = {unit: i for i, unit in enumerate(units)}
+    found = [m for m in measurements if m.unit in place]
+    found.sort(key=lambda m: place[m.unit])
     summary = Summary(found)
     written = summary.write(out)
     (out / "report.md").write_text(write_report(summary, found, settings), encoding="utf-8")

@@ -66,7 +66,7 @@ def _list_of_ten(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[
             EPSILON_LABEL,
             "NDCG of a head list of 10",
             list(_by_size(summary, "list_of_ten", population, "ndcg")),
-            y_range=(0.8, 1.01),
+            y_range=(None, 1.01),
             mark=(0.95, "95 %"),
         )
 

@@ -66,9 +66,9 @@ def compute(
     *,
     seed: int,
     processes: int,
-    out: TextIO = sys.stderr,
 ) -> None:
     """Compute every unit that `measurements` lacks."""
+    out = sys.stderr
     todo = [unit for unit in units if unit not in measurements]
     if len(todo) < len(units):
         print(f"{len(units) - len(todo)} of {len(units)} units are there already", file=out)
