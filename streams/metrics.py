@@ -72,7 +72,7 @@ __all__ = [
 
 
 # When a series was made doubles what is scraped, and no panel or alert asks for it.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # --- every process -------------------------------------------------------------------------------
 

@@ -146,7 +146,12 @@ class RealDevices:
         self._clients = [
             AsyncLocalClient(server, folder / f"device-{i}", limits) for i in range(count)
         ]
-        self.sent = 0
+        self._sent: set[tuple[int, int | None]] = set()
+
+    @property
+    def sent(self) -> int:
+        """Reports that the gateway has accepted."""
+        return len(self._sent)
 
     async def search(self, crowd: Crowd, rng: np.random.Generator) -> None:
         """Each searches for something, and keeps it to itself."""
@@ -156,9 +161,10 @@ class RealDevices:
 
     async def let_report(self) -> None:
         """Let each do what is due."""
-        for client in self._clients:
+        for number, client in enumerate(self._clients):
             try:
                 outcome = await client.maybe_report()
             except ClientRefused:
                 continue
-            self.sent += outcome.what == "sent"
+            if outcome.what == "sent":  # Said again until the next window.
+                self._sent.add((number, outcome.epoch))

@@ -1,5 +1,6 @@
 """The command line explains itself and fails with one clear message."""
 
+import re
 import subprocess
 import sys
 
@@ -88,3 +89,16 @@ def test_a_missing_library_is_named_with_what_to_install(monkeypatch, capsys):
 
     assert cli.main(["stack"]) == 1
     assert "pip install 'blendstream[server]'" in capsys.readouterr().err
+
+
+def test_the_help_teaches_every_verb_that_operators_and_analysts_need():
+    """A verb that is renamed must be renamed where people learn of it."""
+    named = {verb.name for verb in cli.VERBS}
+
+    assert {
+        "demo", "gateway", "worker", "jobs", "stack", "epochs", "results", "ledger", "settings",
+        "verify", "rebuild", "doctor", "keys", "completion",
+    } <= named  # fmt: skip
+    taught = re.findall(r"^  blendstream ([a-z]+)", cli.FIRST_STEPS, re.MULTILINE)
+    assert set(taught) <= named
+    assert len(taught) > 8

@@ -182,7 +182,7 @@ def test_the_api_description_reads_well(visit: Open, site: Site, screenshots: Pa
     assert page.locator("section").count() > 10
     width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert width[0] <= width[1]
-    page.screenshot(path=screenshots / f"docs-{'dark' if dark else 'light'}.png", full_page=True)
+    page.screenshot(path=screenshots / f"docs-{'dark' if dark else 'light'}.png")
     assert serious(opened) == []
     assert opened.complaints == []
     assert opened.strangers == []

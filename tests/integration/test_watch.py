@@ -6,6 +6,7 @@ worker and the broker go and come back, and in the end everything it wrote is se
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -148,6 +149,8 @@ def scraped(watched: Watched, published: dict[str, Any]) -> dict[str, dict[str, 
             name: {family.name: family for family in text_string_to_metric_families(text)}
             for name, text in watched.scrape().items()
         }
+        if "blender_last_published_epoch" not in found["jobs"]:
+            return None  # a step failed on a busy machine; the keeper's lease is taken anew
         last = value(found["jobs"], "blender_last_published_epoch")
         received = {
             stem: total(found["worker"], f"blender_{stem}_received") for stem in watched.accepted
@@ -155,7 +158,7 @@ def scraped(watched: Watched, published: dict[str, Any]) -> dict[str, dict[str, 
         sent = {stem: n + BROKEN_FRAMES for stem, n in watched.accepted.items()}
         return found if last >= published["epoch"] and received == sent else None
 
-    return until(complete, "metrics that show the publication", 30)
+    return until(complete, "metrics that show the publication", 60)
 
 
 def until(ask: Callable[[], Any], what: str, within_s: float) -> Any:
@@ -241,8 +244,7 @@ def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
     assert value(jobs, "blender_epsilon_limit", group="optin") == 1e6
     for group in GROUPS:
         assert value(jobs, "blender_epoch_epsilon", group=group) > 0
-    for kind in KINDS:
-        assert value(jobs, "blender_job_lease_held", kind=kind) == 1
+    assert value(jobs, "blender_job_lease_held", kind="keeper") == 1
     for process, families in scraped.items():
         up = [s.value for s in families["blender_server_up"].samples]
         assert set(up) == {1.0}, process
@@ -285,29 +287,32 @@ class Prometheus:
         self._process.wait(30)
         self._log.close()
 
-    def firing(self) -> set[tuple[str, str]]:
-        """(alert, job) of what fires."""
+    def _ask(self, path: str, **query: str) -> dict[str, Any] | None:
+        """The answer's data, or `None` while the server starts or is too busy."""
         try:
-            answer = httpx.get(f"{self._url}/api/v1/alerts", timeout=5).json()
+            answer = httpx.get(f"{self._url}/api/v1/{path}", params=query, timeout=10)
         except httpx.HTTPError:
-            return set()
-        return {
+            return None
+        return answer.json()["data"] if answer.status_code == 200 else None
+
+    def firing(self) -> set[tuple[str, str]] | None:
+        """(alert, job) of what fires."""
+        data = self._ask("alerts")
+        return data and {
             (alert["labels"]["alertname"], alert["labels"].get("job", ""))
-            for alert in answer["data"]["alerts"]
+            for alert in data["alerts"]
             if alert["state"] == "firing"
         }
 
     def all_up(self) -> bool | None:
-        try:
-            query = {"query": "sum(up) == 3"}
-            answer = httpx.get(f"{self._url}/api/v1/query", params=query, timeout=5).json()
-        except httpx.HTTPError:
-            return None
-        return bool(answer["data"]["result"]) or None
+        """Whether every process was scraped."""
+        data = self._ask("query", query="sum(up) == 3")
+        return (data is not None and bool(data["result"])) or None
 
     def wait_for(self, alert: tuple[str, str], *, firing: bool, within_s: float = 60) -> None:
         def changed() -> bool | None:
-            return True if (alert in self.firing()) is firing else None
+            found = self.firing()
+            return True if found is not None and (alert in found) is firing else None
 
         until(changed, f"{alert} firing={firing}", within_s)
 
@@ -331,7 +336,7 @@ def test_a_stopped_worker_fires_and_clears(watched, prometheus, scraped):
     watched.service.processes["worker"].stop()
 
     prometheus.wait_for(("ProcessGone", "worker"), firing=True)
-    assert ("ProcessGone", "jobs") not in prometheus.firing()
+    assert ("ProcessGone", "jobs") not in (prometheus.firing() or ())
     watched.service.start_process("worker")
     prometheus.wait_for(("ProcessGone", "worker"), firing=False, within_s=90)
 
@@ -343,7 +348,7 @@ def test_a_stopped_broker_fires_and_clears(watched, prometheus, scraped):
     watched.service.stack.kafka.stop()
 
     prometheus.wait_for(("KafkaUnreachable", "jobs"), firing=True)
-    assert "RedisUnreachable" not in {name for name, _ in prometheus.firing()}
+    assert "RedisUnreachable" not in {name for name, _ in prometheus.firing() or ()}
     watched.service.stack.kafka.start()
     for job in ("jobs", "worker"):
         prometheus.wait_for(("KafkaUnreachable", job), firing=False, within_s=90)
@@ -364,6 +369,8 @@ def test_no_query_url_or_user_is_in_anything_the_service_wrote(watched, publishe
     assert all(text for text in written.values()), "an empty log proves nothing"
     assert written["dead letters"].count("malformed") == 2 * BROKEN_FRAMES
     assert len(watched.sent.personal) > 700
+    # The search does find what is there: publications show queries, as they should.
+    assert [each for each in watched.sent.personal if each in json.dumps(published)] != []
     for place, text in written.items():
         found = [each for each in watched.sent.personal if each in text]
         assert found == [], place
@@ -371,8 +378,6 @@ def test_no_query_url_or_user_is_in_anything_the_service_wrote(watched, publishe
 
 def test_logs_are_one_json_object_a_line_with_an_event(watched, published):
     """Structured, so that machines read them and people filter them."""
-    import json
-
     for name in ("gateway", "worker", "jobs"):
         lines = watched.logs()[name].splitlines()
         for line in lines:

@@ -1,0 +1,126 @@
+"""What the jobs tell about epochs and the budget, set from a log in memory."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from prometheus_client import generate_latest
+
+from agents.epochs import Open, next_keeper_move
+from streams import job_metrics
+from streams.ledger import Cost, Limit
+from streams.releases import entries
+from streams.releases.entries import Kind, Reason
+from tests.agents.model_log import PLENTY, WINDOW_MS, ModelLog, plan
+
+START = 1_000 * WINDOW_MS
+END = START + WINDOW_MS
+SETTLED = END + 6_000  # grace and skew
+
+
+def value(name: str, **labels: str) -> float | None:
+    return job_metrics._BOOK.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def log() -> ModelLog:
+    """Epoch 0, whose window is [START, END)."""
+    made = ModelLog()
+    move = next_keeper_move(made.book, plan(), PLENTY, START, epochs_ahead=1)
+    assert isinstance(move, Open)
+    made.commit(START, entries.epoch_opened(move.parameters))
+    return made
+
+
+def overdue(log: ModelLog, now_ms: int) -> dict[str, float | None]:
+    job_metrics.show(log.book, PLENTY, now_ms)
+    stages = ("collecting", "sealed", "reporting", "reports_sealed")
+    return {s: value("blender_epoch_overdue_seconds", stage=s) for s in stages}
+
+
+def test_an_epoch_is_overdue_in_the_stage_it_should_have_left(log):
+    """The stage says who does not do their work."""
+    none = dict.fromkeys(("collecting", "sealed", "reporting", "reports_sealed"), 0.0)
+    assert overdue(log, SETTLED) == none
+    assert overdue(log, SETTLED + 3_000) == none | {"collecting": 3.0}
+    assert value("blender_epoch_age_seconds", stage="collecting") == 69.0
+
+    log.commit(SETTLED + 4_000, entries.records_sealed(0, [1, 1]))
+    assert overdue(log, SETTLED + 9_000) == none | {"sealed": 9.0}
+
+    log.head_list(0, SETTLED + 9_000, END + WINDOW_MS)
+    assert overdue(log, SETTLED + WINDOW_MS) == none
+    assert overdue(log, SETTLED + WINDOW_MS + 500) == none | {"reporting": 0.5}
+
+    log.commit(SETTLED + WINDOW_MS + 600, entries.reports_sealed(0, [1, 1]))
+    assert overdue(log, SETTLED + WINDOW_MS + 2_000) == none | {"reports_sealed": 2.0}
+
+    log.estimates(0, SETTLED + WINDOW_MS + 3_000)
+    assert overdue(log, SETTLED + 99 * WINDOW_MS) == none
+
+
+def published(log: ModelLog) -> None:
+    log.commit(SETTLED, entries.records_sealed(0, [1, 1]))
+    log.head_list(0, SETTLED, END + WINDOW_MS)
+    log.estimates(0, SETTLED + WINDOW_MS, [Reason.NOT_ALL_COUNTED])
+
+
+def test_a_second_record_of_a_release_is_told(log):
+    """Readers pass over it, so nobody else would notice that noise was drawn twice."""
+    published(log)
+    job_metrics.show(log.book, PLENTY, SETTLED)
+    assert value("blender_releases_recorded_twice") == 0
+
+    log.head_list(0, SETTLED, END + WINDOW_MS)
+    log.estimates(0, SETTLED + WINDOW_MS)
+    job_metrics.show(log.book, PLENTY, SETTLED)
+
+    assert value("blender_releases_recorded_twice") == 2
+    assert log.reread().recorded_twice == 2
+
+
+def test_how_the_newest_epoch_ended(log):
+    published(log)
+    job_metrics.show(log.book, PLENTY, SETTLED)
+
+    outcomes = ("complete", "incomplete", "empty", "abandoned")
+    found = {o: value("blender_last_epoch_outcome", outcome=o) for o in outcomes}
+    assert found == {"complete": 0, "incomplete": 1, "empty": 0, "abandoned": 0}
+    assert value("blender_last_published_epoch") == 0
+    assert value("blender_head_list_cells") == 3
+
+
+def test_an_epoch_given_up_is_told_as_such(log):
+    log.commit(SETTLED, entries.epoch_abandoned(0, "why"))
+    job_metrics.show(log.book, PLENTY, SETTLED)
+
+    assert value("blender_last_epoch_outcome", outcome="abandoned") == 1
+    assert value("blender_last_published_epoch") == -1
+
+
+def test_the_budget_is_told_against_the_limit_in_force(log):
+    """At the limit's δ: what decides whether the service pauses."""
+    limit = Limit(86_400, optin=Cost(40.0, 1e-3), clients=Cost(20.0, 1e-3))
+    charge = log.book.epochs[0].parameters.charge
+    job_metrics.show(log.book, limit, SETTLED)
+
+    assert value("blender_epsilon_limit", group="optin") == 40.0
+    assert value("blender_epsilon_limit", group="clients") == 20.0
+    assert value("blender_epoch_epsilon", group="clients") == charge.clients.epsilon
+    spent = value("blender_epsilon_spent", group="clients")
+    assert spent is not None
+    assert 0 < spent <= charge.clients.epsilon
+    assert not math.isclose(spent, 0)
+
+
+def test_only_the_keeper_tells_what_the_log_says(log):
+    """A process that lost the lease would tell for ever what was true when it lost it."""
+    job_metrics.show(log.book, PLENTY, SETTLED)
+    held = job_metrics.LEASE_HELD.labels(Kind.KEEPER)
+
+    held.set(1)
+    assert b"blender_epochs{" in generate_latest(job_metrics.JOBS)
+    held.set(0)
+    assert b"blender_epochs{" not in generate_latest(job_metrics.JOBS)
+    assert b"blender_job_lease_held{" in generate_latest(job_metrics.JOBS)
