@@ -407,7 +407,8 @@ class Installation:
                 }
                 where = f"{stem} of epoch {epoch}"
                 assert found_refused == dict(expected.refused), (
-                    f"{where}: found {found_refused}, wanted {dict(expected.refused)}\n{self.logs()}"
+                    f"{where}: found {found_refused}, wanted {dict(expected.refused)}\n"
+                    f"{self.logs()}"
                 )
                 assert totals["received"] == expected.received, f"{where}\n{self.logs()}"
                 if epoch == "late":
