@@ -55,7 +55,7 @@ def test_wherever_the_file_was_cut_a_unit_is_whole_or_gone(
 
 
 def test_what_is_in_memory_is_what_the_file_will_say(tmp_path: Path) -> None:
-    """A figure drawn right after computing once differed in its last digits from one drawn later."""
+    """A figure drawn right after computing once differed in its last digits from a later one."""
     measurements = Measurements(tmp_path / "m.csv", "seed 1")
     measurements.add(FIRST, [Value("paper", 1.5, "l1", 1 / 3)], 1 / 7)
 
