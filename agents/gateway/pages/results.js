@@ -146,7 +146,7 @@
         { text: String(i + 1), kind: "number" },
         { text: q.query, button: () => { byId("search-box").value = q.query; search(); byId("search-status").scrollIntoView({ block: "center" }); }, kind: "word" },
         { text: percent(now && now.probability), kind: "number" },
-        { text: range(now), kind: "number range" },
+        { text: range(now), kind: "number" },
         { text, kind: "number" },
       ]);
     }));
@@ -167,7 +167,7 @@
       return row([
         { text: r.url, kind: "word" },
         { text: percent(f && f.probability), kind: "number" },
-        { text: range(f), kind: "number range" },
+        { text: range(f), kind: "number" },
         { text: "history", label: `history of ${r.url}`, button: () => history(r), kind: "number" },
       ]);
     }));
@@ -209,7 +209,7 @@
       { text: String(epoch), kind: "number" },
       { text: when(from), kind: "number" },
       { text: percent(f && f.probability), kind: "number" },
-      { text: range(f), kind: "number range" },
+      { text: range(f), kind: "number" },
     ])));
   }
 
