@@ -83,7 +83,11 @@ class DemoService:
                 say("starting the in-process broker ...")
                 broker = undo.enter_context(InProcessBroker())
                 environment["KAFKA_URL"] = broker.url
-            stack = Stack.start(environment=environment, progress=say)
+            # Whoever sees this for the first time should not wait half a minute for an archive of
+            # classes that would save the next start a second or two.
+            stack = Stack.start(
+                environment=environment, progress=say, archive_option="-Xshare:auto"
+            )
             undo.callback(stack.close)
             # Names of the demo's own, since the servers may be somebody else's.
             prefix = broker.prefix if broker else f"demo-{secrets.token_hex(4)}"

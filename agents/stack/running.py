@@ -56,10 +56,12 @@ class Stack:
         *,
         environment: Mapping[str, str] = os.environ,
         progress: Progress = lambda _line: None,
+        archive_option: str | None = None,
     ) -> Self:
         """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
 
         `folder` keeps the data of both for the next start; without it the data ends with the stack.
+        `archive_option` is `LocalKafka`'s: for those who start it once.
         """
         with ExitStack() as undo:
             redis: LocalRedis | GivenServer
@@ -74,7 +76,11 @@ class Stack:
                 kafka = GivenServer(url)
             else:
                 progress("starting Kafka ...")
-                kafka = LocalKafka(folder / "kafka" if folder else None, progress=progress)
+                kafka = LocalKafka(
+                    folder / "kafka" if folder else None,
+                    progress=progress,
+                    archive_option=archive_option,
+                )
             undo.pop_all()
         return cls(kafka, redis)
 
