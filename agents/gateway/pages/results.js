@@ -14,7 +14,7 @@
     const digits = Math.abs(p) >= 0.1 ? 1 : Math.abs(p) >= 0.001 ? 2 : 4;
     return `${(100 * p).toFixed(digits)}\u00a0%`;
   };
-  const range = (f) => (f && f.low !== null ? `${percent(f.low)} – ${percent(f.high)}` : "–");
+  const range = (f) => (f && f.low !== null ? `${percent(f.low)}\u00a0– ${percent(f.high)}` : "–");
   const when = (s) => new Date(1000 * s).toISOString().slice(0, 16).replace("T", " ");
 
   // When the groups disagree the publication says which estimate to read.
