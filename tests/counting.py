@@ -406,7 +406,10 @@ class Installation:
                     if name.startswith("refused:")
                 }
                 where = f"{stem} of epoch {epoch}"
-                assert found_refused == dict(expected.refused), f"{where}\n{self.logs()}"
+                assert found_refused == dict(expected.refused), (
+                    f"{where}: found {found_refused}, wanted {dict(expected.refused)}\n"
+                    f"{self.logs()}"
+                )
                 assert totals["received"] == expected.received, f"{where}\n{self.logs()}"
                 if epoch == "late":
                     continue
