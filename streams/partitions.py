@@ -391,6 +391,11 @@ class PartitionCounter:
                 # Of a busy one too: whoever holds the lock and does not move has stalled.
                 assigned.lag = ends[partition] - (assigned.state.offset if assigned.state else 0)
                 metrics.LAG.labels(self.stem, str(partition)).set(max(0, assigned.lag))
+                now_s = time.time()
+                if assigned.lag <= 0:
+                    assigned.counted_s = now_s
+                behind_s = max(0.0, now_s - assigned.counted_s)
+                metrics.BEHIND_SECONDS.labels(self.stem, str(partition)).set(behind_s)
                 if assigned.lock.locked():
                     continue
                 async with assigned.lock:
@@ -418,11 +423,6 @@ class PartitionCounter:
             await self._seek(partition, state.offset)
         self._check_topic(state, description)
         assigned.lag = end - state.offset
-        now_s = time.time()
-        if assigned.lag <= 0:
-            assigned.counted_s = now_s
-        behind_s = max(0.0, now_s - assigned.counted_s)
-        metrics.BEHIND_SECONDS.labels(self.stem, str(partition)).set(behind_s)
         idle_s = time.monotonic() - assigned.moved_at
         if assigned.lag <= 0:
             assigned.moved_at = time.monotonic()

@@ -67,7 +67,7 @@ def test_it_shows_the_latest_epoch_to_everyone(
             str(place),
             query.query,
             percent(query.blend.probability),
-            f"{percent(query.blend.low)} – {percent(query.blend.high)}",
+            f"{percent(query.blend.low)}\u00a0– {percent(query.blend.high)}",
             f"{'+' if change >= 0 else '−'}{abs(change):.2f} points",
         ]
     assert page.locator("#trends-chart canvas").count() == 1
@@ -105,7 +105,7 @@ def test_search_finds_a_querys_results_by_keyboard_alone(visit: Open, site: Site
         [
             r.url,
             percent(r.blend.probability),
-            f"{percent(r.blend.low)} – {percent(r.blend.high)}",
+            f"{percent(r.blend.low)}\u00a0– {percent(r.blend.high)}",
             "history",
         ]
         for r in found

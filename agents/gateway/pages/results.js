@@ -14,7 +14,7 @@
     const digits = Math.abs(p) >= 0.1 ? 1 : Math.abs(p) >= 0.001 ? 2 : 4;
     return `${(100 * p).toFixed(digits)}\u00a0%`;
   };
-  const range = (f) => (f && f.low !== null ? `${percent(f.low)} – ${percent(f.high)}` : "–");
+  const range = (f) => (f && f.low !== null ? `${percent(f.low)}\u00a0– ${percent(f.high)}` : "–");
   const when = (s) => new Date(1000 * s).toISOString().slice(0, 16).replace("T", " ");
 
   // When the groups disagree the publication says which estimate to read.
@@ -146,7 +146,7 @@
         { text: String(i + 1), kind: "number" },
         { text: q.query, button: () => { byId("search-box").value = q.query; search(); byId("search-status").scrollIntoView({ block: "center" }); }, kind: "word" },
         { text: percent(now && now.probability), kind: "number" },
-        { text: range(now), kind: "number range" },
+        { text: range(now), kind: "number" },
         { text, kind: "number" },
       ]);
     }));
@@ -167,7 +167,7 @@
       return row([
         { text: r.url, kind: "word" },
         { text: percent(f && f.probability), kind: "number" },
-        { text: range(f), kind: "number range" },
+        { text: range(f), kind: "number" },
         { text: "history", label: `history of ${r.url}`, button: () => history(r), kind: "number" },
       ]);
     }));
@@ -209,7 +209,7 @@
       { text: String(epoch), kind: "number" },
       { text: when(from), kind: "number" },
       { text: percent(f && f.probability), kind: "number" },
-      { text: range(f), kind: "number range" },
+      { text: range(f), kind: "number" },
     ])));
   }
 
