@@ -102,7 +102,11 @@ class Measurements:
 
     def add(self, unit: Unit, values: Sequence[Value], seconds: float) -> None:
         """Append a finished unit; on disk before this returns."""
-        rows = [*values, Value("", 0.0, SECONDS, seconds)]
+        # Rounded as the file will have it, so that a resumed evaluation is the same to the digit.
+        rows = [
+            value._replace(value=float(_text(value.value)))
+            for value in (*values, Value("", 0.0, SECONDS, seconds))
+        ]
         with self._path.open("a", encoding="utf-8", newline="") as file:
             file.write(_lines(unit, rows))
             file.flush()
@@ -138,5 +142,9 @@ def _lines(unit: Unit, values: Iterable[Value]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for value in values:
-        writer.writerow([*unit, value.series, value.x, value.metric, f"{value.value:.7g}"])
+        writer.writerow([*unit, value.series, value.x, value.metric, _text(value.value)])
     return text.getvalue()
+
+
+def _text(number: float) -> str:
+    return f"{number:.7g}"

@@ -54,6 +54,14 @@ def test_wherever_the_file_was_cut_a_unit_is_whole_or_gone(
     assert list(Measurements(path, "seed 1")) == whole
 
 
+def test_what_is_in_memory_is_what_the_file_will_say(tmp_path: Path) -> None:
+    """A figure drawn right after computing once differed in its last digits from a later one."""
+    measurements = Measurements(tmp_path / "m.csv", "seed 1")
+    measurements.add(FIRST, [Value("paper", 1.5, "l1", 1 / 3)], 1 / 7)
+
+    assert list(measurements) == list(Measurements(tmp_path / "m.csv", "seed 1"))
+
+
 def test_a_file_made_with_other_options_is_not_mixed_in(tmp_path: Path) -> None:
     """Two seeds or scales in one average would be neither."""
     filled(tmp_path / "m.csv")
