@@ -129,9 +129,9 @@ def empty_site() -> Iterator[Site]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium."""
+    """Headless Chromium. Not for longer: its driver's event loop would be in asyncio tests' way."""
     with sync_playwright() as driver:
         # A container's root has no sandbox; the pages are our own.
         chromium = driver.chromium.launch(
