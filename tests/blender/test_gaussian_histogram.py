@@ -194,6 +194,6 @@ def test_a_delta_too_small_to_account_for_is_refused():
 
 def test_an_accountant_that_disagrees_stops_the_release(monkeypatch):
     """The exact sums only say where to look; the accountant has the last word."""
-    monkeypatch.setattr(module, "_accounted_delta", lambda *_: 1.0)
-    with pytest.raises(ParameterError, match=r"the accountant finds delta=1\.0"):
+    monkeypatch.setattr(module, "_accounted_delta", lambda *_: 1.1e-5)
+    with pytest.raises(ParameterError, match=r"the accountant finds delta=1\.1e-05"):
         calibrate.__wrapped__(4.0, 1e-5, 2)
