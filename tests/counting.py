@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx
 import numpy as np
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from streams.epochs import ENTRY_KEY, Share, Stem
 from streams.judging import SEPARATOR, Reason
@@ -156,6 +156,7 @@ class Installation:
                 "log_level": 0,
             }
         )
+        self._undelivered: list[str] = []
         self._ids: dict[int, bytes] = {}
         self._lists: dict[int, tuple[int, int, int]] = {}
         self._per_user: dict[int, int] = {}
@@ -198,7 +199,11 @@ class Installation:
     def publish(self, entry: dict[str, Any]) -> None:
         """Write one entry to the release log."""
         self._producer.produce(
-            self.topics.releases.name, key=ENTRY_KEY, value=json.dumps(entry).encode(), partition=0
+            self.topics.releases.name,
+            key=ENTRY_KEY,
+            value=json.dumps(entry).encode(),
+            partition=0,
+            on_delivery=self._delivered,
         )
         self._flush()
 
@@ -244,16 +249,27 @@ class Installation:
 
     def send(self, stem: Stem, partition: int, value: bytes) -> None:
         """Write bytes as they are; the caller says what is to become of them."""
-        self._producer.produce(self.topics.of(stem).name, value=value, partition=partition)
+        self._producer.produce(
+            self.topics.of(stem).name,
+            value=value,
+            partition=partition,
+            on_delivery=self._delivered,
+        )
         self._producer.poll(0)
 
     def flush(self) -> None:
         """Return when the broker has acknowledged everything."""
         self._flush()
 
+    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            self._undelivered.append(error.name())
+
     def _flush(self) -> None:
         if self._producer.flush(60) != 0:
             raise AssertionError("the broker did not acknowledge in a minute")
+        # What never got into the log must not look as if the worker had lost it.
+        assert not self._undelivered, f"the test could not send: {self._undelivered}"
 
     def of(self, stem: Stem, epoch: int | str) -> Expected:
         return self.expected.setdefault((stem, epoch), Expected())
