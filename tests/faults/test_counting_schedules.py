@@ -109,7 +109,8 @@ class World:
             (2, self.start_a_worker), (2, self.kill_a_worker), (1, self.stop_a_worker),
             (2, self.pause_a_worker), (2, self.resume_workers), (1, self.kill_redis),
             (1, self.pause_redis), (1, self.remember_redis), (2, self.roll_redis_back),
-            (0.6, self.flush_redis), (1, self.pause_broker), (0.3 if self.thorough else 0, self.kill_broker),
+            (0.6, self.flush_redis), (1, self.pause_broker),
+            (0.3 if self.thorough else 0, self.kill_broker),
             (1, self.send_in_a_transaction), (1, self.wait),
         ]  # fmt: skip
         weights = np.array([weight for weight, _ in steps])
