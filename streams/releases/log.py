@@ -285,9 +285,6 @@ class ReleaseLog:
                 "acks": "all",
                 "linger.ms": 0,
                 "compression.type": "none",  # Documents are compressed already.
-                # Without it `poll` raises a fatal error in the middle of other callbacks; with it
-                # the error comes from the call that fails.
-                "error_cb": lambda _error: None,
             },
             logger=logging.getLogger(__name__),  # Else it writes to standard error by itself.
         )
@@ -339,27 +336,23 @@ class Turn:
         await self._observe(f"{self._kind.value}.committed")
 
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
-        failed: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: object) -> None:
-            if error is not None:
-                failed.append(error)
-
+        # No callback asks for each record's fate: the commit fails if any of them failed, and a
+        # callback that runs while the client raises a fatal error would turn it into another one.
         try:
             self._producer.begin_transaction()
             for key, value in records:
-                self._producer.produce(
-                    self._topic, value=value, key=key, partition=0, on_delivery=delivered
-                )
+                self._producer.produce(self._topic, value=value, key=key, partition=0)
                 self._producer.poll(0)
             left = self._producer.flush(self._timeout_s + len(records) * 0.1)
         except KafkaException as error:
             raise failure_of(error.args[0]) from error
-        except (BufferError, SystemError) as error:
-            # Too much is waiting, or the client fell over its own callbacks.
+        except SystemError as error:
+            # The client logged something while it was raising; what it raised is the cause.
+            if isinstance(error.__cause__, KafkaException):
+                raise failure_of(error.__cause__.args[0]) from error
             raise CommitInDoubt("the release could not be handed to Kafka") from error
-        if failed:
-            raise failure_of(failed[0])
+        except BufferError as error:
+            raise CommitInDoubt("too much is waiting to be handed to Kafka") from error
         if left:
             raise CommitInDoubt("Kafka did not take the release in time")
 
