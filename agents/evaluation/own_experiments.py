@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,18 +13,18 @@ from agents.evaluation.epochs import (
     Truth,
     draw_optin,
     parameters_of,
+    release_head_list,
     run_epoch,
 )
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
-from agents.evaluation.paper_experiments import EPSILONS, FEWER_EPSILONS, one_point
+from agents.evaluation.paper_experiments import one_point
 from agents.evaluation.scores import l1_plain, scores
-from agents.evaluation.shapes import People, Setting
-from agents.evaluation.simulated_noise import SimulatedNoise
+from agents.evaluation.shapes import Setting
 from blender.agreement import measure_agreement
 from blender.estimates import Estimates, FloatArray
-from blender.profiles import PROFILES, OptinRelease, build_head_list
-from blender.record import Record
+from blender.noise import IntArray
+from blender.profiles import PROFILES, SELECTION_SHARES
 from blender.registry import randomizer_for
 
 __all__ = ["OWN_EXPERIMENTS"]
@@ -47,67 +47,60 @@ def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iter
     """How many records each selector finds at this ε, and how many of them belong there."""
     optin = draw_optin(setting, rng)
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
-        release = _release(setting, profile, point, optin, rng)
-        yield from _size(series, point, setting.people, optin, release)
-    *_, (optin, release) = _epochs(setting, point, rng, remember=True)
-    yield from _size("and known keys, epoch 12", point, setting.people, optin, release)
+        yield from _size(series, point, setting, _listed(setting, profile, point, optin, rng))
+    *_, (_, known) = _epochs(setting, point, rng)
+    yield from _size("and known keys, epoch 12", point, setting, known)
     for records_each in (10, 30):
         optin = draw_optin(setting, rng, records_each=records_each)
-        release = _release(setting, "sharp", point, optin, rng, records_each=records_each)
-        series = f"{records_each} records a user"
-        yield from _size(series, point, setting.people, optin, release)
+        found = _listed(setting, "sharp", point, optin, rng)
+        yield from _size(f"{records_each} records a user", point, setting, found)
 
 
 def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
     """The list's size over epochs: the paper forgets, known keys stay."""
-    for epoch, (optin, release) in enumerate(_epochs(setting, 4.0, rng, remember=True), start=1):
-        yield from _size("known keys", epoch, setting.people, optin, release)
-        plain = _release(setting, "sharp", 4.0, optin, rng)
-        yield from _size("same, without memory", epoch, setting.people, optin, plain)
-        paper = _release(setting, "paper", 4.0, optin, rng)
-        yield from _size("paper", epoch, setting.people, optin, paper)
+    for epoch, (optin, known) in enumerate(_epochs(setting, 4.0, rng), start=1):
+        yield from _size("known keys", epoch, setting, known)
+        for series, profile in (("same, without memory", "sharp"), ("paper", "paper")):
+            yield from _size(series, epoch, setting, _listed(setting, profile, 4.0, optin, rng))
 
 
 def _epochs(
-    setting: Setting, epsilon: float, rng: np.random.Generator, *, remember: bool
-) -> Iterator[tuple[Optin, OptinRelease]]:
+    setting: Setting, epsilon: float, rng: np.random.Generator
+) -> Iterator[tuple[Optin, IntArray]]:
     """Twelve epochs of different people from one population, the last list known in the next."""
-    known: Sequence[Record] = ()
-    numbers: dict[Record, int] = {}
+    known = np.zeros(0, dtype=np.int64)
     for _ in range(EPOCHS):
-        drawn = draw_optin(setting, rng)
-        optin = Optin(drawn.counts, numbers | drawn.number)
-        release = _release(setting, "sharp", epsilon, optin, rng, known=known)
-        yield optin, release
-        if remember:
-            known = release.head_list.records
-            numbers = {record: optin.number[record] for record in known}
+        optin = draw_optin(setting, rng)
+        known = _listed(setting, "sharp", epsilon, optin, rng, known)
+        yield optin, known
 
 
-def _release(
+def _listed(
     setting: Setting,
     profile: str,
     epsilon: float,
     optin: Optin,
     rng: np.random.Generator,
-    *,
-    known: Sequence[Record] = (),
-    records_each: int = 1,
-) -> OptinRelease:
+    known: IntArray | None = None,
+) -> IntArray:
+    """The whole selected list, by the records' numbers in the population."""
     # M = 1: the whole list is released whatever M is, and only its length is asked for here.
+    records_each = len(optin.held)
     parameters = parameters_of(
         setting, epsilon=epsilon, list_size=1, records_per_optin_user=records_each
     )
-    return build_head_list(profile, optin.counts, parameters, SimulatedNoise(rng), known)
+    number = dict(optin.counted(SELECTION_SHARES[profile]).number)
+    texts = [] if known is None else setting.people.records(known)
+    if known is not None:
+        number |= dict(zip(texts, known.tolist(), strict=True))
+    release = release_head_list(profile, optin, parameters, rng, texts)
+    return np.array([number[record] for record in release.head_list.records], dtype=np.int64)
 
 
-def _size(
-    series: str, x: float, people: People, optin: Optin, release: OptinRelease
-) -> Iterator[Value]:
-    found = np.array([optin.number[r] for r in release.head_list.records], dtype=np.int64)
+def _size(series: str, x: float, setting: Setting, found: IntArray) -> Iterator[Value]:
     yield Value(series, x, "found", float(len(found)))
     if len(found):
-        in_top = np.isin(found, people.top(len(found))).mean()
+        in_top = np.isin(found, setting.people.top(len(found))).mean()
         yield Value(series, x, "in_true_top", float(in_top))
 
 
@@ -211,10 +204,10 @@ OWN_EXPERIMENTS = (
     Experiment(
         "head_list",
         "how many records each selector finds, against ε",
-        lambda setting: FEWER_EPSILONS if setting.coarse else EPSILONS,
+        lambda setting: (1.0, 2.0, 3.0, 4.0, 5.0),
         _head_list,
-        runs=4,
-        large_runs=2,
+        runs=8,
+        large_runs=5,
         tables=True,
     ),
     Experiment(
@@ -222,8 +215,8 @@ OWN_EXPERIMENTS = (
         "the head list's size over epochs",
         one_point,
         _known_keys,
-        runs=6,
-        large_runs=3,
+        runs=10,
+        large_runs=5,
         tables=True,
     ),
     Experiment(
@@ -231,8 +224,8 @@ OWN_EXPERIMENTS = (
         "how often 95 % intervals hold the truth, and how wide they are",
         lambda setting: (4.0,),
         _coverage,
-        runs=40,
-        large_runs=20,
+        runs=100,
+        large_runs=40,
         tables=True,
     ),
     Experiment(
@@ -240,8 +233,8 @@ OWN_EXPERIMENTS = (
         "how often the agreement test speaks up, right or wrong",
         lambda setting: DRIFTS,
         _agreement,
-        runs=100,
-        large_runs=100,
+        runs=150,
+        large_runs=150,
         populations=("aol",),
     ),
     Experiment(
@@ -258,8 +251,8 @@ OWN_EXPERIMENTS = (
         "head list and L1 against records per opt-in user, with likeness within a user",
         lambda setting: RECORDS_EACH,
         _records_each,
-        runs=8,
-        large_runs=8,
+        runs=10,
+        large_runs=10,
         populations=("aol",),
     ),
 )
