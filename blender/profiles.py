@@ -59,6 +59,7 @@ __all__ = [
     "build_head_list",
     "estimate_epoch",
     "optin_estimates",
+    "selector_of",
 ]
 
 
@@ -133,6 +134,13 @@ def build_head_list(
     raise ParameterError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
 
 
+def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector:
+    """Who builds the head list."""
+    if profile == "paper":
+        return ThresholdSelector()
+    return StableHistogram() if parameters.records_per_optin_user == 1 else GaussianHistogram()
+
+
 def estimate_epoch(release: OptinRelease, cell_counts: IntArray, reports: int) -> EpochEstimates:
     """Denoise the devices' answers and blend them with the opt-in release. Post-processing."""
     client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
@@ -177,7 +185,7 @@ def _sharp_head_list(
     counts: OptinCounts, parameters: PrivacyParameters, noise: Noise, known: Sequence[Record]
 ) -> OptinRelease:
     one_record = parameters.records_per_optin_user == 1
-    selector: HeadListSelector = StableHistogram() if one_record else GaussianHistogram()
+    selector = selector_of("sharp", parameters)
     records, raw, is_known = _with_known(counts, known)
     selection = selector.select(raw, is_known, parameters, noise)
     if selection.noisy_counts is None:

@@ -9,7 +9,7 @@ Symbols: S, T = the opt-in users who select and who estimate; m = records an opt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,24 +33,17 @@ from blender.registry import randomizer_for
 from blender.roles import OptinCounts
 
 __all__ = [
-    "Counted",
     "Epoch",
     "Optin",
     "Truth",
+    "distinct",
     "draw_optin",
+    "draw_records",
     "parameters_of",
     "release_head_list",
     "run_epoch",
     "truth_of",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """S and T, counted; `number` finds a listed record in the population again."""
-
-    counts: OptinCounts
-    number: dict[Record, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +55,37 @@ class Optin:
 
     people: People
     held: IntArray
-    _counted: dict[float, Counted] = field(default_factory=dict, init=False, repr=False)
+    #: Every record that anybody holds, by number and by text.
+    numbers: IntArray = field(init=False)
+    records: list[Record] = field(init=False)
+    _where: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the texts once, whoever splits the people."""
+        numbers, where = np.unique(self.held, return_inverse=True)
+        set_once = object.__setattr__
+        set_once(self, "numbers", numbers)
+        set_once(self, "records", self.people.records(numbers))
+        set_once(self, "_where", where.reshape(self.held.shape))
 
     @property
     def users(self) -> int:
         """S and T together."""
         return int(self.held.shape[1])
 
-    def counted(self, selection_share: float) -> Counted:
-        """As the service counts: distinct records of each user in S, the first one in T."""
-        if selection_share not in self._counted:
-            self._counted[selection_share] = self._count(round(self.users * selection_share))
-        return self._counted[selection_share]
+    @property
+    def number(self) -> dict[Record, int]:
+        """Finds a listed record in the population again."""
+        return dict(zip(self.records, self.numbers.tolist(), strict=True))
 
-    def _count(self, s_users: int) -> Counted:
-        held = distinct(self.held[:, :s_users])
-        t_held = self.held[0, s_users:]
-        numbers, where = np.unique(np.concatenate([held, t_held]), return_inverse=True)
-        in_s, in_t = where[: len(held)], where[len(held) :]
-        records = self.people.records(numbers)
-        counts = OptinCounts(
-            records=records,
-            selection=np.bincount(in_s, minlength=len(numbers)).astype(np.int64),
-            estimation=np.bincount(in_t, minlength=len(numbers)).astype(np.int64),
-            selection_users=s_users,
-            estimation_users=self.users - s_users,
+    def counts(self, selection_share: float) -> OptinCounts:
+        """As the service counts: distinct records of each user in S, the first one in T."""
+        s_users = round(self.users * selection_share)
+        selection, estimation = (
+            np.bincount(held, minlength=len(self.numbers)).astype(np.int64)
+            for held in (distinct(self._where[:, :s_users]), self._where[0, s_users:])
         )
-        return Counted(counts, dict(zip(records, numbers.tolist(), strict=True)))
+        return OptinCounts(self.records, selection, estimation, s_users, self.users - s_users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,13 @@ def draw_optin(
     record still follows the population.
     """
     users = round(setting.users * (setting.optin_share if share is None else share))
-    people = setting.people
+    return Optin(setting.people, draw_records(setting.people, users, records_each, same_query, rng))
+
+
+def draw_records(
+    people: People, users: int, records_each: int, same_query: float, rng: np.random.Generator
+) -> IntArray:
+    """`held[slot, user]`, repetitions included."""
     held = np.empty((records_each, users), dtype=np.int64)
     held[0] = people.draw(users, rng)
     everyone = np.arange(users)
@@ -151,13 +154,13 @@ def draw_optin(
         earlier = held[rng.integers(0, slot, size=users), everyone]
         returns = rng.random(users) < same_query
         held[slot] = np.where(returns, people.draw_again(earlier, rng), people.draw(users, rng))
-    return Optin(people, held)
+    return held
 
 
 def distinct(held: IntArray) -> IntArray:
     """All distinct records that each user holds, one after another."""
     if len(held) == 1:
-        return held[0]
+        return np.asarray(held[0], dtype=np.int64)
     # Within a person, sorted: a record that equals the one before it is a repetition.
     in_order = np.sort(held, axis=0)
     fresh = np.ones(in_order.shape, dtype=np.bool_)
@@ -170,11 +173,10 @@ def release_head_list(
     optin: Optin,
     parameters: PrivacyParameters,
     rng: np.random.Generator,
-    known: Sequence[Record] = (),
 ) -> OptinRelease:
     """The opt-in group's part of an epoch, with the f_O that suits the profile."""
-    counts = optin.counted(SELECTION_SHARES[profile]).counts
-    return build_head_list(profile, counts, parameters, SimulatedNoise(rng), known)
+    counts = optin.counts(SELECTION_SHARES[profile])
+    return build_head_list(profile, counts, parameters, SimulatedNoise(rng))
 
 
 def run_epoch(
@@ -191,8 +193,7 @@ def run_epoch(
     `differing` gives the clients' cell probabilities, where they are not to be the truth.
     """
     release = release_head_list(profile, optin, parameters, rng)
-    number = optin.counted(SELECTION_SHARES[profile]).number
-    truth = truth_of(setting.people, release.head_list.cells, number)
+    truth = truth_of(setting.people, release.head_list.cells, optin.number)
     clients = setting.users - optin.users
     holders = rng.multinomial(clients, differing(truth) if differing else truth.cells)
     reports = draw_report_counts(randomizer_for(release.head_list), holders, rng)

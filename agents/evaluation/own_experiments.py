@@ -9,11 +9,11 @@ import numpy as np
 
 from agents.evaluation.epochs import (
     Epoch,
-    Optin,
     Truth,
+    distinct,
     draw_optin,
+    draw_records,
     parameters_of,
-    release_head_list,
     run_epoch,
 )
 from agents.evaluation.experiment import Experiment
@@ -21,10 +21,11 @@ from agents.evaluation.measurements import Value
 from agents.evaluation.paper_experiments import one_point
 from agents.evaluation.scores import l1_plain, scores
 from agents.evaluation.shapes import Setting
+from agents.evaluation.simulated_noise import SimulatedNoise
 from blender.agreement import measure_agreement
 from blender.estimates import Estimates, FloatArray
 from blender.noise import IntArray
-from blender.profiles import PROFILES, SELECTION_SHARES
+from blender.profiles import PROFILES, SELECTION_SHARES, selector_of
 from blender.registry import randomizer_for
 
 __all__ = ["OWN_EXPERIMENTS"]
@@ -45,56 +46,56 @@ DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 
 def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """How many records each selector finds at this ε, and how many of them belong there."""
-    optin = draw_optin(setting, rng)
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
-        yield from _size(series, point, setting, _listed(setting, profile, point, optin, rng))
-    *_, (_, known) = _epochs(setting, point, rng)
+        yield from _size(series, point, setting, _listed(setting, profile, point, rng))
+    *_, known = _epochs(setting, point, rng)
     yield from _size("and known keys, epoch 12", point, setting, known)
     for records_each in (10, 30):
-        optin = draw_optin(setting, rng, records_each=records_each)
-        found = _listed(setting, "sharp", point, optin, rng)
+        found = _listed(setting, "sharp", point, rng, records_each=records_each)
         yield from _size(f"{records_each} records a user", point, setting, found)
 
 
 def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
     """The list's size over epochs: the paper forgets, known keys stay."""
-    for epoch, (optin, known) in enumerate(_epochs(setting, 4.0, rng), start=1):
+    for epoch, known in enumerate(_epochs(setting, 4.0, rng), start=1):
         yield from _size("known keys", epoch, setting, known)
         for series, profile in (("same, without memory", "sharp"), ("paper", "paper")):
-            yield from _size(series, epoch, setting, _listed(setting, profile, 4.0, optin, rng))
+            yield from _size(series, epoch, setting, _listed(setting, profile, 4.0, rng))
 
 
-def _epochs(
-    setting: Setting, epsilon: float, rng: np.random.Generator
-) -> Iterator[tuple[Optin, IntArray]]:
+def _epochs(setting: Setting, epsilon: float, rng: np.random.Generator) -> Iterator[IntArray]:
     """Twelve epochs of different people from one population, the last list known in the next."""
     known = np.zeros(0, dtype=np.int64)
     for _ in range(EPOCHS):
-        optin = draw_optin(setting, rng)
-        known = _listed(setting, "sharp", epsilon, optin, rng, known)
-        yield optin, known
+        known = _listed(setting, "sharp", epsilon, rng, known=known)
+        yield known
 
 
 def _listed(
     setting: Setting,
     profile: str,
     epsilon: float,
-    optin: Optin,
     rng: np.random.Generator,
+    *,
     known: IntArray | None = None,
+    records_each: int = 1,
 ) -> IntArray:
-    """The whole selected list, by the records' numbers in the population."""
-    # M = 1: the whole list is released whatever M is, and only its length is asked for here.
-    records_each = len(optin.held)
-    parameters = parameters_of(
-        setting, epsilon=epsilon, list_size=1, records_per_optin_user=records_each
+    """The whole selected list of one epoch, by the records' numbers in the population.
+
+    Lists of millions of records are only counted and selected here, so none gets its text.
+    """
+    parameters = parameters_of(setting, epsilon=epsilon, records_per_optin_user=records_each)
+    users = round(setting.users * setting.optin_share * SELECTION_SHARES[profile])
+    held = distinct(draw_records(setting.people, users, records_each, 0.0, rng))
+    present, tally = np.unique(held, return_counts=True)
+    known = present[:0] if known is None else known
+    numbers = np.union1d(present, known)
+    counts = np.zeros(len(numbers), dtype=np.int64)
+    counts[np.searchsorted(numbers, present)] = tally
+    selection = selector_of(profile, parameters).select(
+        counts, np.isin(numbers, known), parameters, SimulatedNoise(rng)
     )
-    number = dict(optin.counted(SELECTION_SHARES[profile]).number)
-    texts = [] if known is None else setting.people.records(known)
-    if known is not None:
-        number |= dict(zip(texts, known.tolist(), strict=True))
-    release = release_head_list(profile, optin, parameters, rng, texts)
-    return np.array([number[record] for record in release.head_list.records], dtype=np.int64)
+    return np.asarray(numbers[selection.kept], dtype=np.int64)
 
 
 def _size(series: str, x: float, setting: Setting, found: IntArray) -> Iterator[Value]:

@@ -80,7 +80,7 @@ def test_one_person_who_repeats_a_record_is_counted_once() -> None:
     """As the service does: distinct records a user, else m_O would mean nothing."""
     only = replace(AOL, people=TablePeople([Record("a", "x")], np.array([1])), users=600)
     optin = draw_optin(only, np.random.default_rng(1), records_each=10, same_query=0.5)
-    counts = optin.counted(0.9).counts
+    counts = optin.counts(0.9)
 
     assert (counts.selection.tolist(), counts.estimation.tolist()) == ([27], [3])
 
