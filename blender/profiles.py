@@ -20,7 +20,7 @@ is counted by one record a user (the lowest accepted slot); `known` is already p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -42,7 +42,7 @@ from blender.optin import (
     estimate_noisy_counts,
     estimate_optin_probabilities,
 )
-from blender.parameters import PrivacyParameters
+from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.record import Record
 from blender.roles import HeadListSelector, OptinCounts
 from blender.selected_counts import SelectedCounts
@@ -66,11 +66,6 @@ __all__ = [
 #: What the one setting may say.
 PROFILES: Final = ("paper", "sharp")
 DEFAULT_PROFILE: Final = "sharp"
-
-#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it is there
-#: for the records beside the cut, of which S can say little. Twice the paper's T costs 5 % of the
-#: list's length and takes 3 % off the error (docs/decisions/0021).
-SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What the paper says about each of its figures, and whether the `paper` profile shows the same.
 
 Sayings are in our words, with the section they come from; where ours differs, `why` tells what is
-behind it. Populations here are drawn, not the paper's logs (`agents.evaluation.shapes`), so trends
-and thresholds are compared, not third digits.
+behind it. Populations here are drawn (`agents.evaluation.populations`), not the paper's logs, so
+trends and thresholds are compared, not third digits.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agents.evaluation.clients import draw_report_counts
-from agents.evaluation.shapes import People, Setting
+from agents.evaluation.populations import People, Setting
 from agents.evaluation.simulated_noise import SimulatedNoise
 from blender.cells import Cells
 from blender.estimates import FloatArray

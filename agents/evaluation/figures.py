@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.evaluation.drawing import Line, Panel, draw_figure
-from agents.evaluation.shapes import Setting
+from agents.evaluation.populations import Setting
 from agents.evaluation.summary import Curve, Summary
 
 __all__ = ["FIGURES", "draw_all"]

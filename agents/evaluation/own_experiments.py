@@ -19,8 +19,8 @@ from agents.evaluation.epochs import (
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
 from agents.evaluation.paper_experiments import one_point
+from agents.evaluation.populations import Setting
 from agents.evaluation.scores import l1_plain, scores
-from agents.evaluation.shapes import Setting
 from agents.evaluation.simulated_noise import SimulatedNoise
 from blender.agreement import measure_agreement
 from blender.estimates import Estimates, FloatArray
@@ -28,7 +28,7 @@ from blender.noise import IntArray
 from blender.profiles import PROFILES, SELECTION_SHARES, selector_of
 from blender.registry import randomizer_for
 
-__all__ = ["OWN_EXPERIMENTS"]
+__all__ = ["OWN_EXPERIMENTS", "listed_in_one_epoch"]
 
 #: Epochs after which a list with known keys has stopped growing.
 EPOCHS = 12
@@ -47,11 +47,11 @@ DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """How many records each selector finds at this ε, and how many of them belong there."""
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
-        yield from _size(series, point, setting, _listed(setting, profile, point, rng))
+        yield from _size(series, point, setting, listed_in_one_epoch(setting, profile, point, rng))
     *_, known = _epochs(setting, point, rng)
     yield from _size("and known keys, epoch 12", point, setting, known)
     for records_each in (10, 30):
-        found = _listed(setting, "sharp", point, rng, records_each=records_each)
+        found = listed_in_one_epoch(setting, "sharp", point, rng, records_each=records_each)
         yield from _size(f"{records_each} records a user", point, setting, found)
 
 
@@ -60,18 +60,20 @@ def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> It
     for epoch, known in enumerate(_epochs(setting, 4.0, rng), start=1):
         yield from _size("known keys", epoch, setting, known)
         for series, profile in (("same, without memory", "sharp"), ("paper", "paper")):
-            yield from _size(series, epoch, setting, _listed(setting, profile, 4.0, rng))
+            yield from _size(
+                series, epoch, setting, listed_in_one_epoch(setting, profile, 4.0, rng)
+            )
 
 
 def _epochs(setting: Setting, epsilon: float, rng: np.random.Generator) -> Iterator[IntArray]:
     """Twelve epochs of different people from one population, the last list known in the next."""
     known = np.zeros(0, dtype=np.int64)
     for _ in range(EPOCHS):
-        known = _listed(setting, "sharp", epsilon, rng, known=known)
+        known = listed_in_one_epoch(setting, "sharp", epsilon, rng, known=known)
         yield known
 
 
-def _listed(
+def listed_in_one_epoch(
     setting: Setting,
     profile: str,
     epsilon: float,

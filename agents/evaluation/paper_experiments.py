@@ -13,8 +13,8 @@ import numpy as np
 from agents.evaluation.epochs import Epoch, Optin, draw_optin, parameters_of, run_epoch
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
+from agents.evaluation.populations import Setting
 from agents.evaluation.scores import scores
-from agents.evaluation.shapes import Setting
 from blender.estimates import FloatArray
 from blender.noise import IntArray
 from blender.profiles import PROFILES

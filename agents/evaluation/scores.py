@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from agents.evaluation.epochs import Epoch
-from agents.evaluation.shapes import People
+from agents.evaluation.populations import People
 from blender.blend import project_onto_simplex
 from blender.estimates import FloatArray, GroupEstimates
 from blender.metrics import l1_distance, ndcg, rescale

@@ -42,6 +42,8 @@ def truth(records: int) -> np.ndarray:
         (30, 4.0, "randomized-response"),
         (6, 0.5, "subset-selection"),
         (30, 1.0, "subset-selection"),
+        (30, 1.0, "subset-or-none"),
+        (60, 3.0, "subset-or-none"),
     ],
 )
 def test_client_estimates_and_query_totals_are_unbiased_with_the_stated_variance(
@@ -51,18 +53,18 @@ def test_client_estimates_and_query_totals_are_unbiased_with_the_stated_variance
     rng = np.random.default_rng(11)
     p, n = truth(records), 3000
     shown = np.array([randomizer.count_batch(rng.multinomial(n, p), rng) for _ in range(RUNS)])
-    estimates = randomizer.denoise(shown / n)
-    stated = randomizer.estimate(shown[0], n)
+    stated = [randomizer.estimate(row, n) for row in shown]
+    estimates = np.array([found.cells.probability for found in stated])
 
     error = estimates.std(axis=0, ddof=1) / np.sqrt(RUNS)
     assert (np.abs(estimates.mean(axis=0) - p) < 4 * error).all()
     # The variance of a sample variance of near-normal values is 2σ⁴/runs.
     spread = 4 * np.sqrt(2 / RUNS)
-    assert estimates.var(axis=0, ddof=1) == pytest.approx(stated.variance_at(p), rel=spread)
+    assert estimates.var(axis=0, ddof=1) == pytest.approx(stated[0].variance_at(p), rel=spread)
 
     of_query = randomizer.cells.query_of_cell[:-1]
     totals = np.stack([np.bincount(of_query, weights=row[:-1]) for row in estimates])
-    sampled = np.array([randomizer.estimate(row, n).query_totals.variance for row in shown[:200]])
+    sampled = np.array([found.query_totals.variance for found in stated[:200]])
     assert totals.var(axis=0, ddof=1) == pytest.approx(sampled.mean(axis=0), rel=spread + 0.05)
 
 
@@ -90,10 +92,17 @@ def test_counting_without_telling_devices_apart_is_the_same_law():
     assert p_value(observed, expected) > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("records", "epsilon", "n"), [(50, 4.0, 20_000), (50, 1.0, 20_000)])
-def test_client_intervals_cover_94_to_97_percent(records, epsilon, n):
+@pytest.mark.parametrize(
+    ("records", "epsilon", "n", "name"),
+    [
+        (50, 4.0, 20_000, "subset-selection"),
+        (50, 1.0, 20_000, "subset-selection"),
+        (50, 1.0, 20_000, "subset-or-none"),
+    ],
+)
+def test_client_intervals_cover_94_to_97_percent(records, epsilon, n, name):
     """800 epochs of 51 cells each: more than 40 000 intervals."""
-    randomizer = randomizer_for(head_list(records, epsilon, "subset-selection"))
+    randomizer = randomizer_for(head_list(records, epsilon, name))
     rng = np.random.default_rng(12)
     p, covered, width = truth(records), [], []
     for _ in range(800):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.evaluation.epochs import draw_optin, parameters_of, release_head_list
-from agents.evaluation.shapes import AOL, TablePeople, ZipfPeople, read_table, table_setting
+from agents.evaluation.populations import AOL, TablePeople, ZipfPeople, read_table, table_setting
 from blender.errors import ParameterError
 from blender.record import Record
 
