@@ -183,18 +183,6 @@ class SubsetOrNone:
         answers.sort(axis=1)
         return answers
 
-    def count_batch(self, cell_counts: IntArray, rng: np.random.Generator) -> IntArray:
-        """For simulation only: answers that hold each cell, when `cell_counts[c]` devices hold c.
-
-        The same law as counting `answer_batch` over all those devices.
-        """
-        devices = np.repeat(np.arange(len(cell_counts)), cell_counts)
-        tally = np.zeros(len(cell_counts), dtype=np.int64)
-        for _, chunk in chunks(devices):
-            shown = self._answer_chunk(chunk, rng).ravel()
-            tally += np.bincount(shown, minlength=len(cell_counts))
-        return tally
-
     # ------------------------------------------------------------------ on the server
 
     def expected_shares(self, p: FloatArray) -> FloatArray:

@@ -140,32 +140,6 @@ class SubsetSelection:
             answers[start : start + len(chunk)] = self._answer_chunk(chunk, rng)
         return answers
 
-    def count_batch(self, cell_counts: IntArray, rng: np.random.Generator) -> IntArray:
-        """For simulation only: answers that hold each cell, when `cell_counts[c]` devices hold c.
-
-        The same law as counting `answer_batch` over all those devices, without telling devices
-        apart. An answer is with probability K-choose-ω/Z uniform over all sets, whatever the
-        truth (Z as in `report_probability`), else the true cell and ω−1 uniform others.
-        """
-        size, w = self._size, self.cells_per_answer
-        if size == 1:
-            return cell_counts.copy()
-        total = self.likelihood * math.comb(size - 1, w - 1) + math.comb(size - 1, w)
-        blind = float(math.comb(size, w) / total)
-        held = rng.binomial(cell_counts, 1 - blind)
-        if w == 1:
-            lies = rng.multinomial(int(cell_counts.sum() - held.sum()), np.full(size, 1 / size))
-            return np.asarray(held + lies, dtype=np.int64)
-        tally = held.astype(np.int64)
-        for _, chunk in chunks(np.repeat(np.arange(size), held)):
-            others = choose_batch(len(chunk), size - 1, w - 1, rng)
-            others += others >= chunk[:, None]
-            tally += np.bincount(others.ravel(), minlength=size)
-        for _, chunk in chunks(np.empty(int(cell_counts.sum() - held.sum()), dtype=np.int8)):
-            sets = choose_batch(len(chunk), size, w, rng)
-            tally += np.bincount(sets.ravel(), minlength=size)
-        return tally
-
     def _answer_chunk(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
         if self._size == 1:
             return np.zeros((len(cells), 1), dtype=np.int64)

@@ -17,6 +17,7 @@ from agents.evaluation.checks import (
     aol_five_percent,
     begins,
     blend_beats_ingredients,
+    blend_is_closest,
     blend_ndcg_flat,
     client_ndcg_peaks,
     epsilon_text,
@@ -25,7 +26,9 @@ from agents.evaluation.checks import (
     l1_falls_with_query_budget,
     l1_under,
     list_of_ten,
+    longer_lists_are_less_accurate,
     one_regression,
+    optin_ndcg_constant,
     percent,
     query_beats_urls,
     yandex_above_aol,
@@ -78,6 +81,16 @@ CLAIMS = (
     Claim(
         figure="9",
         section="4, data analysis",
+        says="the blend is close to the truth and makes up for the weaknesses of both ingredients",
+        check=blend_is_closest,
+        why=(
+            "the opt-in group's estimates are so much worse that a weight of a tenth still "
+            "adds noise to the clients'"
+        ),
+    ),
+    Claim(
+        figure="9",
+        section="4, data analysis",
         says="clients' URLs added up have many, the directly estimated query only one",
         check=query_beats_urls,
         why=(
@@ -115,12 +128,25 @@ CLAIMS = (
     Claim(
         figure="11b",
         section="4.2.1",
+        says="the opt-in group's NDCG does not depend on f_C",
+        check=optin_ndcg_constant,
+        why="people are drawn anew at every point",
+    ),
+    Claim(
+        figure="11b",
+        section="4.2.1",
         says="the blend's NDCG does not depend on f_C and equals the opt-in group's",
         check=blend_ndcg_flat,
         why=(
             "T is 1 642 people; where clients know more, as they do here, the blend follows "
             "them and is better than the opt-in group"
         ),
+    ),
+    Claim(
+        figure="13",
+        section="4.2.1",
+        says="the longer the list, the less accurate its estimates",
+        check=longer_lists_are_less_accurate,
     ),
     Claim(
         figure="12",
