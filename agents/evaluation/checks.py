@@ -188,18 +188,21 @@ def _sizes(summary: Summary, experiment: str, population: str) -> list[int]:
     return sorted({int(n.rsplit(" ", 1)[1]) for n in names if n.startswith("paper")})
 
 
-def list_of_ten(summary: Summary) -> Shown | None:
-    curve = summary.curve("list_of_ten", "aol", "ndcg", "paper, M = 10")
-    if not curve.x:
-        return None
-    lowest = min(curve.means, key=lambda m: m.mean)
-    at = curve.x[curve.means.index(lowest)]
-    sharp = summary.curve("list_of_ten", "aol", "ndcg", "sharp, M = 10")
-    text = (
-        f"lowest {lowest.mean:.3f} at ε = {at:g}, {curve.means[-1].mean:.3f} at ε = {curve.x[-1]:g}"
-        f" (sharp: lowest {min(m.mean for m in sharp.means):.3f})"
-    )
-    return Shown(text, lowest.mean > 0.95)
+def list_of_ten(metric: str) -> Check:
+    def check(summary: Summary) -> Shown | None:
+        curve = summary.curve("list_of_ten", "aol", metric, "paper, M = 10")
+        sharp = summary.curve("list_of_ten", "aol", metric, "sharp, M = 10")
+        if not curve.x or not sharp.x:
+            return None
+        lowest = min(curve.means, key=lambda m: m.mean)
+        at = curve.x[curve.means.index(lowest)]
+        text = (
+            f"lowest {lowest.mean:.3f} at ε = {at:g}, {curve.means[-1].mean:.3f} at "
+            f"ε = {curve.x[-1]:g} (sharp: lowest {min(m.mean for m in sharp.means):.3f})"
+        )
+        return Shown(text, lowest.mean > 0.95)
+
+    return check
 
 
 def begins(
