@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from redis.exceptions import RedisError
 
 from streams.errors import StoreUnavailable
-from streams.kafka import KafkaLog, librdkafka_settings
+from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
 from streams.releases.documents import DocumentReference, join, split
 from streams.settings.sections import KafkaSettings
 from streams.tables import Client
@@ -31,7 +31,7 @@ class Publisher:
     """Writes documents to their compacted topics."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        self._settings = librdkafka_settings(kafka)
+        self._settings = producer_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
 
     async def publish(self, topic: str, epoch: int, data: bytes) -> None:
@@ -52,7 +52,7 @@ class Publisher:
                 failed.append(error)
 
         producer = Producer(
-            {**self._settings, "enable.idempotence": True, "acks": "all", "linger.ms": 0,
+            {**self._settings, "linger.ms": 0,
              "message.timeout.ms": round(self._timeout_s * 1000)}
         )  # fmt: skip
         try:
