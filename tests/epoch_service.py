@@ -50,9 +50,9 @@ def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, st
     """Settings with windows of an hour: one epoch is open as long as a test wants."""
     return {
         "kafka.url": kafka,
-        "kafka.request_timeout_s": "5",
+        "kafka.request_timeout_s": "15",  # Only failures take so long, or a machine that is busy.
         "redis.url": redis,
-        "redis.timeout_s": "2",
+        "redis.timeout_s": "5",
         "budget.period_s": "8640000",
         "budget.optin_epsilon_limit": "1000",
         "budget.optin_delta_limit": "0.5",
@@ -78,7 +78,7 @@ def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, st
         "jobs.poll_s": "0.1",
         "jobs.lease_s": "1",
         "jobs.lease_renew_s": "0.3",
-        "jobs.transaction_timeout_s": "8",
+        "jobs.transaction_timeout_s": "20",
         "jobs.stop_deadline_s": "5",
     }
 
