@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections import Counter
 
@@ -21,57 +20,11 @@ from streams.releases.entries import Kind
 from streams.releases.log import CommitInDoubt
 from streams.settings import Settings
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import Part, Service, service
+from tests.epoch_service import Service, service
 from tests.faults.tcp_proxy import CuttingProxy
-from tests.faults.test_release_once import (
-    STEPS,
-    releases,
-    same_bytes_everywhere,
-)
+from tests.faults.test_release_once import releases, same_bytes_everywhere
 from tests.integration.test_epochs_end_to_end import optin_counts
-from tests.job_bench import Clock, bench, count_records, count_reports, some_records
-
-
-@pytest.mark.timeout(600)
-async def test_killed_at_every_step_the_next_job_finishes_what_was_seen_and_draws_nothing_twice(
-    kafka, redis_server
-):
-    """kill -9 before drawing, after drawing, between send and commit, after commit, after
-    publishing, of a head list and then of estimates, by real processes one after the other."""
-    rng = np.random.default_rng(11)
-    origin = int(time.time()) - 5
-    async with service(kafka.url, redis_server.url, epoch__origin_unix_s=str(origin)) as made:
-        clock = Clock()
-        async with bench(made, clock) as opener:
-            await opener.keep()
-        await count_records(made, 0, some_records(0, rng))
-        state = (await made.book()).epochs[0]
-        ahead = state.parameters.records_sealable_at_ms - clock.now_ms + 1_000
-        for step in STEPS:
-            jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"head-lists.{step}", "kill")
-            if step == "published":  # Committed before: only publishing again is left.
-                await made.until_stage(0, Stage.REPORTING, timeout_s=100)
-                jobs.kill()
-            else:
-                await _dies(made, jobs)
-        state = await made.until_stage(0, Stage.REPORTING)
-        assert state.head_list is not None
-        await count_reports(made, 0, state.head_list.cells, 500, rng)
-        ahead = state.head_list.reports_until_ms + 120_000 - clock.now_ms
-        for step in STEPS[:-1]:
-            jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"estimates.{step}", "kill")
-            await _dies(made, jobs)
-        jobs = made.start_jobs("--ahead-ms", str(ahead))
-
-        async def published() -> bool:
-            return 0 in await made.published(made.topics.estimates.name)
-
-        await made.until(published, 100)
-        jobs.terminate()
-        assert await asyncio.to_thread(jobs.wait, 20) == 0
-        assert releases(made, "head_list_released")[0] == 1
-        assert releases(made, "estimate_released")[0] == 1
-        await same_bytes_everywhere(made, range(1))
+from tests.job_bench import Clock, bench, count_records, some_records
 
 
 @pytest.mark.timeout(180)
@@ -229,11 +182,6 @@ async def test_a_stop_ends_within_its_deadline_with_a_server_hung(own_kafka, own
             assert time.monotonic() - began < 4 + 2
         finally:
             server.resume()
-
-
-async def _dies(made: Service, jobs: Part) -> None:
-    await made.until(lambda: not jobs.running, 100, "the step to be killed at")
-    assert jobs.process.returncode == -signal.SIGKILL, jobs.output()
 
 
 class LocalKafkaOn(LocalKafka):
