@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from streams.epochs import Share
+from blender.errors import HeadListMismatch
+from streams.epochs import Share, Stem
 from streams.releases import entries
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
@@ -304,6 +305,47 @@ async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka,
         assert not await jobs.run(Kind.HEAD_LISTS)
         assert jobs.steps.count("head-lists.drawn") == 1
         assert releases(made, "head_list_released").total() == 0
+
+
+@pytest.mark.timeout(120)
+async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadline(
+    kafka, redis_server
+):
+    """No honest counter makes them; somebody's hand in Redis may. No epoch waits for ever."""
+    rng, clock = np.random.default_rng(9), Clock()
+    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        totals = (await made.tables(Stem.CLIENT_REPORTS)).key
+        for epoch in range(2):
+            await count_records(made, epoch, some_records(epoch, rng))
+            clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
+            await jobs.keep()
+            assert await jobs.run(Kind.HEAD_LISTS)
+            state = await made.until_stage(epoch, Stage.REPORTING)
+            assert state.head_list is not None
+            await count_reports(made, epoch, state.head_list.cells, 500, rng)
+            # One device more than there are answers.
+            await jobs.context.redis.hincrby(totals(0, epoch, "totals"), "counted", 1)
+            clock.now_ms = state.head_list.reports_until_ms + HOUR_MS // 10
+            await jobs.keep()
+            with pytest.raises(HeadListMismatch):
+                await jobs.run(Kind.ESTIMATES)
+            assert (await made.book()).epochs[epoch].stage is Stage.REPORTS_SEALED
+            if epoch == 0:  # Mended in time.
+                await jobs.context.redis.hincrby(totals(0, epoch, "totals"), "counted", -1)
+                assert await jobs.run(Kind.ESTIMATES)
+                assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
+
+        clock.now_ms += made.settings.epoch.counting_deadline_s * 1000
+        with pytest.raises(HeadListMismatch):
+            await jobs.run(Kind.ESTIMATES)
+        state = (await made.book()).epochs[1]
+        assert state.stage is Stage.ABANDONED
+        assert "did not fit the head list" in (state.abandoned or "")
+        assert not await jobs.run(Kind.ESTIMATES), "the job goes on to the next epoch"
+        assert releases(made, "estimate_released") == Counter({0: 1})
+        await jobs.keep()
+        assert not any(b":1:cells" in key for key in await made.redis_keys())
 
 
 def _limit_record_size(made: Service, most: str) -> None:
