@@ -83,6 +83,11 @@ class JobBench:
     async def run(self, kind: Kind) -> bool:
         return await JOBS[kind](self.context)
 
+    async def take_over(self, kind: Kind) -> bool:
+        """Run as a job does that has just got the lease of another."""
+        await self.context.log.fence(kind)
+        return await self.run(kind)
+
 
 @contextlib.asynccontextmanager
 async def bench(
