@@ -17,6 +17,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests run one after another: fault tests on two cores are about time, and must not starve each other.
 JOBS ?= 0
 ARGS ?=
+# Where quick tests are: collecting the others alone takes longer than running these.
+FAST := tests/agents tests/blender tests/docs tests/localclient tests/streams \
+	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
 .PHONY: help setup demo test test-fast check format bench chaos fuzz test-statistical lock packages clean
 
@@ -52,7 +55,7 @@ test: setup packages  ## everything, on a real Kafka and Redis
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
 
 test-fast: setup  ## what needs no servers, under a minute
-	$(BIN)/python -m pytest -n 2 -m "not integration and not faults and not statistical and not browser and not package" $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(FAST) -m "not (integration or faults or statistical or browser or package or properties or fuzz or long)" $(ARGS)
 
 check: setup  ## format, lint, types, and who may import whom
 	$(BIN)/ruff format --check .

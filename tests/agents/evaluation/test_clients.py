@@ -20,6 +20,8 @@ from blender.record import Record
 from blender.roles import LocalRandomizer
 from blender.subset_selection import RandomizedResponse, SubsetSelection
 
+pytestmark = pytest.mark.long
+
 RECORDS = (
     Record("a", "x"),
     Record("b", "y"),
