@@ -86,14 +86,14 @@ class SealedCounts:
             records=[_record(text) for text in texts],
             selection=_column(texts, shares[Share.S]),
             estimation=_column(texts, shares[Share.T]),
-            selection_users=_users(totals, Share.S, shares[Share.S]),
-            estimation_users=_users(totals, Share.T, shares[Share.T]),
+            selection_users=_users(totals, Share.S),
+            estimation_users=sum(shares[Share.T].values()),  # T counts one record of each.
         )
         graph = shares[Share.GRAPH]
         return OptinRead(
             counts,
             {_record(text): graph[text] for text in sorted(graph)},
-            _users(totals, Share.GRAPH, graph),
+            _users(totals, Share.GRAPH),
             any(t.get("incomplete", 0) for t in totals),
         )
 
@@ -148,7 +148,7 @@ def _column(texts: Sequence[bytes], counts: dict[bytes, int]) -> IntArray:
     return np.fromiter((counts.get(text, 0) for text in texts), np.int64, len(texts))
 
 
-def _users(totals: Sequence[dict[str, Any]], share: Share, counts: dict[bytes, int]) -> int:
-    """People in a share: what the counter says, or the sum of counts where each has one record."""
-    told = sum(t.get(f"users:{share}", 0) for t in totals)
-    return told or sum(counts.values())
+def _users(totals: Sequence[dict[str, Any]], share: Share) -> int:
+    """People in a share. Not the sum of its counts: somebody may have sent several records, and
+    how many is theirs alone to know."""
+    return sum(t.get(f"users:{share}", 0) for t in totals)

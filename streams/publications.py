@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from redis.exceptions import RedisError
 
 from streams.errors import StoreUnavailable
-from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
+from streams.kafka import KafkaLog, librdkafka_settings
 from streams.releases.documents import DocumentReference, join, split
 from streams.settings.sections import KafkaSettings
 from streams.tables import Client
@@ -31,7 +31,7 @@ class Publisher:
     """Writes documents to their compacted topics."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        self._settings = producer_settings(kafka)
+        self._settings = librdkafka_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
 
     async def publish(self, topic: str, epoch: int, data: bytes) -> None:
@@ -45,27 +45,24 @@ class Publisher:
             ("bytes", str(document.size).encode()),
             ("parts", str(len(document.parts)).encode()),
         ]
-        failed: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: object) -> None:
-            if error is not None:
-                failed.append(error)
-
+        # Not idempotent: a retry may write a part twice or late, and the same bytes stay under the
+        # same key. Getting a producer id would take the client half a second.
         producer = Producer(
-            {**self._settings, "linger.ms": 0,
+            {**self._settings, "acks": "all", "linger.ms": 0,
              "message.timeout.ms": round(self._timeout_s * 1000)}
         )  # fmt: skip
+        sent: list[KafkaError | None] = []
         try:
             for number, part in enumerate(document.parts):
                 producer.produce(
                     topic, key=f"{epoch}/{number}".encode(), value=part, headers=headers,
-                    partition=0, on_delivery=delivered,
+                    partition=0, on_delivery=lambda error, _message: sent.append(error),
                 )  # fmt: skip
                 producer.poll(0)
-            left = producer.flush(self._timeout_s + 0.1 * len(document.parts))
+            producer.flush(self._timeout_s + 0.1 * len(document.parts))
         except (KafkaException, BufferError) as error:
             raise StoreUnavailable("Kafka did not take a publication") from error
-        if failed or left:
+        if sent != [None] * len(document.parts):
             raise StoreUnavailable("Kafka did not take a publication in time")
 
 

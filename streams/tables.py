@@ -6,7 +6,8 @@ a hash tag, topic and partition, so that one script may touch them all on a clus
     blender:{topic/7}:state              hash    offset, topic_id, released_through (and applying)
     blender:{topic/7}:totals             hash    received, counted, refused:<reason>, since ever
     blender:{topic/7}:late               hash    entries of released epochs: received, and no more
-    blender:{topic/7}:41:totals          hash    the same for epoch 41, chunks, incomplete
+    blender:{topic/7}:41:totals          hash    the same for epoch 41, users:<share>, chunks,
+                                                 incomplete
     blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
     blender:{topic/7}:41:S, :T, :graph   hash    record → count, for each share of opt-in users
     blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
@@ -280,6 +281,7 @@ class CountTables:
             fields = _fields(tally)
             _add(totals, fields)
             name = "unknown" if epoch is None else epoch
+            fields |= {f"users:{share}": n for share, n in tally.users.items() if n}
             packed: dict[str, Any] = {"totals": number(name, "totals"), "fields": fields}
             packed["records"] = {
                 number(name, share): [x for text, n in counts.items() for x in (text.decode(), n)]
