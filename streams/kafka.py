@@ -26,7 +26,13 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from streams.errors import StoreUnavailable
 from streams.settings.sections import KafkaSettings
 
-__all__ = ["KafkaLog", "LogBounds", "TopicDescription", "librdkafka_settings"]
+__all__ = [
+    "KafkaLog",
+    "LogBounds",
+    "TopicDescription",
+    "librdkafka_settings",
+    "producer_settings",
+]
 
 T = TypeVar("T")
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -83,6 +89,19 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
     if kafka.tls_key_password:
         found["ssl.key.password"] = kafka.tls_key_password.reveal()
     return found
+
+
+def producer_settings(kafka: KafkaSettings) -> dict[str, Any]:
+    """The same for a producer whose every acknowledged record is in the log, once.
+
+    One request in flight, because idempotence alone does not keep that promise with several: see
+    docs/decisions/0063-one-request-in-flight.md.
+    """
+    return librdkafka_settings(kafka) | {
+        "enable.idempotence": True,
+        "acks": "all",
+        "max.in.flight.requests.per.connection": 1,
+    }
 
 
 class KafkaLog:

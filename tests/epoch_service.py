@@ -33,7 +33,7 @@ from blender.registry import randomizer_for
 from streams.epochs import Share, Stem
 from streams.errors import StoreUnavailable
 from streams.judging import _shares as shares_of_contributors
-from streams.kafka import KafkaLog
+from streams.kafka import KafkaLog, producer_settings
 from streams.keys import EpochKeys
 from streams.publications import read_publications
 from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
@@ -198,10 +198,7 @@ class Service:
         self._orders = Path(self._folder.name) / "orders"
         self._orders.mkdir()
         self.run_ahead(0)
-        self._producer = Producer(
-            {"bootstrap.servers": self.settings.kafka.bootstrap, "enable.idempotence": True,
-             "linger.ms": 5, "log_level": 0}
-        )  # fmt: skip
+        self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
         self.sent: dict[tuple[int, Share], Counter[Record]] = {}
         self.reported: dict[int, Counter[int]] = {}
         self.reports: Counter[int] = Counter()

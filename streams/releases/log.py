@@ -32,7 +32,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.job_metrics import count_released
-from streams.kafka import KafkaLog, librdkafka_settings
+from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
 from streams.ledger import Ledger
 from streams.releases import entries
 from streams.releases.book import ReleaseBook
@@ -84,6 +84,7 @@ class ReleaseLog:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._settings = librdkafka_settings(kafka)
+        self._producer_settings = producer_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
         self._transaction_timeout_s = transaction_timeout_s
         self._topic = topic
@@ -278,10 +279,9 @@ class ReleaseLog:
     def _start_producer(self, kind: Kind) -> Producer:
         producer = Producer(
             {
-                **self._settings,
+                **self._producer_settings,
                 "transactional.id": f"{self._topic}.{kind.value}",
                 "transaction.timeout.ms": round(self._transaction_timeout_s * 1000),
-                "acks": "all",
                 "linger.ms": 0,
                 "compression.type": "none",  # Documents are compressed already.
             },
