@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from blender.errors import HeadListMismatch
 from streams.epochs import Share, Stem
+from streams.errors import StoreMismatch
 from streams.releases import entries
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
 from streams.releases.log import CommitInDoubt, CommitRefused, Fenced
+from streams.topics import ensure_topics
 from tests.epoch_service import Service, service
-from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+from tests.job_bench import JOBS, Clock, bench, count_records, count_reports, some_records
 
 HOUR_MS = 3_600_000
 STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
@@ -222,6 +225,33 @@ async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_serv
         assert newest.plan.privacy.epsilon == 2.0
         assert newest.window_ms == 2 * HOUR_MS
         assert newest.window_start_ms == book.epochs[max(book.epochs) - 1].parameters.window_end_ms
+
+
+@pytest.mark.timeout(120)
+async def test_jobs_stop_at_epochs_that_are_open_in_other_topics(kafka, redis_server):
+    """An epoch's entries stay in the topics it was opened with: in others nothing of it would be
+    counted, and it would be published as if few had taken part."""
+    clock = Clock()
+    async with service(kafka.url, redis_server.url) as made:
+        async with bench(made, clock) as before:
+            await before.keep()
+        made.change(topics__partitions="4", topics__version="2")
+        made.topics = await ensure_topics(made.settings, made.kafka)
+        opened = (await made.book()).epochs
+        clock.now_ms = max(s.parameters.records_sealable_at_ms for s in opened.values())
+        async with bench(made, clock) as after:
+            for work in (after.keep, *(partial(after.run, kind) for kind in JOBS)):
+                with pytest.raises(StoreMismatch, match="are open in topics of version 1 with 2"):
+                    await work()
+            assert (await made.book()).epochs == opened, "nothing was sealed or released"
+            async with after.context.log.turn(Kind.OPERATOR) as turn:
+                await turn.commit([entries.epoch_abandoned(e, "more partitions") for e in opened])
+            await after.keep()
+            state = (await made.book()).last
+            assert state is not None
+            plan = state.parameters.plan
+            assert (plan.topic_version, plan.optin_partitions) == (2, 4)
+            assert state.stage is Stage.COLLECTING
 
 
 @pytest.mark.timeout(120)

@@ -39,6 +39,7 @@ async def test_disturbed_at_every_step_another_process_releases_once(
         made.start_jobs()
         made.start_jobs()
         opened = await made.until_stage(0, Stage.COLLECTING)
+        await made.until_stage(1, Stage.COLLECTING)
         # An epoch's head list waits for a record that the test has not "counted" yet, so that one
         # kind of job is disturbed at a time.
         made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
@@ -53,6 +54,9 @@ async def test_disturbed_at_every_step_another_process_releases_once(
             assert state.head_list is not None
             await count_reports(made, epoch, state.head_list.cells, 500, rng)
             made.send_raw(Stem.OPTIN_RECORDS, 0, b"of the next epoch")
+            # Open before its window: one that nobody opened in time would be passed over.
+            await made.until_stage(epoch + 1, Stage.COLLECTING)
+            await made.until_stage(epoch + 2, Stage.COLLECTING)
             disturbance = Disturbance(made, Kind.ESTIMATES, step, action)
             _let_time_pass(made, state.head_list.reports_until_ms)
             await disturbance.passes(epoch)
