@@ -14,14 +14,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Tests run one after another: fault tests on two cores are about time, and must not starve each other.
-JOBS ?= 0
+# Two processes: one for the tests that start servers, one after another because they are about time,
+# and one for all others. JOBS=0 runs everything in one.
+JOBS ?= 2
 ARGS ?=
+# Where quick tests are: collecting the others alone takes longer than running these.
+FAST := tests/agents tests/blender tests/docs tests/localclient tests/streams \
+	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
 .PHONY: help setup demo test test-fast check format bench chaos fuzz test-statistical lock packages clean
 
 help:  ## this list
-	@echo "usage: make TARGET [ARGS='more for pytest or the demo'] [JOBS=2 to use two processes]"; echo
+	@echo "usage: make TARGET [ARGS='more for pytest or the demo'] [JOBS=0 for one process]"; echo
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-18s%s\n", $$1, $$2 }'
 
 setup: $(INSTALLED)  ## install everything into .venv/
@@ -49,10 +53,10 @@ packages: setup  ## install missing system packages, or say which they are
 	@deploy/setup/system-packages $(BIN)/python
 
 test: setup packages  ## everything, on a real Kafka and Redis
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term:skip-covered $(ARGS)
 
 test-fast: setup  ## what needs no servers, under a minute
-	$(BIN)/python -m pytest -n 2 -m "not integration and not faults and not statistical and not browser and not package" $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(FAST) -m "not (integration or faults or statistical or browser or package or properties or fuzz or long)" $(ARGS)
 
 check: setup  ## format, lint, types, and who may import whom
 	$(BIN)/ruff format --check .

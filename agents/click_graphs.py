@@ -51,7 +51,7 @@ async def publish_click_graph(context: JobContext) -> bool:
     """Release the click graph that is due, if one is; whether it did."""
     await context.settle_refused(Kind.CLICK_GRAPHS)
     counts = context.counts(Stem.OPTIN_RECORDS, Kind.CLICK_GRAPHS)
-    book = await context.log.catch_up()
+    book = await context.read_log()
     if not isinstance(
         next_click_graph(book, await counts.positions(), context.now_ms()), BuildClickGraph
     ):

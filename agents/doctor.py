@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
 from blender.errors import BlenderError
-from streams.kafka import KafkaLog, librdkafka_settings
+from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
 from streams.settings import Settings
 from streams.tables import Client, check_redis, connect_redis
 from streams.topics import Topics, topic_problems
@@ -156,7 +156,7 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
     if (await kafka.describe([topic]))[topic] is None:
         return Finding(Grade.NOTE, "clock", "not compared yet: the topics are not there")
     appended_ms: list[int] = []
-    producer = Producer(librdkafka_settings(settings.kafka) | {"acks": "all"})
+    producer = Producer(producer_settings(settings.kafka))
     sent_s = clock()
     producer.produce(topic, b"?", on_delivery=lambda _e, m: appended_ms.append(m.timestamp()[1]))
     await asyncio.to_thread(producer.flush, settings.kafka.request_timeout_s)

@@ -65,7 +65,7 @@ async def publish_estimates(context: JobContext) -> bool:
     """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
     await context.settle_refused(Kind.ESTIMATES)
     counts = context.counts(Stem.CLIENT_REPORTS, Kind.ESTIMATES)
-    book = await context.log.catch_up()
+    book = await context.read_log()
     if not isinstance(
         next_estimates(book, await counts.positions(), context.now_ms()), BuildEstimates
     ):

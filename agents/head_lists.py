@@ -43,7 +43,7 @@ async def publish_head_list(context: JobContext) -> bool:
     """Release the head list that is due, if one is; whether it did."""
     await context.settle_refused(Kind.HEAD_LISTS)
     counts = context.counts(Stem.OPTIN_RECORDS, Kind.HEAD_LISTS)
-    book = await context.log.catch_up()
+    book = await context.read_log()
     if not isinstance(
         next_head_list(book, await counts.positions(), context.now_ms()), BuildHeadList
     ):

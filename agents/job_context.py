@@ -18,12 +18,13 @@ from blender.noise import ExactNoise, Noise
 from blender.record import NORMALISATION_VERSION
 from streams.counted import SealedCounts
 from streams.epochs import Stem
+from streams.errors import StoreMismatch
 from streams.kafka import KafkaLog
 from streams.ledger import Cost, Limit
 from streams.logs import Known
 from streams.publications import PublishedMarks, Publisher
 from streams.releases import entries
-from streams.releases.book import EpochState
+from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind
 from streams.releases.log import ReleaseLog, StepObserver, nobody_watches
@@ -118,6 +119,28 @@ class JobContext:
         """What was counted of one topic, for one kind of job."""
         return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
 
+    async def read_log(self) -> ReleaseBook:
+        """The log to its end; stops whoever asks when open epochs are not of these topics."""
+        book = await self.log.catch_up()
+        topics = self.settings.topics
+        wanted = (topics.version, topics.partitions)
+        others = [
+            state.epoch
+            for state in book.unfinished()
+            if (state.parameters.plan.topic_version, state.parameters.plan.optin_partitions)
+            != wanted
+        ]
+        if others:
+            plan = book.epochs[others[0]].parameters.plan
+            raise StoreMismatch(
+                f"epochs {', '.join(map(str, others))} are open in topics of version "
+                f"{plan.topic_version} with {plan.optin_partitions} partitions, and the settings "
+                f"name version {topics.version} with {topics.partitions}: what was accepted would "
+                "not be counted. Set topics.version and topics.partitions back until these epochs "
+                "are over, or give each up with `blendstream epochs abandon E --reason TEXT`"
+            )
+        return book
+
     async def settle_refused(self, kind: Kind) -> None:
         """Stop the epoch whose release was refused, if that is still to be done."""
         if kind in self.refused:
@@ -178,6 +201,7 @@ def plan_from(settings: Settings) -> Plan:
         key_id=settings.keys.current_id,
         optin_partitions=settings.topics.partitions,
         report_partitions=settings.topics.partitions,
+        topic_version=settings.topics.version,
         min_optin_users=epoch.minimum_participants,
         min_reports=epoch.minimum_participants,
         counting_deadline_ms=epoch.counting_deadline_s * 1000,

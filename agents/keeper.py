@@ -63,7 +63,7 @@ class Keeper:
 
     async def step(self) -> bool:
         """Do one thing that is due; whether there was one."""
-        book = await self._context.log.catch_up()
+        book = await self._context.read_log()
         if not isinstance(self._move(book), Wait):
             return await self._advance()
         for stem in Stem:

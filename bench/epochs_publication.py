@@ -156,7 +156,9 @@ async def measure(made: Service, records: int, reports: int) -> dict[str, dict[s
         state = await made.until_stage(0, Stage.REPORTING)
         assert state.head_list is not None
         for part in made.parts:
-            part.kill()
+            # In order: its successor would wait for a dead one's session to end.
+            part.terminate()
+            await asyncio.to_thread(part.wait, 60)
         say(f"sending {reports} reports")
         await send_reports(made, reports)
         clock.now_ms = state.head_list.reports_until_ms + 3_600_000 // 10

@@ -12,10 +12,10 @@ Promises: complete counts, or `CountsMoved`, which is safe to retry.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -81,21 +81,8 @@ class SealedCounts:
         totals = [await self._tables.totals(partition, epoch) for partition in partitions]
         await self._end(token, len(bounds))
 
-        texts = sorted(shares[Share.S].keys() | shares[Share.T].keys())
-        counts = OptinCounts(
-            records=[_record(text) for text in texts],
-            selection=_column(texts, shares[Share.S]),
-            estimation=_column(texts, shares[Share.T]),
-            selection_users=_users(totals, Share.S, shares[Share.S]),
-            estimation_users=_users(totals, Share.T, shares[Share.T]),
-        )
-        graph = shares[Share.GRAPH]
-        return OptinRead(
-            counts,
-            {_record(text): graph[text] for text in sorted(graph)},
-            _users(totals, Share.GRAPH, graph),
-            any(t.get("incomplete", 0) for t in totals),
-        )
+        # A million records take seconds to sort; leases are renewed meanwhile.
+        return await asyncio.to_thread(_optin_read, shares, totals)
 
     async def read_reports(
         self, epoch: int, bounds: Sequence[int], cells: int, *, complete: bool
@@ -139,6 +126,26 @@ class SealedCounts:
         return f"{self._reader}-{token}"
 
 
+def _optin_read(
+    shares: Mapping[Share, dict[bytes, int]], totals: Sequence[dict[str, int]]
+) -> OptinRead:
+    s, t, graph = (shares[share] for share in (Share.S, Share.T, Share.GRAPH))
+    texts = sorted(s.keys() | t.keys())
+    counts = OptinCounts(
+        records=[_record(text) for text in texts],
+        selection=_column(texts, s),
+        estimation=_column(texts, t),
+        selection_users=_users(totals, Share.S),
+        estimation_users=sum(t.values()),  # T counts one record of each.
+    )
+    return OptinRead(
+        counts,
+        {_record(text): graph[text] for text in sorted(graph)},
+        _users(totals, Share.GRAPH),
+        any(total.get("incomplete", 0) for total in totals),
+    )
+
+
 def _record(text: bytes) -> Record:
     query, _, url = text.partition(SEPARATOR)
     return Record(query.decode(), url.decode())
@@ -148,7 +155,7 @@ def _column(texts: Sequence[bytes], counts: dict[bytes, int]) -> IntArray:
     return np.fromiter((counts.get(text, 0) for text in texts), np.int64, len(texts))
 
 
-def _users(totals: Sequence[dict[str, Any]], share: Share, counts: dict[bytes, int]) -> int:
-    """People in a share: what the counter says, or the sum of counts where each has one record."""
-    told = sum(t.get(f"users:{share}", 0) for t in totals)
-    return told or sum(counts.values())
+def _users(totals: Sequence[dict[str, int]], share: Share) -> int:
+    """People in a share. Not the sum of its counts: somebody may have sent several records, and
+    how many is theirs alone to know."""
+    return sum(t.get(f"users:{share}", 0) for t in totals)

@@ -32,6 +32,7 @@ class ReleaseLogDirectory:
         self._position = 0
         self._reader: Consumer | None = None
         self._reading = asyncio.Lock()
+        self._refreshes: set[asyncio.Task[None]] = set()
 
     @property
     def book(self) -> EpochBook:
@@ -39,6 +40,20 @@ class ReleaseLogDirectory:
 
     async def refresh_to_end(self) -> None:
         """Read to the end that the log has now; `StoreUnavailable` when that takes too long."""
+        # Whoever gives up waiting (taking a partition up has a deadline) cannot end the thread that
+        # reads. It must stay the only one: of two, the first to reach the end would call an epoch
+        # unknown whose entry the other has in hand.
+        refresh = asyncio.create_task(self._refresh())
+        self._refreshes.add(refresh)
+        refresh.add_done_callback(self._ended)
+        await asyncio.shield(refresh)
+
+    def _ended(self, refresh: asyncio.Task[None]) -> None:
+        self._refreshes.discard(refresh)
+        if not refresh.cancelled():
+            refresh.exception()  # Told to whoever waits; if nobody does, asked again anyway.
+
+    async def _refresh(self) -> None:
         async with self._reading:
             bounds = await self._log.bounds(self._topic, 0)
             if self._position < bounds.end:

@@ -96,6 +96,8 @@ class Tally:
     refused: Counter[Reason] = field(default_factory=Counter)
     cells: NDArray[np.int64] | None = None
     records: dict[Share, Counter[bytes]] = field(default_factory=dict)
+    #: People: contributors whose slot 0 was accepted, however many records they sent.
+    users: Counter[Share] = field(default_factory=Counter)
     fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)
 
     @property
@@ -290,6 +292,10 @@ def _count_records(
     new = seen.add(fingerprints)
     tally.fingerprints.append(fingerprints[new])
     left = keep(new, Reason.DUPLICATE)
+    # Before repeated records go: how many people take part must not tell what they sent.
+    for number, share in enumerate(Share):
+        first = (shares[left] == number) & (slots[left] == 0)
+        tally.users[share] += int(np.count_nonzero(first))
     if epoch.records_per_user > 1:
         # For S and the graph one user moves a record by at most one: the noise relies on it.
         copies = np.array(

@@ -26,7 +26,13 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from streams.errors import StoreUnavailable
 from streams.settings.sections import KafkaSettings
 
-__all__ = ["KafkaLog", "LogBounds", "TopicDescription", "librdkafka_settings"]
+__all__ = [
+    "KafkaLog",
+    "LogBounds",
+    "TopicDescription",
+    "librdkafka_settings",
+    "producer_settings",
+]
 
 T = TypeVar("T")
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -85,6 +91,19 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
     return found
 
 
+def producer_settings(kafka: KafkaSettings) -> dict[str, Any]:
+    """The same for a producer whose every acknowledged record is in the log, once.
+
+    One request in flight, because idempotence alone does not keep that promise with several: see
+    docs/decisions/0063-one-request-in-flight.md.
+    """
+    return librdkafka_settings(kafka) | {
+        "enable.idempotence": True,
+        "acks": "all",
+        "max.in.flight.requests.per.connection": 1,
+    }
+
+
 class KafkaLog:
     """Asks about topics and partitions. One for each process."""
 
@@ -122,10 +141,15 @@ class KafkaLog:
     ) -> dict[int, int]:
         wanted = {TopicPartition(topic, partition): which for partition in partitions}
         futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
-        return {
-            where.partition: int((await self._answer(asyncio.wrap_future(future))).offset)
-            for where, future in futures.items()
-        }
+        found: dict[int, int] = {}
+        for where, future in futures.items():
+            offset = int((await self._answer(asyncio.wrap_future(future))).offset)
+            if offset < 0:
+                # A broker that is just coming back: librdkafka raises nothing, and answers -1001.
+                # Taken for the log's end, it would make everything in the log read already.
+                raise StoreUnavailable("Kafka did not tell an offset")
+            found[where.partition] = offset
+        return found
 
     async def next_record(self, topic: str, partition: int, offset: int) -> int:
         """The offset of the first record at or after `offset`; the log's end if there is none."""

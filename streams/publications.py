@@ -45,27 +45,24 @@ class Publisher:
             ("bytes", str(document.size).encode()),
             ("parts", str(len(document.parts)).encode()),
         ]
-        failed: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: object) -> None:
-            if error is not None:
-                failed.append(error)
-
+        # Not idempotent: a retry may write a part twice or late, and the same bytes stay under the
+        # same key. Getting a producer id would take the client half a second.
         producer = Producer(
-            {**self._settings, "enable.idempotence": True, "acks": "all", "linger.ms": 0,
+            {**self._settings, "acks": "all", "linger.ms": 0,
              "message.timeout.ms": round(self._timeout_s * 1000)}
         )  # fmt: skip
+        sent: list[KafkaError | None] = []
         try:
             for number, part in enumerate(document.parts):
                 producer.produce(
                     topic, key=f"{epoch}/{number}".encode(), value=part, headers=headers,
-                    partition=0, on_delivery=delivered,
+                    partition=0, on_delivery=lambda error, _message: sent.append(error),
                 )  # fmt: skip
                 producer.poll(0)
-            left = producer.flush(self._timeout_s + 0.1 * len(document.parts))
+            producer.flush(self._timeout_s + 0.1 * len(document.parts))
         except (KafkaException, BufferError) as error:
             raise StoreUnavailable("Kafka did not take a publication") from error
-        if failed or left:
+        if sent != [None] * len(document.parts):
             raise StoreUnavailable("Kafka did not take a publication in time")
 
 

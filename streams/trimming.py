@@ -23,6 +23,9 @@ from streams.settings.sections import KafkaSettings
 
 __all__ = ["LogTrimmer"]
 
+#: Kafka's answer where no record is as young as that. librdkafka has others below it.
+_NONE = -1
+
 
 class LogTrimmer:
     """Asks where a time begins in a topic, and removes what lies before an offset."""
@@ -30,6 +33,7 @@ class LogTrimmer:
     def __init__(self, kafka: KafkaSettings) -> None:
         self._settings = librdkafka_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
+        self._client: AdminClient | None = None
 
     async def bounds_before(
         self, topic: str, time_ms: int | None, at_most: Sequence[int]
@@ -42,13 +46,15 @@ class LogTrimmer:
             return list(at_most)
         spec = OffsetSpec.for_timestamp(time_ms)
         wanted = {TopicPartition(topic, p): spec for p in range(len(at_most))}
-        admin = self._admin()
-        futures = admin.list_offsets(wanted, request_timeout=self._timeout_s)
+        futures = self._admin().list_offsets(wanted, request_timeout=self._timeout_s)
         bounds = list(at_most)
         for where, future in futures.items():
-            found = int((await self._answer(admin, future)).offset)
-            # No record is that young: everything below the cap is older.
-            if found >= 0:
+            found = int((await self._answer(future)).offset)
+            if found < _NONE:
+                # A broker that is just coming back. Taken for "none", it would remove what counts.
+                raise StoreUnavailable("Kafka did not tell an offset")
+            # None: no record is that young, everything below the cap is older.
+            if found != _NONE:
                 bounds[where.partition] = min(found, bounds[where.partition])
         return bounds
 
@@ -57,24 +63,28 @@ class LogTrimmer:
         wanted = [TopicPartition(topic, p, bound) for p, bound in enumerate(bounds) if bound > 0]
         if not wanted:
             return
-        admin = self._admin()
-        for future in admin.delete_records(wanted, request_timeout=self._timeout_s).values():
+        futures = self._admin().delete_records(wanted, request_timeout=self._timeout_s)
+        for future in futures.values():
             # Out of range: below the log's beginning already, by retention or an earlier attempt.
-            await self._answer(admin, future, passing=KafkaError.OFFSET_OUT_OF_RANGE)
+            await self._answer(future, passing=KafkaError.OFFSET_OUT_OF_RANGE)
 
     def _admin(self) -> AdminClient:
-        # A new one each time, a few times an epoch: one that is kept holds on to leaders that a
-        # restarted broker no longer recognises.
-        return AdminClient(self._settings)
+        # Kept, because a new one may take three seconds to find its broker.
+        if self._client is None:
+            self._client = AdminClient(self._settings)
+        return self._client
 
-    async def _answer(self, _admin: AdminClient, future: Any, *, passing: int | None = None) -> Any:
-        """The answer, within a deadline. Holds the client: without it no answer ever comes."""
+    async def _answer(self, future: Any, *, passing: int | None = None) -> Any:
+        """The answer, within a deadline."""
         try:
             async with asyncio.timeout(self._timeout_s + 1):
                 return await asyncio.wrap_future(future)
         except KafkaException as error:
             if error.args[0].code() == passing:
                 return None
+            # A kept client holds on to leaders that a restarted broker no longer recognises.
+            self._client = None
             raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
         except TimeoutError as error:
+            self._client = None
             raise StoreUnavailable("Kafka did not answer in time") from error

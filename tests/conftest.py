@@ -21,6 +21,8 @@ import pytest
 
 if TYPE_CHECKING:
     import redis.asyncio
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
     from agents.stack import GivenServer, LocalKafka, LocalRedis
     from streams.settings import Settings
@@ -220,6 +222,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 FOLDER_MARKS = {
     name: name for name in ("integration", "faults", "statistical", "properties", "package")
 }
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling":
+    """Tests with servers run one after another, however many processes there are.
+
+    They start servers and are about time; everything else may run beside them.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneLaneForServers(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "servers" if file.split("/")[1] in WITH_SERVERS else file
+
+    return OneLaneForServers(config, log)
+
+
+WITH_SERVERS = ("integration", "faults", "browser", "package")
 
 
 # --- the time of each suite ----------------------------------------------------------------------

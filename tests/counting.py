@@ -18,17 +18,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from streams.epochs import ENTRY_KEY, Share, Stem
 from streams.judging import SEPARATOR, Reason
-from streams.kafka import KafkaLog
+from streams.kafka import KafkaLog, producer_settings
 from streams.keys import EpochKeys
 from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
 from streams.settings import Settings
@@ -148,14 +148,7 @@ class Installation:
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="counting-")
         self._workers: list[WorkerProcess] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": self.settings.kafka.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "log_level": 0,
-            }
-        )
+        self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
         self._undelivered: list[str] = []
         self._ids: dict[int, bytes] = {}
         self._lists: dict[int, tuple[int, int, int]] = {}
@@ -261,9 +254,11 @@ class Installation:
         """Return when the broker has acknowledged everything."""
         self._flush()
 
-    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._undelivered.append(error.name())
+        elif message.offset() is None:
+            self._undelivered.append("acknowledged without an offset")
 
     def _flush(self) -> None:
         if self._producer.flush(60) != 0:
@@ -340,7 +335,8 @@ class Installation:
     # --- what came out --------------------------------------------------------------------------
 
     async def tables(self, stem: Stem) -> CountTables:
-        client = await connect_redis(self.settings.redis)
+        # With the patience of a test on a busy machine, which workers must not have.
+        client = await connect_redis(replace(self.settings.redis, timeout_s=20.0))
         return CountTables(client, self.topics.of(stem).name, prefix=self.settings.topics.prefix)
 
     async def ends(self, stem: Stem) -> dict[int, int]:

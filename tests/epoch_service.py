@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import secrets
 import signal
@@ -16,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from agents.stack.ports import free_port
 from blender.cells import HeadList
@@ -31,7 +33,7 @@ from blender.registry import randomizer_for
 from streams.epochs import Share, Stem
 from streams.errors import StoreUnavailable
 from streams.judging import _shares as shares_of_contributors
-from streams.kafka import KafkaLog
+from streams.kafka import KafkaLog, producer_settings
 from streams.keys import EpochKeys
 from streams.publications import read_publications
 from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
@@ -50,9 +52,9 @@ def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, st
     """Settings with windows of an hour: one epoch is open as long as a test wants."""
     return {
         "kafka.url": kafka,
-        "kafka.request_timeout_s": "5",
+        "kafka.request_timeout_s": "15",  # Only failures take so long, or a machine that is busy.
         "redis.url": redis,
-        "redis.timeout_s": "2",
+        "redis.timeout_s": "5",
         "budget.period_s": "8640000",
         "budget.optin_epsilon_limit": "1000",
         "budget.optin_delta_limit": "0.5",
@@ -78,7 +80,7 @@ def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, st
         "jobs.poll_s": "0.1",
         "jobs.lease_s": "1",
         "jobs.lease_renew_s": "0.3",
-        "jobs.transaction_timeout_s": "8",
+        "jobs.transaction_timeout_s": "20",
         "jobs.stop_deadline_s": "5",
     }
 
@@ -96,41 +98,88 @@ SHORT = {
 class Part:
     """A process that a test can disturb."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], output: Path) -> None:
+    def __init__(self, name: str, output: Path) -> None:
+        self.name = name
         self.output_path = output
-        with output.open("ab") as out:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT
-            )
+
+    pid: int
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number when one ended it."""
+        raise NotImplementedError
+
+    def wait(self, timeout_s: float = 20) -> int:
+        deadline = time.monotonic() + timeout_s
+        while (code := self.exit_code) is None:
+            assert time.monotonic() < deadline, f"{self.name} did not end\n{self.output()[-4000:]}"
+            time.sleep(0.05)
+        return code
 
     @property
     def running(self) -> bool:
-        return self.process.poll() is None
+        return self.exit_code is None
+
+    def _signal(self, number: int) -> None:
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):  # It may end in this moment.
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
-        if self.running:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-            self.process.wait(10)
+        self._signal(signal.SIGKILL)  # Ends a paused one too.
+        self.wait(10)
 
     def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def terminate(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-
-    def wait(self, timeout_s: float = 20) -> int:
-        return self.process.wait(timeout_s)
+        self._signal(signal.SIGTERM)
 
     @property
     def paused(self) -> bool:
         with contextlib.suppress(OSError):
-            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
             return stat.rpartition(")")[2].split()[0] == "T"
         return False
 
     def output(self) -> str:
-        return self.output_path.read_text(errors="replace")
+        return self.output_path.read_text(errors="replace") if self.output_path.exists() else ""
+
+
+class Started(Part):
+    """A program of its own."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], output: Path) -> None:
+        super().__init__(" ".join(command[1:]), output)
+        with output.open("ab") as out:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT
+            )
+        self.pid = self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+
+class Forked(Part):
+    """Jobs, forked from a process that has their libraries loaded."""
+
+    _server = multiprocessing.get_context("forkserver")
+
+    def __init__(self, words: list[str], environment: dict[str, str], output: Path) -> None:
+        super().__init__(" ".join(["jobs", *words]), output)
+        from tests.job_main import begin
+
+        self._server.set_forkserver_preload(["tests.job_main"])
+        self._process = self._server.Process(target=begin, args=(words, environment, output))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.exitcode
 
 
 class Service:
@@ -146,10 +195,10 @@ class Service:
         self.kafka = KafkaLog(self.settings.kafka)
         self._folder = tempfile.TemporaryDirectory(prefix="epochs-")
         self.parts: list[Part] = []
-        self._producer = Producer(
-            {"bootstrap.servers": self.settings.kafka.bootstrap, "enable.idempotence": True,
-             "linger.ms": 5, "log_level": 0}
-        )  # fmt: skip
+        self._orders = Path(self._folder.name) / "orders"
+        self._orders.mkdir()
+        self.run_ahead(0)
+        self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
         self.sent: dict[tuple[int, Share], Counter[Record]] = {}
         self.reported: dict[int, Counter[int]] = {}
         self.reports: Counter[int] = Counter()
@@ -192,26 +241,59 @@ class Service:
         }
         return kept | given | ports | {"PYTHONPATH": str(ROOT), "BLENDSTREAM_LOG_FORM": "text"}
 
-    def _start(self, *command: str) -> Part:
-        output = Path(self._folder.name) / f"{len(self.parts)}.log"
-        part = Part([sys.executable, *command], self.environment(), output)
-        self.parts.append(part)
-        return part
+    def _output(self) -> Path:
+        return Path(self._folder.name) / f"{len(self.parts)}.log"
 
     def start_worker(self) -> Part:
-        return self._start("-m", "tests.worker_main")
+        command = [sys.executable, "-m", "tests.worker_main"]
+        self.parts.append(Started(command, self.environment(), self._output()))
+        return self.parts[-1]
 
     def start_jobs(self, *options: str) -> Part:
-        """`--ahead-ms N` runs the clock ahead; `--at KIND STEP kill|pause` disturbs itself once."""
-        return self._start("-m", "tests.job_main", *options)
+        """Options as in tests/job_main.py: `--seed N`, `--at KIND.STEP kill|pause`."""
+        words = ["--orders", str(self._orders), *options]
+        self.parts.append(Forked(words, self.environment(), self._output()))
+        return self.parts[-1]
+
+    def run_ahead(self, ms: int) -> None:
+        """Let the clock of every jobs process run ahead by this much, from now on."""
+        new = self._orders / "clock.new"
+        new.write_text(str(ms))
+        new.rename(self._orders / "clock")
+
+    def order(self, step: str, action: str) -> None:
+        """Whichever jobs process reaches this step next is to `kill` or `pause` itself there."""
+        new = self._orders / "at.new"
+        new.write_text(f"{step} {action}")
+        new.rename(self._orders / "at")
+
+    async def disturbed(self, timeout_s: float = 60) -> Part:
+        """The process that took the last order, once it is dead or paused."""
+
+        def taker() -> Part | None:
+            for part in self.parts:
+                if (self._orders / f"taken.{part.pid}").exists() and (
+                    part.paused or not part.running
+                ):
+                    (self._orders / f"taken.{part.pid}").unlink()
+                    return part
+            return None
+
+        found: Part = await self.until(taker, timeout_s, "a process at the step that was ordered")
+        return found
 
     def logs(self) -> str:
-        return "\n".join(f"--- {p.process.args[2:]}\n{p.output()[-4000:]}" for p in self.parts)
+        return "\n".join(f"--- {part.name}\n{part.output()[-4000:]}" for part in self.parts)
 
     # --- sending --------------------------------------------------------------------------------
 
     def _send(self, stem: Stem, partition: int, frame: bytes) -> None:
         self._producer.produce(self.topics.of(stem).name, value=frame, partition=partition)
+
+    def send_raw(self, stem: Stem, partition: int, value: bytes) -> None:
+        """Bytes that no worker of the test reads: they move the end of a partition."""
+        self._send(stem, partition, value)
+        self.flush()
 
     def flush(self) -> None:
         if self._producer.flush(60):
@@ -227,7 +309,10 @@ class Service:
         shares = shares_of_contributors(_view(plan), keys, columns)
         by_partition: dict[int, list[OptinEntry]] = {}
         for contributor, number, share in zip(contributors, numbers, shares, strict=True):
-            record = Record(f"query {epoch} {number}", f"https://site-{number}.example/{epoch}")
+            # No text is part of another one: the tests search for them.
+            record = Record(
+                f"query {epoch} {number:03}", f"https://site-{number:03}.example/{epoch}"
+            )
             self.texts |= {record.query, record.url}
             place = keys.partition_of(contributor, self.partitions)
             entry = OptinEntry(contributor, 0, record.query.encode(), record.url.encode())
@@ -308,6 +393,42 @@ class Service:
 
     async def published(self, topic: str) -> dict[int, bytes]:
         return await read_publications(self.settings.kafka, topic)
+
+    def everything_in_kafka(self) -> dict[str, bytes]:
+        """All that can be read of every topic of this installation, whoever made it: keys, values,
+        headers, uncommitted records too, and what their compressed parts hold."""
+        reader = Consumer(
+            {"bootstrap.servers": self.settings.kafka.bootstrap, "group.id": "test",
+             "enable.auto.commit": False, "enable.partition.eof": True,
+             "isolation.level": "read_uncommitted"}
+        )  # fmt: skip
+        topics = {
+            name: list(about.partitions)
+            for name, about in reader.list_topics(timeout=20).topics.items()
+            if name.startswith(self.settings.topics.prefix)
+        }
+        reader.assign(
+            [TopicPartition(t, p, OFFSET_BEGINNING) for t, ps in topics.items() for p in ps]
+        )
+        left = {(name, partition) for name, ps in topics.items() for partition in ps}
+        held: dict[str, list[bytes]] = {name: [] for name in topics}
+        packed: dict[tuple[str, bytes], dict[int, bytes]] = {}
+        while left:
+            message = reader.poll(20)
+            assert message is not None, f"{left} could not be read to the end"
+            topic, key, value = message.topic(), message.key() or b"", message.value() or b""
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                left.discard((topic, message.partition()))
+                continue
+            held[topic] += [key, value, *(v for _, v in message.headers() or () if v)]
+            document, _, part = key.rpartition(b"/" if b"/" in key else b" ")
+            if part.isdigit():
+                packed.setdefault((topic, document), {})[int(part)] = value
+        reader.close()
+        for (topic, _), parts in packed.items():
+            held[topic].append(zlib.decompress(b"".join(parts[n] for n in sorted(parts))))
+        return {topic: b"\0".join(pieces) for topic, pieces in held.items()}
 
     async def tables(self, stem: Stem) -> CountTables:
         client = await connect_redis(self.settings.redis)

@@ -128,6 +128,7 @@ class ReleaseLog:
             {
                 "bootstrap.servers": bootstrap,
                 "transactional.id": f"test-{secrets.token_hex(8)}",
+                "max.in.flight.requests.per.connection": 1,
                 "log_level": 0,
             }
         )

@@ -52,6 +52,7 @@ class JobBench:
         self.context = context
         self.clock = clock
         self.steps: list[str] = []
+        self._keeper = Keeper(context)
         self._stop_at: str | None = None
         self.stopped = asyncio.Event()
         self.go_on = asyncio.Event()
@@ -71,10 +72,9 @@ class JobBench:
 
     async def keep(self) -> None:
         """Everything that the keeper has to do now."""
-        keeper = Keeper(self.context)
         for _ in range(20):
             with contextlib.suppress(StoreUnavailable):
-                while await keeper.step():
+                while await self._keeper.step():
                     pass
                 return
             await asyncio.sleep(0.1)
@@ -82,6 +82,11 @@ class JobBench:
 
     async def run(self, kind: Kind) -> bool:
         return await JOBS[kind](self.context)
+
+    async def take_over(self, kind: Kind) -> bool:
+        """Run as a job does that has just got the lease of another."""
+        await self.context.log.fence(kind)
+        return await self.run(kind)
 
 
 @contextlib.asynccontextmanager
@@ -105,9 +110,10 @@ async def bench(
 async def count_records(
     made: Service, epoch: int, shares: dict[Share, Counter[bytes]], partition: int = 0
 ) -> None:
-    """Put opt-in counts into Redis, as counted."""
-    received = sum(c.total() for c in shares.values())
-    await _add(made, Stem.OPTIN_RECORDS, epoch, Tally(received=received, records=shares), partition)
+    """Put opt-in counts into Redis, as counted; one record a user."""
+    users = Counter({share: counts.total() for share, counts in shares.items()})
+    tally = Tally(received=users.total(), records=shares, users=users)
+    await _add(made, Stem.OPTIN_RECORDS, epoch, tally, partition)
 
 
 async def count_reports(

@@ -25,10 +25,11 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the action, its epoch and its reason."""
-    parser.add_argument("action", nargs="?", choices=["abandon"], help="nothing: list the epochs")
-    parser.add_argument("epoch", nargs="?", type=int, metavar="E", help="the epoch to give up")
-    parser.add_argument("--reason", help="why; kept for ever and shown to everyone")
+    """Add `abandon`, with its epoch and its reason in either order."""
+    actions = parser.add_subparsers(dest="action", metavar="[ACTION]", title="actions (none: list)")
+    abandon = actions.add_parser("abandon", help="release nothing more for one epoch")
+    abandon.add_argument("epoch", type=int, metavar="E", help="the epoch to give up")
+    abandon.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,9 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.settings).settings
     if arguments.action is None:
         return asyncio.run(_list(settings))
-    if arguments.epoch is None or not (arguments.reason or "").strip():
+    if not arguments.reason.strip():
         raise ParameterError(
-            "abandoning needs an epoch and a reason: blendstream epochs abandon 41 --reason TEXT"
+            "abandoning needs a reason that says something: "
+            "blendstream epochs abandon 41 --reason TEXT"
         )
     if len(arguments.reason) > MAX_REASON_CHARACTERS:
         raise ParameterError(

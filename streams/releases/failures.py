@@ -9,6 +9,8 @@ Names of codes only are ever told: Kafka's texts may quote records.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from blender.errors import BlenderError
 from streams.errors import StoreUnavailable
 
-__all__ = ["OUTAGES", "CommitInDoubt", "CommitRefused", "Fenced", "failure_of", "unavailable"]
+__all__ = ["OUTAGES", "CommitInDoubt", "CommitRefused", "Fenced", "opening", "releasing"]
 
 
 class Fenced(StoreUnavailable):
@@ -91,6 +93,36 @@ def failure_of(error: Any) -> BlenderError:
     )
 
 
-def unavailable(error: KafkaException) -> StoreUnavailable:
-    name = error.args[0].name() if error.args else "unknown"
-    return StoreUnavailable(f"the release log could not be opened ({name})")
+@contextlib.contextmanager
+def releasing() -> Iterator[None]:
+    """Around a send or a commit: whatever the client raises comes out as what it means."""
+    with _translated(failure_of, CommitInDoubt("the release could not be handed to Kafka")):
+        yield
+
+
+@contextlib.contextmanager
+def opening() -> Iterator[None]:
+    """Around what only opens or reads the log: nothing was sent, so it is safe to try again."""
+    unknown = StoreUnavailable("the release log could not be opened")
+    with _translated(
+        lambda error: StoreUnavailable(f"the release log could not be opened ({error.name()})"),
+        unknown,
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _translated(meaning: Callable[[Any], BlenderError], unknown: BlenderError) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise meaning(error.args[0]) from error
+    except SystemError as error:
+        # The client logs a fatal error while it raises it, and Python then tells of two things at
+        # once in this way; what the client raised is the cause.
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, KafkaException):
+            raise meaning(cause.args[0]) from error
+        raise unknown from error
+    except BufferError as error:  # More is waiting than the client holds.
+        raise unknown from error

@@ -32,7 +32,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.job_metrics import count_released
-from streams.kafka import KafkaLog, librdkafka_settings
+from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
 from streams.ledger import Ledger
 from streams.releases import entries
 from streams.releases.book import ReleaseBook
@@ -43,8 +43,8 @@ from streams.releases.failures import (
     CommitInDoubt,
     CommitRefused,
     Fenced,
-    failure_of,
-    unavailable,
+    opening,
+    releasing,
 )
 from streams.settings.sections import KafkaSettings
 
@@ -84,6 +84,7 @@ class ReleaseLog:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._settings = librdkafka_settings(kafka)
+        self._producer_settings = producer_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
         self._transaction_timeout_s = transaction_timeout_s
         self._topic = topic
@@ -221,11 +222,10 @@ class ReleaseLog:
                     start = begin
                 else:
                     since = TopicPartition(self._topic, 0, since_ms)
-                    (found,) = reader.offsets_for_times([since], timeout=self._timeout_s)
+                    with opening():
+                        (found,) = reader.offsets_for_times([since], timeout=self._timeout_s)
                     start = end if found.offset < 0 else max(found.offset, begin)
                 checkpoint = self._last_checkpoint(reader, start, end)
-            except KafkaException as error:
-                raise unavailable(error) from error
             finally:
                 reader.close()
             if checkpoint is not None:
@@ -279,20 +279,20 @@ class ReleaseLog:
     def _start_producer(self, kind: Kind) -> Producer:
         producer = Producer(
             {
-                **self._settings,
+                **self._producer_settings,
                 "transactional.id": f"{self._topic}.{kind.value}",
                 "transaction.timeout.ms": round(self._transaction_timeout_s * 1000),
-                "acks": "all",
                 "linger.ms": 0,
                 "compression.type": "none",  # Documents are compressed already.
             },
             logger=logging.getLogger(__name__),  # Else it writes to standard error by itself.
         )
         try:
-            producer.init_transactions(self._timeout_s)
-        except KafkaException as error:
+            with opening():
+                producer.init_transactions(self._timeout_s)
+        except StoreUnavailable:
             _discard(producer)
-            raise unavailable(error) from error
+            raise
         return producer
 
 
@@ -338,29 +338,18 @@ class Turn:
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         # No callback asks for each record's fate: the commit fails if any of them failed, and a
         # callback that runs while the client raises a fatal error would turn it into another one.
-        try:
+        with releasing():
             self._producer.begin_transaction()
             for key, value in records:
                 self._producer.produce(self._topic, value=value, key=key, partition=0)
                 self._producer.poll(0)
             left = self._producer.flush(self._timeout_s + len(records) * 0.1)
-        except KafkaException as error:
-            raise failure_of(error.args[0]) from error
-        except SystemError as error:
-            # The client logged something while it was raising; what it raised is the cause.
-            if isinstance(error.__cause__, KafkaException):
-                raise failure_of(error.__cause__.args[0]) from error
-            raise CommitInDoubt("the release could not be handed to Kafka") from error
-        except BufferError as error:
-            raise CommitInDoubt("too much is waiting to be handed to Kafka") from error
         if left:
             raise CommitInDoubt("Kafka did not take the release in time")
 
     def _commit(self) -> None:
-        try:
+        with releasing():
             self._producer.commit_transaction(self._timeout_s)
-        except KafkaException as error:
-            raise failure_of(error.args[0]) from error
 
 
 _END: bytes = b"(end of the partition)"
@@ -391,6 +380,6 @@ def _poll(reader: Consumer) -> list[tuple[int, int, bytes | None, bytes | None]]
 
 
 def _discard(producer: Producer) -> None:
-    with contextlib.suppress(KafkaException):
+    with contextlib.suppress(KafkaException, SystemError):
         producer.purge(in_queue=True, in_flight=True, blocking=False)
         producer.poll(0)

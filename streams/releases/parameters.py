@@ -79,6 +79,7 @@ class Plan:
     key_id: str
     optin_partitions: int
     report_partitions: int
+    topic_version: int = 1
     min_optin_users: int = 1
     min_reports: int = 1
     counting_deadline_ms: int = 0
@@ -173,6 +174,7 @@ class EpochParameters:
             "shares_ppm": shares_ppm(plan),
             "optin_partitions": plan.optin_partitions,
             "report_partitions": plan.report_partitions,
+            "topic_version": plan.topic_version,
             "privacy": asdict(plan.privacy),
             "profile": plan.profile,
             "cohorts": plan.cohorts,
@@ -202,6 +204,7 @@ class EpochParameters:
                 key_id=str(body["key_id"]),
                 optin_partitions=int(body["optin_partitions"]),
                 report_partitions=int(body["report_partitions"]),
+                topic_version=int(body.get("topic_version", 1)),  # Not always written.
                 min_optin_users=int(body["min_optin_users"]),
                 min_reports=int(body["min_reports"]),
                 counting_deadline_ms=int(body["counting_deadline_ms"]),

@@ -301,7 +301,7 @@ class ServiceForAYear(RuleBasedStateMachine):
         assert all(stage.over for stage in stages.values()), stages
 
 
-TestServiceForAYear = ServiceForAYear.TestCase
+TestServiceForAYear = pytest.mark.long(ServiceForAYear.TestCase)
 TestServiceForAYear.settings = settings(
     max_examples=30, stateful_step_count=40, deadline=None, derandomize=True, database=None
 )

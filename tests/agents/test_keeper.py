@@ -12,6 +12,8 @@ import pytest
 
 from agents.stack.keeper import Keeper, StackError
 
+pytestmark = pytest.mark.long
+
 # The parent starts two servers that ignore every polite signal and have each forked a child, says
 # where they are, and then ends in the way the test asks for.
 PARENT = """

@@ -8,6 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[2]
 
 

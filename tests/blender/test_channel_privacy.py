@@ -14,6 +14,8 @@ from blender import RANDOMIZERS
 from blender.local import TwoStage, truth_probability
 from tests.channels import ExactChannel, build, channel_fractions, shapes
 
+pytestmark = pytest.mark.long
+
 EPSILONS = (0.1, 0.7, 1.0, 2.0, 4.0, 6.5)
 DELTAS = (0.0, 1e-7, 1e-5, 1e-2)
 

@@ -78,6 +78,7 @@ def worst_divergence(epsilon: float, delta: float, m: int, *, noise_factor: floa
     return worst
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("epsilon", "delta", "m"), [(1.0, 1e-2, 1), (4.0, 1e-5, 1), (4.0, 1e-5, 2), (2.5, 1e-3, 2)]
 )
@@ -111,6 +112,7 @@ def test_the_rule_holds_and_no_lower_threshold_would(epsilon, delta, m):
     assert spent(rule.threshold - 1) > delta * 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("m", "threshold"), [(10, 25), (30, 44)])
 def test_ten_and_thirty_records_a_user_need_these_counts(m, threshold):
     """At ε = 4, δ = 1e-5; Laplace noise for ten records would need 72."""

@@ -156,6 +156,7 @@ def cell_output(count: int, theta: int, scale: Decimal, *, counts_shown: bool) -
     return law
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("counts_shown", [False, True])
 @pytest.mark.parametrize("share_of_delta", [0.5, 1.0])
 @pytest.mark.parametrize(

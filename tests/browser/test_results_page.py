@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser.conftest import Site, Visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 
 Open = Callable[..., Visit]
 

@@ -3,7 +3,11 @@
 import re
 import subprocess
 
+import pytest
+
 from tests.prometheus_rules import ALERTS, ROOT, alerts, scaled
+
+pytestmark = pytest.mark.long
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:

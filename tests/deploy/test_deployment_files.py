@@ -11,6 +11,8 @@ import yaml
 
 from streams.settings import load_settings
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 CONTAINER = DEPLOY / "container"

@@ -69,7 +69,7 @@ async def test_no_schedule_of_faults_loses_or_doubles_an_entry(
         async with installation(
             fault_kafka.url, single_redis.url, f"{name_prefix}-{start}"
         ) as made:
-            world = World(made, fault_kafka, single_redis, thorough=thorough)
+            world = World(made, fault_kafka, single_redis)
             for number in range(start, min(start + PER_INSTALLATION, seed + schedules)):
                 began = time.monotonic()
                 try:
@@ -84,11 +84,7 @@ async def test_no_schedule_of_faults_loses_or_doubles_an_entry(
 class World:
     """An installation, what is broken in it, and the steps that break and mend it."""
 
-    def __init__(
-        self, made: Installation, kafka: LocalKafka, redis: LocalRedis, *, thorough: bool
-    ) -> None:
-        # Brokers are killed in the long run only, until it is known why a frame was missing once.
-        self.thorough = thorough
+    def __init__(self, made: Installation, kafka: LocalKafka, redis: LocalRedis) -> None:
         self.made = made
         self.kafka = kafka
         self.redis = redis
@@ -109,8 +105,7 @@ class World:
             (2, self.start_a_worker), (2, self.kill_a_worker), (1, self.stop_a_worker),
             (2, self.pause_a_worker), (2, self.resume_workers), (1, self.kill_redis),
             (1, self.pause_redis), (1, self.remember_redis), (2, self.roll_redis_back),
-            (0.6, self.flush_redis), (1, self.pause_broker),
-            (0.3 if self.thorough else 0, self.kill_broker),
+            (0.6, self.flush_redis), (1, self.pause_broker), (0.3, self.kill_broker),
             (1, self.send_in_a_transaction), (1, self.wait),
         ]  # fmt: skip
         weights = np.array([weight for weight, _ in steps])

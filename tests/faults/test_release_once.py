@@ -8,19 +8,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from streams.epochs import Share
+from blender.errors import HeadListMismatch
+from streams.epochs import Share, Stem
+from streams.errors import StoreMismatch
 from streams.releases import entries
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
 from streams.releases.log import CommitInDoubt, CommitRefused, Fenced
+from streams.topics import ensure_topics
 from tests.epoch_service import Service, service
-from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+from tests.job_bench import JOBS, Clock, bench, count_records, count_reports, some_records
 
 HOUR_MS = 3_600_000
 STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
@@ -70,17 +74,20 @@ async def same_bytes_everywhere(made: Service, epochs: range) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(kafka, redis_server):
-    """Paused past its lease before drawing, after drawing, between send and commit, after commit,
-    after publishing; another job takes over meanwhile; both kinds of release."""
+async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(
+    kafka, redis_server, thorough: bool
+):
+    """Another job takes over meanwhile; both kinds of release. Here it is seen what each of the two
+    is told; test_release_processes.py does the same to real processes, at every step."""
     rng, clock = np.random.default_rng(3), Clock()
+    steps = STEPS if thorough else ("sent", "committed")
     async with (
         service(kafka.url, redis_server.url) as made,
         bench(made, clock) as sleeper,
         bench(made, clock) as other,
     ):
         await other.keep()
-        for epoch, step in enumerate(STEPS):
+        for epoch, step in enumerate(steps):
             await count_records(made, epoch, some_records(epoch, rng))
             state = (await made.book()).epochs[epoch]
             clock.now_ms = state.parameters.records_sealable_at_ms
@@ -94,17 +101,17 @@ async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(kafka, 
             await _paused_and_replaced(sleeper, other, Kind.ESTIMATES, step)
             await made.until_stage(epoch, Stage.PUBLISHED)
 
-        everyone = Counter(dict.fromkeys(range(len(STEPS)), 1))
+        everyone = Counter(dict.fromkeys(range(len(steps)), 1))
         assert releases(made, "head_list_released") == everyone
         assert releases(made, "estimate_released") == everyone
-        await same_bytes_everywhere(made, range(len(STEPS)))
+        await same_bytes_everywhere(made, range(len(steps)))
 
 
 async def _paused_and_replaced(sleeper, other, kind: Kind, step: str) -> None:
     sleeper.stop_at(f"{kind.value}.{step}")
     sleeping = asyncio.create_task(sleeper.run(kind))
     await asyncio.wait_for(sleeper.stopped.wait(), 30)
-    worked = await other.run(kind)
+    worked = await other.take_over(kind)
     sleeper.go_on.set()
     if step in ("committed", "published"):
         assert not worked, "what was committed was released again"
@@ -221,6 +228,33 @@ async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_serv
 
 
 @pytest.mark.timeout(120)
+async def test_jobs_stop_at_epochs_that_are_open_in_other_topics(kafka, redis_server):
+    """An epoch's entries stay in the topics it was opened with: in others nothing of it would be
+    counted, and it would be published as if few had taken part."""
+    clock = Clock()
+    async with service(kafka.url, redis_server.url) as made:
+        async with bench(made, clock) as before:
+            await before.keep()
+        made.change(topics__partitions="4", topics__version="2")
+        made.topics = await ensure_topics(made.settings, made.kafka)
+        opened = (await made.book()).epochs
+        clock.now_ms = max(s.parameters.records_sealable_at_ms for s in opened.values())
+        async with bench(made, clock) as after:
+            for work in (after.keep, *(partial(after.run, kind) for kind in JOBS)):
+                with pytest.raises(StoreMismatch, match="are open in topics of version 1 with 2"):
+                    await work()
+            assert (await made.book()).epochs == opened, "nothing was sealed or released"
+            async with after.context.log.turn(Kind.OPERATOR) as turn:
+                await turn.commit([entries.epoch_abandoned(e, "more partitions") for e in opened])
+            await after.keep()
+            state = (await made.book()).last
+            assert state is not None
+            plan = state.parameters.plan
+            assert (plan.topic_version, plan.optin_partitions) == (2, 4)
+            assert state.stage is Stage.COLLECTING
+
+
+@pytest.mark.timeout(120)
 async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
     kafka, redis_server
 ):
@@ -304,6 +338,47 @@ async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka,
         assert not await jobs.run(Kind.HEAD_LISTS)
         assert jobs.steps.count("head-lists.drawn") == 1
         assert releases(made, "head_list_released").total() == 0
+
+
+@pytest.mark.timeout(120)
+async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadline(
+    kafka, redis_server
+):
+    """No honest counter makes them; somebody's hand in Redis may. No epoch waits for ever."""
+    rng, clock = np.random.default_rng(9), Clock()
+    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        totals = (await made.tables(Stem.CLIENT_REPORTS)).key
+        for epoch in range(2):
+            await count_records(made, epoch, some_records(epoch, rng))
+            clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
+            await jobs.keep()
+            assert await jobs.run(Kind.HEAD_LISTS)
+            state = await made.until_stage(epoch, Stage.REPORTING)
+            assert state.head_list is not None
+            await count_reports(made, epoch, state.head_list.cells, 500, rng)
+            # One device more than there are answers.
+            await jobs.context.redis.hincrby(totals(0, epoch, "totals"), "counted", 1)
+            clock.now_ms = state.head_list.reports_until_ms + HOUR_MS // 10
+            await jobs.keep()
+            with pytest.raises(HeadListMismatch):
+                await jobs.run(Kind.ESTIMATES)
+            assert (await made.book()).epochs[epoch].stage is Stage.REPORTS_SEALED
+            if epoch == 0:  # Mended in time.
+                await jobs.context.redis.hincrby(totals(0, epoch, "totals"), "counted", -1)
+                assert await jobs.run(Kind.ESTIMATES)
+                assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
+
+        clock.now_ms += made.settings.epoch.counting_deadline_s * 1000
+        with pytest.raises(HeadListMismatch):
+            await jobs.run(Kind.ESTIMATES)
+        state = (await made.book()).epochs[1]
+        assert state.stage is Stage.ABANDONED
+        assert "did not fit the head list" in (state.abandoned or "")
+        assert not await jobs.run(Kind.ESTIMATES), "the job goes on to the next epoch"
+        assert releases(made, "estimate_released") == Counter({0: 1})
+        await jobs.keep()
+        assert not any(b":1:cells" in key for key in await made.redis_keys())
 
 
 def _limit_record_size(made: Service, most: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections import Counter
 
@@ -21,57 +20,11 @@ from streams.releases.entries import Kind
 from streams.releases.log import CommitInDoubt
 from streams.settings import Settings
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import Part, Service, service
+from tests.epoch_service import Service, service
 from tests.faults.tcp_proxy import CuttingProxy
-from tests.faults.test_release_once import (
-    STEPS,
-    releases,
-    same_bytes_everywhere,
-)
+from tests.faults.test_release_once import releases, same_bytes_everywhere
 from tests.integration.test_epochs_end_to_end import optin_counts
-from tests.job_bench import Clock, bench, count_records, count_reports, some_records
-
-
-@pytest.mark.timeout(600)
-async def test_killed_at_every_step_the_next_job_finishes_what_was_seen_and_draws_nothing_twice(
-    kafka, redis_server
-):
-    """kill -9 before drawing, after drawing, between send and commit, after commit, after
-    publishing, of a head list and then of estimates, by real processes one after the other."""
-    rng = np.random.default_rng(11)
-    origin = int(time.time()) - 5
-    async with service(kafka.url, redis_server.url, epoch__origin_unix_s=str(origin)) as made:
-        clock = Clock()
-        async with bench(made, clock) as opener:
-            await opener.keep()
-        await count_records(made, 0, some_records(0, rng))
-        state = (await made.book()).epochs[0]
-        ahead = state.parameters.records_sealable_at_ms - clock.now_ms + 1_000
-        for step in STEPS:
-            jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"head-lists.{step}", "kill")
-            if step == "published":  # Committed before: only publishing again is left.
-                await made.until_stage(0, Stage.REPORTING, timeout_s=100)
-                jobs.kill()
-            else:
-                await _dies(made, jobs)
-        state = await made.until_stage(0, Stage.REPORTING)
-        assert state.head_list is not None
-        await count_reports(made, 0, state.head_list.cells, 500, rng)
-        ahead = state.head_list.reports_until_ms + 120_000 - clock.now_ms
-        for step in STEPS[:-1]:
-            jobs = made.start_jobs("--ahead-ms", str(ahead), "--at", f"estimates.{step}", "kill")
-            await _dies(made, jobs)
-        jobs = made.start_jobs("--ahead-ms", str(ahead))
-
-        async def published() -> bool:
-            return 0 in await made.published(made.topics.estimates.name)
-
-        await made.until(published, 100)
-        jobs.terminate()
-        assert await asyncio.to_thread(jobs.wait, 20) == 0
-        assert releases(made, "head_list_released")[0] == 1
-        assert releases(made, "estimate_released")[0] == 1
-        await same_bytes_everywhere(made, range(1))
+from tests.job_bench import Clock, bench, count_records, some_records
 
 
 @pytest.mark.timeout(180)
@@ -115,11 +68,11 @@ async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(redis
 
 @pytest.mark.timeout(180)
 async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
-    own_kafka, redis_server
+    fault_kafka, redis_server
 ):
     """Killed between send and commit; the transaction ends one way or the other."""
     rng, clock = np.random.default_rng(13), Clock()
-    async with service(own_kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with service(fault_kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         await count_records(made, 0, some_records(0, rng))
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
@@ -127,10 +80,10 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
         jobs.stop_at("head-lists.sent")
         task = asyncio.create_task(jobs.run(Kind.HEAD_LISTS))
         await asyncio.wait_for(jobs.stopped.wait(), 30)
-        await asyncio.to_thread(own_kafka.kill)
+        await asyncio.to_thread(fault_kafka.kill)
         jobs.go_on.set()
         await asyncio.sleep(0.5)
-        await asyncio.to_thread(own_kafka.start)
+        await asyncio.to_thread(fault_kafka.start)
         with_or_without = await asyncio.gather(task, return_exceptions=True)
         assert isinstance(with_or_without[0], bool | StoreUnavailable), with_or_without
 
@@ -144,14 +97,14 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
 
 @pytest.mark.timeout(240)
 async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_is_published(
-    kafka, own_redis
+    kafka, single_redis
 ):
     """Counts come again from Kafka, states from the log; what is published is as if nothing was."""
     rng, clock = np.random.default_rng(14), Clock()
     origin = int(time.time()) - 5
     dice = Dice(RepeatableNoise(5), lambda: np.random.default_rng(5))
     async with (
-        service(kafka.url, own_redis.url, epoch__origin_unix_s=str(origin)) as made,
+        service(kafka.url, single_redis.url, epoch__origin_unix_s=str(origin)) as made,
         bench(made, clock, dice=dice) as jobs,
     ):
         made.start_worker()
@@ -159,12 +112,12 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         state = (await made.book()).epochs[0]
         made.send_optin(state, 400, rng)
         await _counted(made, Stem.OPTIN_RECORDS)
-        early = await asyncio.to_thread(own_redis.snapshot)
+        early = await asyncio.to_thread(single_redis.snapshot)
         made.send_optin(state, 400, rng)
         await _counted(made, Stem.OPTIN_RECORDS)
 
         # Collecting: rolled back to before half of it was counted.
-        await asyncio.to_thread(own_redis.rollback, early)
+        await asyncio.to_thread(single_redis.rollback, early)
         await _counted(made, Stem.OPTIN_RECORDS)
         clock.now_ms = state.parameters.records_sealable_at_ms
         await jobs.keep()
@@ -182,7 +135,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         assert state.head_list is not None
         made.send_reports(0, head_list, state.head_list.head_list.id, 600, rng)
         await _counted(made, Stem.CLIENT_REPORTS)
-        await asyncio.to_thread(own_redis.rollback, early)
+        await asyncio.to_thread(single_redis.rollback, early)
         await _counted(made, Stem.CLIENT_REPORTS)
         await jobs.keep()
         held = b"".join(k + v for k, v in (await made.redis_keys()).items())
@@ -203,7 +156,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
 
         # Published: flushed, and rolled back once more.
         await _flush(made)
-        await asyncio.to_thread(own_redis.rollback, early)
+        await asyncio.to_thread(single_redis.rollback, early)
         await jobs.keep()
         await same_bytes_everywhere(made, range(1))
         assert releases(made, "head_list_released") == Counter({0: 1})
@@ -214,26 +167,24 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("hung", ["kafka", "redis"])
-async def test_a_stop_ends_within_its_deadline_with_a_server_hung(own_kafka, own_redis, hung: str):
+async def test_a_stop_ends_within_its_deadline_with_a_server_hung(
+    request: pytest.FixtureRequest, hung: str
+):
     """An operator's SIGTERM must not wait for a server that will never answer."""
-    async with service(own_kafka.url, own_redis.url, jobs__stop_deadline_s="4") as made:
+    kafka = request.getfixturevalue("own_kafka" if hung == "kafka" else "kafka")
+    redis = request.getfixturevalue("own_redis" if hung == "redis" else "redis_server")
+    server = kafka if hung == "kafka" else redis
+    async with service(kafka.url, redis.url, jobs__stop_deadline_s="4") as made:
         jobs = made.start_jobs()
         await made.until_stage(0, Stage.COLLECTING, timeout_s=40)
-        server = own_kafka if hung == "kafka" else own_redis
         server.pause()
         try:
             await asyncio.sleep(1)
-            began = time.monotonic()
             jobs.terminate()
-            await asyncio.to_thread(jobs.wait, 15)
-            assert time.monotonic() - began < 4 + 2
+            # The deadline, and what a busy machine needs to notice.
+            await asyncio.to_thread(jobs.wait, 4 + 6)
         finally:
             server.resume()
-
-
-async def _dies(made: Service, jobs: Part) -> None:
-    await made.until(lambda: not jobs.running, 100, "the step to be killed at")
-    assert jobs.process.returncode == -signal.SIGKILL, jobs.output()
 
 
 class LocalKafkaOn(LocalKafka):

@@ -13,17 +13,21 @@ from pathlib import Path
 
 import psutil
 import pytest
+import redis
+from confluent_kafka.admin import AdminClient
 
 SMALL = ("--people", "8000")
 PATIENCE_S = 280
 
 
 @contextmanager
-def demo(tmp_path: Path, *arguments: str, kafka: bool = True) -> Iterator["RunningDemo"]:
+def demo(
+    tmp_path: Path, *arguments: str, kafka: bool = True, **given: str
+) -> Iterator["RunningDemo"]:
     """`blendstream demo` with files of its own; without Kafka, where there is no way to get it."""
     (tmp_path / "files").mkdir()
     environment = {name: os.environ[name] for name in os.environ if not name.endswith("_URL")}
-    environment["TMPDIR"] = str(tmp_path / "files")
+    environment |= {"TMPDIR": str(tmp_path / "files"), **given}
     if not kafka:
         environment |= {"PATH": str(tmp_path / "empty"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     process = subprocess.Popen(
@@ -99,41 +103,73 @@ PUBLISHED = (
 )
 
 
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory) -> Iterator[tuple[RunningDemo, RunningDemo]]:
+    """One on a real Kafka that ends by itself, one without Maven that does not, side by side."""
+    folders = tmp_path_factory.mktemp("real"), tmp_path_factory.mktemp("in-process")
+    with demo(folders[0], "--epochs", "1") as real, demo(folders[1], kafka=False) as in_process:
+        yield real, in_process
+
+
 @pytest.mark.timeout(PATIENCE_S + 60)
-def test_the_demo_publishes_an_epoch_on_a_real_kafka_and_ends_by_itself(tmp_path):
+def test_the_demo_publishes_an_epoch_on_a_real_kafka_and_ends_by_itself(demos):
     """The first thing anyone does with the project: it must work, and leave nothing behind."""
-    with demo(tmp_path, "--epochs", "1") as running:
-        running.wait_for("Where to look")
-        parts = " ".join(" ".join(p.cmdline()) for p in running.family if is_alive(p))
-        assert "kafka.Kafka" in parts
-        for verb in ("gateway", "worker", "jobs"):
-            assert f"agents.cli {verb}" in parts
-        running.wait_for("What next")
-        assert running.process.wait(30) == 0
+    running, _ = demos
+    running.wait_for("Where to look")
+    parts = " ".join(" ".join(p.cmdline()) for p in running.family if is_alive(p))
+    assert "kafka.Kafka" in parts
+    for verb in ("gateway", "worker", "jobs"):
+        assert f"agents.cli {verb}" in parts
+    running.wait_for("What next")
+    assert running.process.wait(30) == 0
 
-        for line in (r"starting Kafka \.\.\.", r"results page +http://127.0.0.1:\d+/", *PUBLISHED):
-            assert re.search(line, running.text), running.text
-        assert re.search(r"API +http://127.0.0.1:\d+/docs", running.text)
-        assert re.search(r"worker metrics +http://127.0.0.1:\d+/metrics", running.text)
-        assert re.search(r"first epoch published \d+ s after the start", running.text)
-        assert "in-process broker" not in running.text
-        running.assert_nothing_is_left()
+    for line in (r"starting Kafka \.\.\.", r"results page +http://127.0.0.1:\d+/", *PUBLISHED):
+        assert re.search(line, running.text), running.text
+    assert re.search(r"API +http://127.0.0.1:\d+/docs", running.text)
+    assert re.search(r"worker metrics +http://127.0.0.1:\d+/metrics", running.text)
+    assert re.search(r"first epoch published \d+ s after the start", running.text)
+    assert "in-process broker" not in running.text
+    running.assert_nothing_is_left()
 
 
 @pytest.mark.timeout(PATIENCE_S + 60)
-def test_without_maven_it_runs_on_the_in_process_broker_until_ctrl_c(tmp_path):
+def test_without_maven_it_runs_on_the_in_process_broker_until_ctrl_c(demos):
     """Says in one line what that does not promise; Ctrl-C ends everything, and that is no error."""
-    with demo(tmp_path, kafka=False) as running:
-        running.wait_for(r"paper: \d+ records listed")
-        running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(60) == 0
+    _, running = demos
+    running.wait_for(r"paper: \d+ records listed")
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(60) == 0
 
-        assert "promises neither durability nor transactions" in running.text
-        for line in PUBLISHED:
-            assert re.search(line, running.text), running.text
-        assert "stopped; nothing is left running or on disk" in running.text
-        assert "What next" in running.text
-        running.assert_nothing_is_left()
+    assert "promises neither durability nor transactions" in running.text
+    for line in PUBLISHED:
+        assert re.search(line, running.text), running.text
+    assert "stopped; nothing is left running or on disk" in running.text
+    assert "What next" in running.text
+    running.assert_nothing_is_left()
+
+
+def test_on_servers_that_were_given_it_leaves_nothing_and_touches_nothing_else(
+    tmp_path, kafka, redis_server
+):
+    """Somebody's own Kafka and Redis: no topic, no key and no server of theirs changes."""
+    topics = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.set("of somebody else", "kept")
+        before = set(topics.list_topics(timeout=10).topics), set(client.keys())
+        with demo(tmp_path, KAFKA_URL=kafka.url, REDIS_URL=redis_server.url) as running:
+            running.wait_for("Where to look")
+            during = set(topics.list_topics(timeout=10).topics)
+            assert [name for name in during - before[0] if name.startswith("demo-")]
+            running.wait_for(r"epoch 0 collecting")
+            running.process.send_signal(signal.SIGINT)
+            assert running.process.wait(60) == 0
+            running.assert_nothing_is_left()
+
+        left = set(topics.list_topics(timeout=10).topics) - {"__consumer_offsets"}
+        assert left - before[0] - {"__transaction_state"} == set()
+        assert set(client.keys()) - before[1] == set()
+        assert client.get("of somebody else") == b"kept"
+        client.delete("of somebody else")
 
 
 def test_a_demo_that_is_killed_while_it_starts_leaves_nothing(tmp_path):

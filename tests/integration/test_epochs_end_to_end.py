@@ -45,26 +45,34 @@ def optin_counts(made: Service, epoch: int) -> OptinCounts:
     )
 
 
+async def _take_part(made: Service, epoch: int, rng: np.random.Generator) -> None:
+    """Send records in the epoch's window, and reports as soon as its head list is there."""
+    state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
+    await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
+    made.send_optin(state, 900, rng)
+    state = await made.until_stage(
+        epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=60
+    )
+    head_list, head_list_id = await made.head_list(state)
+    made.send_reports(epoch, head_list, head_list_id, 1500, rng)
+
+
 @pytest.mark.timeout(300)
 async def test_three_epochs_are_published_as_blender_computes_them_from_what_was_sent(
     kafka, redis_server
 ):
     """Record by record at sealing, byte by byte when published, with the same dice."""
-    rng = np.random.default_rng(1)
     async with service(kafka.url, redis_server.url, **shorten()) as made:
         made.start_worker()
         made.start_jobs("--seed", str(SEED))
+        await asyncio.gather(
+            *(_take_part(made, epoch, np.random.default_rng(epoch)) for epoch in range(3))
+        )
         known = ()
         for epoch in range(3):
-            state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
-            await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
-            made.send_optin(state, 900, rng)
-            state = await made.until_stage(
-                epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=60
-            )
-            head_list, head_list_id = await made.head_list(state)
-
             # The head list is what blender draws from exactly what was sent.
+            state = (await made.book()).epochs[epoch]
+            head_list, _ = await made.head_list(state)
             expected = build_head_list(
                 "sharp", optin_counts(made, epoch), state.parameters.plan.privacy,
                 RepeatableNoise(SEED), known,
@@ -72,7 +80,6 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             assert head_list == expected.head_list
             assert head_list.listed > 0
             known = head_list.records
-            made.send_reports(epoch, head_list, head_list_id, 1500, rng)
 
         for epoch in range(3):
             state = await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=60)
@@ -117,14 +124,16 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
 
 
 async def _raw_data_ends(made: Service) -> None:
-    """No text that was sent is left in Redis, in a log line, or readable from the raw topics."""
+    """No text that was sent is left in Redis, in a log line, or readable from any topic, but for
+    what was published."""
 
     async def nothing_raw_in_redis() -> bool:
         held = b"".join(k + v for k, v in (await made.redis_keys()).items())
         return not any(text.encode() in held for text in made.texts)
 
     await made.until(nothing_raw_in_redis, 20, "an end of raw counts in Redis")
-    assert not any(text in made.logs() for text in made.texts)
+    written = "".join(part.output() for part in made.parts)
+    assert not any(text in written for text in made.texts)
 
     async def records_removed() -> bool:
         for partition in range(made.partitions):
@@ -134,3 +143,18 @@ async def _raw_data_ends(made: Service) -> None:
         return True
 
     await made.until(records_removed, 30, "an end of raw records in Kafka")
+
+    def readable(held: bytes) -> set[str]:
+        return {text for text in made.texts if text.encode() in held}
+
+    results = (made.topics.head_lists, made.topics.estimates, made.topics.click_graphs)
+    documents = [doc for topic in results for doc in (await made.published(topic.name)).values()]
+    published = readable(b"".join(documents))
+    assert published
+    assert published != made.texts, "some were too rare to be published, and must be nowhere"
+    everything = await asyncio.to_thread(made.everything_in_kafka)
+    assert everything.keys() >= {topic.name for topic in made.topics.all()}
+    allowed = {topic.name for topic in (*results, made.topics.releases)}
+    for topic, held in everything.items():
+        assert readable(held) <= (published if topic in allowed else set()), topic
+    assert readable(everything[made.topics.releases.name]) == published, "the check can see"

@@ -29,7 +29,7 @@ from streams.stops import StopReason
 from tests.prometheus_rules import ALERTS, expressions, metrics_in, scaled
 from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service
 
-pytestmark = [pytest.mark.timeout(420), pytest.mark.xdist_group("watch")]
+pytestmark = pytest.mark.timeout(420)
 
 STEMS = {stem.value for stem in Stem}
 KINDS = {kind.value for kind in Kind} - {"operator"}

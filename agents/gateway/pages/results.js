@@ -15,7 +15,8 @@
     return `${(100 * p).toFixed(digits)}\u00a0%`;
   };
   const range = (f) => (f && f.low !== null ? `${percent(f.low)}\u00a0– ${percent(f.high)}` : "–");
-  const when = (s) => new Date(1000 * s).toISOString().slice(0, 16).replace("T", " ");
+  // Seconds only where a window does not begin on a whole minute, as in a demo.
+  const when = (s) => new Date(1000 * s).toISOString().slice(0, s % 60 ? 19 : 16).replace("T", " ");
 
   // When the groups disagree the publication says which estimate to read.
   const figure = (row, result) => {

@@ -21,6 +21,8 @@ from blender.roles import LocalRandomizer
 from blender.subset_or_none import SubsetOrNone
 from blender.subset_selection import RandomizedResponse, SubsetSelection
 
+pytestmark = pytest.mark.long
+
 RECORDS = (
     Record("a", "x"),
     Record("b", "y"),

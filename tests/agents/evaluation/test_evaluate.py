@@ -13,7 +13,7 @@ from agents.evaluation.experiments import EXPERIMENTS
 from agents.evaluation.figures import FIGURES
 
 #: Half a minute on two free cores; this is for machines that have many other things to do.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def evaluate(out: Path, *options: str) -> int:

@@ -61,6 +61,7 @@ def test_the_generators_top_is_ordered_and_complete() -> None:
     assert SMALL.probability(everything).sum() == pytest.approx(1)
 
 
+@pytest.mark.long
 def test_the_first_generator_finds_as_many_records_as_the_paper_did() -> None:
     """Section 4.2.3: 50 records from 4.5 % opt-in on, not before; ours is within half a point."""
     rng = np.random.default_rng(9)

@@ -58,6 +58,7 @@ def _entries(draw):
     return draw(st.lists(one, min_size=2, max_size=30))
 
 
+@pytest.mark.long
 @given(entries=_entries())
 async def test_a_batch_is_judged_as_its_entries_would_be_one_by_one(entries):
     """The columns of a batch are an optimisation; no verdict and no byte may depend on it."""

@@ -1,0 +1,121 @@
+"""Real jobs processes, ended by SIGKILL or stopped by SIGSTOP at each step of a release.
+
+Two processes run all the time; whichever holds the lease of a kind reaches the step and is
+disturbed there, the other one takes over when the lease runs out. A stopped one is let go on only
+after that. Head lists and estimates in turn, an epoch for each step.
+
+Not a failure: a draw that was thrown away before anyone could see it; a job that gives way.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from streams.epochs import Stem
+from streams.releases.book import Stage
+from streams.releases.entries import Kind
+from tests.epoch_service import Part, Service, service
+from tests.faults.test_release_once import STEPS, releases, same_bytes_everywhere
+from tests.job_bench import count_records, count_reports, some_records
+
+#: Steps at which the log has the release: whoever sleeps there wakes up to nothing.
+SEEN = ("committed", "published")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("action", ["kill", "pause"])
+async def test_disturbed_at_every_step_another_process_releases_once(
+    kafka, redis_server, action: str
+):
+    """Before drawing, after drawing, between send and commit, after commit, after publishing."""
+    rng = np.random.default_rng(11)
+    origin = str(int(time.time()) - 5)
+    async with service(kafka.url, redis_server.url, epoch__origin_unix_s=origin) as made:
+        made.start_jobs()
+        made.start_jobs()
+        opened = await made.until_stage(0, Stage.COLLECTING)
+        await made.until_stage(1, Stage.COLLECTING)
+        # An epoch's head list waits for a record that the test has not "counted" yet, so that one
+        # kind of job is disturbed at a time.
+        made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
+        _let_time_pass(made, opened.parameters.records_sealable_at_ms)
+        for epoch, step in enumerate(STEPS):
+            await made.until_stage(epoch, Stage.SEALED)
+            disturbance = Disturbance(made, Kind.HEAD_LISTS, step, action)
+            await count_records(made, epoch, some_records(epoch, rng))
+            await disturbance.passes(epoch)
+            state = await made.until_stage(epoch, Stage.REPORTING)
+
+            assert state.head_list is not None
+            await count_reports(made, epoch, state.head_list.cells, 500, rng)
+            made.send_raw(Stem.OPTIN_RECORDS, 0, b"of the next epoch")
+            # Open before its window: one that nobody opened in time would be passed over.
+            await made.until_stage(epoch + 1, Stage.COLLECTING)
+            await made.until_stage(epoch + 2, Stage.COLLECTING)
+            disturbance = Disturbance(made, Kind.ESTIMATES, step, action)
+            _let_time_pass(made, state.head_list.reports_until_ms)
+            await disturbance.passes(epoch)
+            await made.until_stage(epoch, Stage.PUBLISHED)
+
+        everyone = Counter(dict.fromkeys(range(len(STEPS)), 1))
+        assert releases(made, "head_list_released") == everyone
+        assert releases(made, "estimate_released") == everyone
+        await same_bytes_everywhere(made, range(len(STEPS)))
+        for part in made.parts:
+            part.terminate()
+        ended = {part.wait(20) for part in made.parts}
+        assert ended <= {0, -signal.SIGKILL}
+
+
+class Disturbance:
+    """An order to one process, and what must follow from it."""
+
+    def __init__(self, made: Service, kind: Kind, step: str, action: str) -> None:
+        self._made, self._kind, self._step, self._action = made, kind, step, action
+        self._taken = f"lease_taken kind={kind.name.lower()} "
+        self._leases = {part.pid: part.output().count(self._taken) for part in made.parts}
+        made.order(f"{kind.value}.{step}", action)
+
+    async def passes(self, epoch: int) -> None:
+        """Wait for the victim, for another to take over, and for the release to be out."""
+        made = self._made
+        victim = await made.disturbed()
+        if self._action == "kill":
+            assert victim.exit_code == -signal.SIGKILL, victim.output()
+            made.start_jobs()
+        await made.until(
+            lambda: self._taken_over(victim), what=f"another with the lease of {self._kind.value}"
+        )
+        head_list = self._kind is Kind.HEAD_LISTS
+        topic = (made.topics.head_lists if head_list else made.topics.estimates).name
+
+        async def out() -> bool:
+            return epoch in await made.published(topic)
+
+        await made.until(out, what=f"epoch {epoch} in {topic}")
+        if self._action == "pause":
+            assert victim.paused
+            waits = victim.output().count("job_waits")
+            victim.resume()
+            if self._step not in SEEN:
+                await made.until(
+                    lambda: victim.output().count("job_waits") > waits,
+                    what="the sleeper to find itself replaced",
+                )
+
+    def _taken_over(self, victim: Part) -> bool:
+        return any(
+            part.output().count(self._taken) > self._leases.get(part.pid, 0)
+            for part in self._made.parts
+            if part is not victim
+        )
+
+
+def _let_time_pass(made: Service, until_ms: int) -> None:
+    """To well after a window's end and its grace."""
+    made.run_ahead(until_ms + 120_000 - time.time_ns() // 1_000_000)

@@ -1,0 +1,84 @@
+"""What jobs read of a sealed epoch, judged and stored by the counters' own code on a real Redis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streams.counted import CountsMoved, SealedCounts
+from streams.epochs import EpochBook, Share
+from streams.judging import Delivery, _shares, judge_optin_records
+from streams.keys import EpochKeys
+from streams.records.frames import OptinEntry, decode, encode_optin_records
+from streams.tables import CountTables, PartitionState, Seen
+from tests.epoch_service import MASTER
+
+RECORDS_PER_USER = 3
+KEYS = EpochKeys.derive(MASTER, 1)
+BOOK = EpochBook(
+    [
+        {
+            "entry": "epoch_opened",
+            "epoch": 1,
+            "window_start_ms": 0,
+            "window_end_ms": 10**13,
+            "grace_ms": 0,
+            "skew_ms": 0,
+            "records_per_user": RECORDS_PER_USER,
+            "key_id": "k1",
+            "shares_ppm": {"S": 500_000, "T": 300_000, "graph": 200_000},
+            "optin_partitions": 1,
+            "report_partitions": 1,
+        }
+    ]
+)
+
+
+async def counted(tables: CountTables, entries: list[OptinEntry], *, frames: int) -> None:
+    """Judge and store as a worker does, in so many frames."""
+    stored = await tables.stored_state(0)
+    assert await tables.open(
+        0, stored, offset=0, topic_id="t", released_through=-1, lost=0, unreleased=[]
+    )
+    state = PartitionState(0, "t", 0, {1: Seen()})
+    for number, part in enumerate(np.array_split(np.arange(len(entries)), frames)):
+        value = encode_optin_records(1, [entries[i] for i in part])
+        delivery = Delivery(number, 1, decode(value), len(value))  # type: ignore[arg-type]
+        seen = {1: state.seen[1].table}
+        verdict = judge_optin_records(0, [delivery], BOOK, {1: KEYS}, seen)
+        outcome = await tables.add_once(state, verdict, number + 1)
+        assert type(outcome).__name__ == "Applied"
+
+
+async def test_participants_are_people_however_many_records_they_sent(redis_client, name_prefix):
+    """With m_O = 3 the sum of counts would publish, without noise, how many records people hold."""
+    rng = np.random.default_rng(1)
+    people = [rng.bytes(16) for _ in range(300)]
+    epoch = BOOK.epoch(1)
+    assert epoch is not None
+    shares = _shares(epoch, KEYS, np.array([np.frombuffer(p, "<u8") for p in people]))
+    entries = []
+    for number, person in enumerate(people):
+        # One, two or three records, some of them the same one twice, some sent a second time.
+        held = 1 + number % RECORDS_PER_USER
+        for slot in range(held):
+            text = b"query %d" % (7 if number % 5 == 0 else number + slot)
+            entries += [OptinEntry(person, slot, text, b"https://site.example/")] * (1 + slot % 2)
+    order = rng.permutation(len(entries))
+    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    await counted(tables, [entries[i] for i in order], frames=4)
+
+    read = await SealedCounts(tables, 1, "test").read_optin(1, [4], complete=True)
+    people_in = {share: int((shares == n).sum()) for n, share in enumerate(Share)}
+    assert read.counts.selection_users == people_in[Share.S]
+    assert read.counts.estimation_users == people_in[Share.T]
+    assert read.graph_users == people_in[Share.GRAPH]
+    assert read.counts.selection.sum() > people_in[Share.S], "several records each were counted"
+
+
+async def test_counts_that_are_not_there_up_to_the_seal_are_not_read(redis_client, name_prefix):
+    """A Redis that lost its tail would make a smaller epoch look whole."""
+    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
+    with pytest.raises(CountsMoved, match="must be counted up to 2, found 1"):
+        await SealedCounts(tables, 1, "test").read_optin(1, [2], complete=True)
