@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +74,8 @@ def compare(name: str, setting: Setting, runs: int, seed: int) -> None:
     print(f"{name:7} sharp/paper L1 {ratio:.4f} ± {off:.4f} on {setting.label} ({runs} runs)")
 
 
-def main() -> None:
-    """Run and print."""
+def main(words: Sequence[str] = ()) -> None:
+    """Run and print; `words` are the command line's."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,8 +84,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20170816)
     parser.add_argument("--table", type=Path, help="people of a table, TSV or CSV, .gz or not")
     parser.add_argument("--columns", default="query,url,count", help="the table's columns")
-    # Under `python -m bench` the words on the command line are names of benches.
-    arguments = parser.parse_args(None if sys.argv[0].endswith("sharp_accuracy.py") else [])
+    arguments = parser.parse_args(words)
     settings = SETTINGS
     if arguments.table is not None:
         settings = settings_on_table(arguments.table, arguments.columns)
@@ -94,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

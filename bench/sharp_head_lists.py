@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,8 +33,8 @@ def one_run(setting: Setting, epochs: int, rng: np.random.Generator) -> tuple[fl
     return len(paper), len(alone), len(known), len(many), float(on_top)
 
 
-def main() -> None:
-    """Run and print."""
+def main(words: Sequence[str] = ()) -> None:
+    """Run and print; `words` are the command line's."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--setting", choices=[*SETTINGS, "both"], default="both")
     parser.add_argument("--seed", type=int, default=20170816)
-    arguments = parser.parse_args(None if sys.argv[0].endswith("sharp_head_lists.py") else [])
+    arguments = parser.parse_args(words)
     for name, setting in SETTINGS.items():
         if arguments.setting not in (name, "both"):
             continue
@@ -66,4 +67,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

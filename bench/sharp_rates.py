@@ -6,8 +6,9 @@ python -m bench.sharp_rates [--devices 200000] [--cells 501]
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,12 +28,12 @@ def seconds(work: Callable[[], object], rounds: int = 3) -> float:
     return best
 
 
-def main() -> None:
-    """Run and print."""
+def main(words: Sequence[str] = ()) -> None:
+    """Run and print; `words` are the command line's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", type=int, default=200_000)
     parser.add_argument("--cells", type=int, default=501)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     records = tuple(Record(f"q{i // 4}", f"u{i}") for i in range(arguments.cells - 1))
     rng = np.random.default_rng(1)
     dice = SystemDice()
@@ -59,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
