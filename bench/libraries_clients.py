@@ -137,6 +137,8 @@ def _candidates(listed: tuple[Any, ...], rng: np.random.Generator) -> dict[str, 
         return estimate
 
     return {
+        "ours, subset or none": ours("subset-or-none"),
+        "ours, subset or none, clipped and rescaled": rescaled(ours("subset-or-none")),
         "ours, subset selection": ours("subset-selection"),
         "ours, subset selection, clipped and rescaled": rescaled(ours("subset-selection")),
         "ours, randomized response": ours("randomized-response"),

@@ -55,25 +55,30 @@ def percent(value: float) -> str:
 # ---------------------------------------------------------------- Figure 9
 
 
-def _regressions(summary: Summary, *names: str) -> list[float] | None:
+def _regressions(summary: Summary, *names: str) -> list[Mean] | None:
     found = [summary.at("top_ten", "aol", "regressions", f"paper/{n}", 0) for n in names]
-    return [mean.mean for mean in found if mean] if all(found) else None
+    return [mean for mean in found if mean] if all(found) else None
 
 
 def one_regression(summary: Summary) -> Shown | None:
     counted = _regressions(summary, "blended")
     if counted is None:
         return None
-    return Shown(f"{counted[0]:.1f} on average", counted[0] <= 1.5)
+    return Shown(f"{counted[0].mean:.1f} on average", counted[0].mean <= 1.5)
 
 
 def blend_beats_ingredients(summary: Summary) -> Shown | None:
+    """Fewer by more than two standard errors of the difference."""
     counted = _regressions(summary, "blended", "optin", "client_urls")
     if counted is None:
         return None
-    blended, optin, client = counted
-    text = f"blend {blended:.1f}, opt-in {optin:.1f}, clients (URLs added up) {client:.1f}"
-    return Shown(text, blended < min(optin, client))
+    blend, *others = counted
+    text = (
+        f"blend {blend.mean:.1f}, opt-in {others[0].mean:.1f}, clients (URLs added up) "
+        f"{others[1].mean:.1f} (standard error {blend.error:.1f})"
+    )
+    surely = [o.mean - blend.mean > 2 * (o.error**2 + blend.error**2) ** 0.5 for o in others]
+    return Shown(text, all(surely))
 
 
 def blend_is_closest(summary: Summary) -> Shown | None:
@@ -100,7 +105,7 @@ def query_beats_urls(summary: Summary) -> Shown | None:
     counted = _regressions(summary, "client_query", "client_urls")
     if counted is None:
         return None
-    query, urls = counted
+    query, urls = (mean.mean for mean in counted)
     return Shown(
         f"query itself {query:.1f}, URLs added up {urls:.1f}", query <= 1.5 and urls > query
     )

@@ -107,7 +107,7 @@ class Summary:
             mean = self._means[key]
             yield [
                 key.population, key.series, f"{key.x:g}", key.metric,
-                f"{mean.mean:.5g}", f"{mean.error:.2g}", mean.runs,
+                f"{mean.mean:.6g}", f"{mean.error:.4g}", mean.runs,
             ]  # fmt: skip
 
 

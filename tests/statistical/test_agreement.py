@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import blender.optin
 from blender import (
     HeadList,
     OptinCounts,
@@ -27,23 +26,13 @@ from blender.estimates import unknown_group
 from blender.optin import NoisyCounts
 from tests.doubles import SeededNoise
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]
 
 RECORDS = sorted(Record(f"q{i // 3:03d}", f"u{i:04d}") for i in range(600))
 ZIPF = 1 / np.arange(1, 601) ** 0.9
 ZIPF /= ZIPF.sum()
 PARAMETERS = PrivacyParameters(head_list_cells=20)
 SPEC = RandomizerSpec.of("two-stage", PARAMETERS)
-
-
-@pytest.fixture(autouse=True)
-def _without_intervals(monkeypatch):
-    """Exact opt-in intervals play no part here and would take most of the time."""
-    monkeypatch.setattr(
-        blender.optin,
-        "noisy_count_interval",
-        lambda noisy, users, **_: (np.zeros(len(noisy)), np.ones(len(noisy))),
-    )
 
 
 def p_value(optin_p, client_p, seed, *, users=150_000, rounds=199):

@@ -14,7 +14,7 @@ from agents.evaluation.simulated_noise import SimulatedNoise
 from blender import HeadList, RandomizerSpec, Record, measure_agreement, randomizer_for
 from blender.optin import NoisyCounts
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]
 
 HEAD_LIST = HeadList(
     tuple(Record(f"q{i // 3}", f"u{i}") for i in range(120)),

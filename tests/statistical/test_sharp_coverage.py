@@ -19,7 +19,7 @@ from agents.evaluation.simulated_noise import SimulatedNoise
 from blender import PrivacyParameters, randomizer_for
 from blender.profiles import build_head_list, estimate_epoch
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]
 
 ONE_IN_A_MILLION = 4.75
 

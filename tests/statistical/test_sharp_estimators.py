@@ -106,6 +106,7 @@ def test_client_intervals_cover_94_to_97_percent(records, epsilon, n, name):
     assert coverage < 0.97 + ONE_IN_A_MILLION * np.sqrt(0.97 * 0.03 / intervals)
 
 
+@pytest.mark.usefixtures("without_exact_intervals")
 def test_the_blend_on_a_fixed_list_is_unbiased_and_covers():
     """No selection here: T and clients on a list that neither of them chose."""
     head = head_list(20, 4.0, "randomized-response")

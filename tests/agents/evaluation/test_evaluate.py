@@ -12,7 +12,7 @@ from agents.evaluation.claims import CLAIMS
 from agents.evaluation.experiments import EXPERIMENTS
 from agents.evaluation.figures import FIGURES
 
-#: Half a minute on two free cores; this is for machines that have many other things to do.
+#: Some 25 s of one core; this is for machines that have many other things to do.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 

@@ -1,0 +1,72 @@
+"""What docs/evaluation shows is what its own CSV files say, with as many runs as it promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.evaluation.claims import CLAIMS, check_claims
+from agents.evaluation.experiments import EXPERIMENTS
+from agents.evaluation.figures import FIGURES
+from agents.evaluation.populations import AOL, YANDEX
+from agents.evaluation.summary import Mean, Summary
+
+PUBLISHED = Path(__file__).parents[3] / "docs" / "evaluation"
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return Summary.read(PUBLISHED)
+
+
+def test_every_claim_of_the_paper_is_judged_by_the_published_numbers(summary: Summary) -> None:
+    """A verdict in the report that its CSV files do not give would be a claim of ours."""
+    report = (PUBLISHED / "report.md").read_text(encoding="utf-8")
+    judged = list(check_claims(summary))
+
+    assert [claim for claim, _ in judged] == list(CLAIMS)
+    for claim, shown in judged:
+        verdict = "yes" if shown.same else "**no**"
+        row = f"| {claim.figure} | {claim.section} | {claim.says} | {shown.text} | {verdict}"
+        assert row in report
+        assert shown.same or claim.why, f"say why: {claim.says}"
+
+
+def test_every_point_has_the_runs_that_its_experiment_asks_for(summary: Summary) -> None:
+    """An evaluation that was stopped early must not be published as a whole one."""
+    for experiment in EXPERIMENTS:
+        for setting in (AOL, YANDEX):
+            if not experiment.suits(setting):
+                continue
+            assert setting.name in summary.populations(experiment.name)
+            metric = {"top_ten": "regressions", "budget_split": "ndcg", "coverage": "covered"}.get(
+                experiment.name,
+                "rejected" if experiment.name == "agreement" else "found",
+            )
+            metric = "l1_plain" if experiment.name == "limit" else metric
+            for series in summary.series(experiment.name, setting.name, metric):
+                runs = {
+                    mean.runs
+                    for mean in summary.curve(experiment.name, setting.name, metric, series).means
+                }
+                assert runs == {experiment.runs_on(setting)}, (experiment.name, series)
+
+
+def test_every_figure_is_there_in_both_themes_and_shown_on_the_page() -> None:
+    """A figure nobody links to is not published."""
+    page = (PUBLISHED.parent / "evaluation.md").read_text(encoding="utf-8")
+    for figure in FIGURES:
+        for theme in ("light", "dark"):
+            assert (PUBLISHED / f"{figure.name}-{theme}.svg").stat().st_size > 5_000
+            assert f"evaluation/{figure.name}-{theme}.svg" in page
+
+
+def test_what_was_written_is_read_again(summary: Summary, tmp_path: Path) -> None:
+    """To the digit that is written."""
+    summary.write(tmp_path)
+    again = Summary.read(tmp_path)
+
+    at = ("epsilon", "aol", "l1", "sharp, M = 50", 4.0)
+    assert again.at(*at) == summary.at(*at)
+    assert isinstance(again.at(*at), Mean)
