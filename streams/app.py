@@ -11,10 +11,8 @@ import asyncio
 import logging
 import math
 import ssl
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import faust
@@ -89,7 +87,6 @@ class CountingApp(faust.App):
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, PartitionCounter] = {}
         self._take_up_s = settings.kafka.request_timeout_s / 2
-        self._folder = tempfile.TemporaryDirectory(prefix="blendstream-worker-")
         worker, kafka = settings.worker, settings.kafka
         super().__init__(
             group,
@@ -103,7 +100,6 @@ class CountingApp(faust.App):
             consumer_metadata_max_age_ms=_METADATA_AGE_MS,
             # Never relied on: every partition is sought to Redis's offset before it is counted.
             consumer_auto_offset_reset="earliest",
-            datadir=Path(self._folder.name) / "data",
             store="memory://",
             autodiscover=False,
             web_enabled=False,
@@ -117,9 +113,10 @@ class CountingApp(faust.App):
         )
         self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
 
-    def remove_folder(self) -> None:
-        """Remove what Faust wanted on disk; a process that ends by `os._exit` must ask for it."""
-        self._folder.cleanup()
+    def _create_directories(self) -> None:
+        """Faust would make a folder for its tables; we have none, and a worker that is killed would
+        leave it behind.
+        """
 
     async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
         for counter in self.counters.values():
