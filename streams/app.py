@@ -36,6 +36,10 @@ __all__ = ["CountingApp", "batches"]
 log = logging.getLogger(__name__)
 
 _TAKE_UP_AT_ONCE = 8
+#: A broker that has just come back may not know its topics yet. Whoever divides the partitions then
+#: gives nobody any, and looks again when what it knows of the cluster is as old as this: by Faust's
+#: default after five minutes. Costs a request each time.
+_METADATA_AGE_MS = 5_000
 
 
 class _Consumer(AiokafkaConsumer):
@@ -76,6 +80,7 @@ class CountingApp(faust.App):
             broker_session_timeout=worker.session_timeout_s,
             broker_heartbeat_interval=worker.session_timeout_s / 5,
             broker_commit_interval=2.0,
+            consumer_metadata_max_age_ms=_METADATA_AGE_MS,
             # Never relied on: every partition is sought to Redis's offset before it is counted.
             consumer_auto_offset_reset="earliest",
             datadir=Path(self._folder.name) / "data",

@@ -151,10 +151,15 @@ class KafkaLog:
             self._connected = True
         wanted = {TopicPartition(topic, partition): which for partition in partitions}
         futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
-        return {
-            where.partition: int((await self._answer(asyncio.wrap_future(future))).offset)
-            for where, future in futures.items()
-        }
+        found: dict[int, int] = {}
+        for where, future in futures.items():
+            offset = int((await self._answer(asyncio.wrap_future(future))).offset)
+            if offset < 0:
+                # A broker that is just coming back: librdkafka raises nothing, and answers -1001.
+                # Taken for the log's end, it would make everything in the log read already.
+                raise StoreUnavailable("Kafka did not tell an offset")
+            found[where.partition] = offset
+        return found
 
     async def next_record(self, topic: str, partition: int, offset: int) -> int:
         """The offset of the first record at or after `offset`; the log's end if there is none."""

@@ -23,6 +23,9 @@ from streams.settings.sections import KafkaSettings
 
 __all__ = ["LogTrimmer"]
 
+#: Kafka's answer where no record is as young as that. librdkafka has others below it.
+_NONE = -1
+
 
 class LogTrimmer:
     """Asks where a time begins in a topic, and removes what lies before an offset."""
@@ -47,8 +50,11 @@ class LogTrimmer:
         bounds = list(at_most)
         for where, future in futures.items():
             found = int((await self._answer(future)).offset)
-            # No record is that young: everything below the cap is older.
-            if found >= 0:
+            if found < _NONE:
+                # A broker that is just coming back. Taken for "none", it would remove what counts.
+                raise StoreUnavailable("Kafka did not tell an offset")
+            # None: no record is that young, everything below the cap is older.
+            if found != _NONE:
                 bounds[where.partition] = min(found, bounds[where.partition])
         return bounds
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -335,7 +335,8 @@ class Installation:
     # --- what came out --------------------------------------------------------------------------
 
     async def tables(self, stem: Stem) -> CountTables:
-        client = await connect_redis(self.settings.redis)
+        # With the patience of a test on a busy machine, which workers must not have.
+        client = await connect_redis(replace(self.settings.redis, timeout_s=20.0))
         return CountTables(client, self.topics.of(stem).name, prefix=self.settings.topics.prefix)
 
     async def ends(self, stem: Stem) -> dict[int, int]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from aiokafka.cluster import ClusterMetadata
 from confluent_kafka import Consumer, TopicPartition
+from faust.assignor.partition_assignor import PartitionAssignor
 
 from agents.stack.ports import free_port
 from agents.worker import Worker
@@ -162,6 +165,37 @@ async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
         )
         async with asyncio.timeout(10):
             assert await life == "the group coordinator's task has died"
+    finally:
+        life.cancel()
+        async with asyncio.timeout(20):
+            await worker.stop()
+
+
+async def test_a_group_that_was_given_no_partitions_asks_again(
+    made: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that comes back may not know its topics yet; then nobody counted for minutes."""
+    known, divided = threading.Event(), threading.Event()
+    partitions_for_topic, assign = ClusterMetadata.partitions_for_topic, PartitionAssignor.assign
+
+    def hide(cluster: ClusterMetadata, topic: str) -> set[int] | None:
+        return partitions_for_topic(cluster, topic) if known.is_set() else None
+
+    def divide(assignor: PartitionAssignor, *members: Any) -> Any:
+        try:
+            return assign(assignor, *members)
+        finally:
+            divided.set()
+
+    monkeypatch.setattr(ClusterMetadata, "partitions_for_topic", hide)
+    monkeypatch.setattr(PartitionAssignor, "assign", divide)
+    values = made.values | {"worker.metrics_port": str(free_port())}
+    worker = await Worker.connect(Settings.from_values(values))
+    life = asyncio.create_task(worker.live())
+    try:
+        assert await asyncio.to_thread(divided.wait, 60)
+        known.set()
+        await made.until(lambda: worker.counters[0].offset(0) is not None, 40, "an assignment")
     finally:
         life.cancel()
         async with asyncio.timeout(20):
