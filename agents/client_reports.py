@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 
 import faust
 
@@ -25,7 +26,8 @@ def add_client_reports_agent(
     @app.agent(client_reports, name="count_client_reports")
     async def count_client_reports(frames: faust.StreamT[bytes]) -> None:
         """client_reports → cell counts, once per Kafka offset however often redelivered."""
-        async for messages in batches(frames, settings):
-            summary = await counter.count(messages, letters.send)
-            if summary:
-                log.info("client_reports_counted", extra=dict(summary))
+        async with aclosing(batches(frames, settings)) as taken:
+            async for messages in taken:
+                summary = await counter.count(messages, letters.send)
+                if summary:
+                    log.info("client_reports_counted", extra=dict(summary))

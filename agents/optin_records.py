@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 
 import faust
 
@@ -25,7 +26,8 @@ def add_optin_records_agent(
     @app.agent(optin_records, name="count_optin_records")
     async def count_optin_records(frames: faust.StreamT[bytes]) -> None:
         """optin_records → counts of S, T and graph, once per Kafka offset however often sent."""
-        async for messages in batches(frames, settings):
-            summary = await counter.count(messages, letters.send)
-            if summary:
-                log.info("optin_records_counted", extra=dict(summary))
+        async with aclosing(batches(frames, settings)) as taken:
+            async for messages in taken:
+                summary = await counter.count(messages, letters.send)
+                if summary:
+                    log.info("optin_records_counted", extra=dict(summary))

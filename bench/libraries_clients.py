@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation.shapes import AOL
+from agents.evaluation.populations import AOL
 from blender.cells import Cells, RandomizerSpec
 from blender.noise import IntArray
 from blender.registry import RANDOMIZERS

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation.shapes import AOL, YANDEX, Setting
+from agents.evaluation.populations import AOL, YANDEX, Setting
 from blender.head_list import ThresholdSelector
 from blender.noise import ExactNoise, IntArray, laplace_tail
 from blender.parameters import PrivacyParameters

@@ -1,9 +1,10 @@
 """How much longer the head list gets from the same people, at the same ε and δ.
 
-    python -m bench.sharp_head_lists [--runs 40] [--epochs 12]
+    python -m bench.sharp_head_lists [--runs 40] [--epochs 12] [--setting aol|yandex|both]
 
 Steady state: each epoch's list is known in the next; the paper starts anew every time. Many
-records: people who hold about 30 records; the paper's theorem takes one of them.
+records: people who hold about 30 records; the paper's theorem takes one of them. f_O as suits each
+profile (0.95 and 0.9).
 """
 
 from __future__ import annotations
@@ -13,94 +14,55 @@ import sys
 
 import numpy as np
 
-from agents.evaluation.populations import Population, zipf_population
-from agents.evaluation.simulated_noise import SimulatedNoise
-from bench.sharp_accuracy import SETTINGS, Setting
-from blender.gaussian_histogram import GaussianHistogram
-from blender.head_list import ThresholdSelector
-from blender.parameters import PrivacyParameters
-from blender.roles import HeadListSelector
-from blender.stable_histogram import StableHistogram
+from agents.evaluation.own_experiments import listed_in_one_epoch
+from agents.evaluation.populations import Setting
+from bench._sharp_settings import SETTINGS
 
 RECORDS_HELD = 30
 
 
-def select(
-    selector: HeadListSelector,
-    counted: tuple[np.ndarray, np.ndarray],
-    known: np.ndarray,
-    parameters: PrivacyParameters,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """The numbers of the records that pass; known ones that nobody holds are counted too."""
-    present, counts = counted
-    numbers = np.union1d(present, known)
-    every = np.zeros(len(numbers), dtype=np.int64)
-    every[np.searchsorted(numbers, present)] = counts
-    flags = np.isin(numbers, known)
-    kept = selector.select(every, flags, parameters, SimulatedNoise(rng)).kept
-    return numbers[kept]
-
-
-def steady_state(
-    setting: Setting, population: Population, epochs: int, rng: np.random.Generator
-) -> tuple[int, int, int, float]:
-    """List lengths: the paper's, ours without known keys, ours after some epochs; true share."""
-    users = round(setting.users * setting.optin * 0.95)
-    nothing = np.zeros(0, dtype=np.int64)
-    known, alone = nothing, 0
-    for epoch in range(epochs):
-        counted = population.draw(users, rng)
-        known = select(StableHistogram(), counted, known, setting.parameters, rng)
-        alone = len(known) if epoch == 0 else alone
-    paper = select(ThresholdSelector(), counted, nothing, setting.parameters, rng)
-    true_top = float((known < len(known)).mean())  # records are numbered by falling probability
-    return len(paper), alone, len(known), true_top
-
-
-def many_records(
-    setting: Setting, population: Population, m: int, rng: np.random.Generator
-) -> tuple[int, int]:
-    """List lengths of the paper (one record each) and of m distinct records each."""
-    users = round(setting.users * setting.optin * 0.95)
-    nothing = np.zeros(0, dtype=np.int64)
-    counted = population.draw(users, rng)
-    paper = select(ThresholdSelector(), counted, nothing, setting.parameters, rng)
-    counted = population.draw_many(users, m, rng)
-    parameters = PrivacyParameters(
-        delta=setting.parameters.delta, records_per_optin_user=m, head_list_cells=0
-    )
-    ours = select(GaussianHistogram(), counted, nothing, parameters, rng)
-    return len(paper), len(ours)
+def one_run(setting: Setting, epochs: int, rng: np.random.Generator) -> tuple[float, ...]:
+    """List lengths: the paper's, β = δ, known keys after some epochs, 30 records; true share."""
+    known = np.zeros(0, dtype=np.int64)
+    for _ in range(epochs):
+        known = listed_in_one_epoch(setting, "sharp", 4.0, rng, known=known)
+    paper, alone = (listed_in_one_epoch(setting, p, 4.0, rng) for p in ("paper", "sharp"))
+    many = listed_in_one_epoch(setting, "sharp", 4.0, rng, records_each=RECORDS_HELD)
+    on_top = np.isin(known, setting.people.top(len(known))).mean()
+    return len(paper), len(alone), len(known), len(many), float(on_top)
 
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--setting", choices=[*SETTINGS, "both"], default="both")
     parser.add_argument("--seed", type=int, default=20170816)
-    arguments = parser.parse_args()
-    population = zipf_population()
-    for setting in SETTINGS.values():
+    arguments = parser.parse_args(None if sys.argv[0].endswith("sharp_head_lists.py") else [])
+    for name, setting in SETTINGS.items():
+        if arguments.setting not in (name, "both"):
+            continue
         rng = np.random.default_rng(arguments.seed)
-        rows, pairs = [], []
+        rows = []
         for run in range(arguments.runs):
-            rows.append(steady_state(setting, population, arguments.epochs, rng))
-            pairs.append(many_records(setting, population, RECORDS_HELD, rng))
-            print(f"\r{setting.name} {run + 1}/{arguments.runs}", end="", file=sys.stderr)
+            rows.append(one_run(setting, arguments.epochs, rng))
+            print(f"\r{name} {run + 1}/{arguments.runs}", end="", file=sys.stderr)
         print(file=sys.stderr)
-        paper, alone, known, true_top = np.mean(rows, axis=0)
-        print(
-            f"{setting.name:7} paper {paper:.0f}, β = δ {alone:.0f} ({alone / paper:.2f}×), known "
-            f"keys after {arguments.epochs} epochs {known:.0f} ({known / paper:.2f}×), "
-            f"of them truly on top {true_top:.0%}"
+        found = np.array(rows)
+        paper, *ours, on_top = found.mean(axis=0)
+        error = found.std(axis=0, ddof=1) / np.sqrt(arguments.runs)
+        print(f"{name:7} paper {paper:.0f} ± {error[0]:.1f} records ({arguments.runs} runs)")
+        labels = (
+            "β = δ",
+            f"known keys, epoch {arguments.epochs}",
+            f"{RECORDS_HELD} records a user",
         )
-        one, many = np.mean(pairs, axis=0)
-        print(
-            f"{setting.name:7} {RECORDS_HELD} records a user: paper {one:.0f}, "
-            f"Gaussian {many:.0f} ({many / one:.2f}×)   ({arguments.runs} runs)"
-        )
+        for label, length, off in zip(labels, ours, error[1:], strict=False):
+            print(f"{name:7} {label:22} {length:.0f} ± {off:.1f}, {length / paper:.2f} times")
+        print(f"{name:7} of the known keys {on_top:.0%} are truly on top")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from blender.local import TwoStage
 from blender.parameters import PrivacyParameters
 from blender.rational import exp_rounded_down
 from blender.record import Record
+from blender.subset_or_none import SubsetOrNone, best_named_size, named_variance
 from blender.subset_selection import (
     RandomizedResponse,
     SubsetSelection,
@@ -37,10 +38,10 @@ def best_randomizer(
 
     Worst over records, each taken to be rare: that is where the noise, and not the record itself,
     is the variance. `max_cells` caps the length of an answer (ω), and the choice knows it. Ties go
-    to the simpler: randomized response, then subset selection, then the paper's two stages.
+    to the simpler: randomized response, subset selection, subset or none, the paper's two stages.
 
     >>> best_randomizer([Record(f"q{i}", "u") for i in range(500)], PrivacyParameters()).name
-    'subset-selection'
+    'subset-or-none'
     """
     candidates = [
         RandomizerSpec(
@@ -54,6 +55,7 @@ def best_randomizer(
         for name, delta in (
             (RandomizedResponse.name, 0.0),
             (SubsetSelection.name, 0.0),
+            (SubsetOrNone.name, 0.0),
             (TwoStage.name, parameters.delta),
         )
     ]
@@ -61,13 +63,19 @@ def best_randomizer(
 
 
 def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
-    """n·Var(p̂) of the worst listed record when hardly anybody holds any; ∞ if it cannot report."""
+    """n·Var(p̂) of the worst listed record, one that hardly anybody holds; ∞ if it cannot report.
+
+    For `subset-or-none` it matters how many hold something else that is listed: a quarter.
+    """
     if not listed:
         return 0.0
     if spec.name == TwoStage.name:
         return _two_stage_variance(listed, spec)
     size = len(listed) + 1
     likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
+    if spec.name == SubsetOrNone.name:
+        named = best_named_size(len(listed), likelihood, spec.max_cells_per_answer)
+        return spec.answers * float(named_variance(len(listed), likelihood, named))
     subset_size = 1
     if spec.name == SubsetSelection.name:
         subset_size = best_subset_size(size, likelihood, spec.max_cells_per_answer)

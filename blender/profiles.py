@@ -20,7 +20,7 @@ is counted by one record a user (the lowest accepted slot); `known` is already p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -42,7 +42,7 @@ from blender.optin import (
     estimate_noisy_counts,
     estimate_optin_probabilities,
 )
-from blender.parameters import PrivacyParameters
+from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.record import Record
 from blender.roles import HeadListSelector, OptinCounts
 from blender.selected_counts import SelectedCounts
@@ -59,17 +59,13 @@ __all__ = [
     "build_head_list",
     "estimate_epoch",
     "optin_estimates",
+    "selector_of",
 ]
 
 
 #: What the one setting may say.
 PROFILES: Final = ("paper", "sharp")
 DEFAULT_PROFILE: Final = "sharp"
-
-#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it is there
-#: for the records beside the cut, of which S can say little. Twice the paper's T costs 5 % of the
-#: list's length and takes 3 % off the error (docs/decisions/0021).
-SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +129,13 @@ def build_head_list(
     raise ParameterError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
 
 
+def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector:
+    """Who builds the head list."""
+    if profile == "paper":
+        return ThresholdSelector()
+    return StableHistogram() if parameters.records_per_optin_user == 1 else GaussianHistogram()
+
+
 def estimate_epoch(release: OptinRelease, cell_counts: IntArray, reports: int) -> EpochEstimates:
     """Denoise the devices' answers and blend them with the opt-in release. Post-processing."""
     client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
@@ -177,7 +180,7 @@ def _sharp_head_list(
     counts: OptinCounts, parameters: PrivacyParameters, noise: Noise, known: Sequence[Record]
 ) -> OptinRelease:
     one_record = parameters.records_per_optin_user == 1
-    selector: HeadListSelector = StableHistogram() if one_record else GaussianHistogram()
+    selector = selector_of("sharp", parameters)
     records, raw, is_known = _with_known(counts, known)
     selection = selector.select(raw, is_known, parameters, noise)
     if selection.noisy_counts is None:

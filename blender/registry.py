@@ -17,6 +17,7 @@ from blender.local import TwoStage
 from blender.roles import Blender, HeadListSelector, LocalRandomizer
 from blender.stable_blend import StableBlender
 from blender.stable_histogram import StableHistogram
+from blender.subset_or_none import SubsetOrNone
 from blender.subset_selection import RandomizedResponse, SubsetSelection
 
 __all__ = ["BLENDERS", "RANDOMIZERS", "SELECTORS", "randomizer_for"]
@@ -31,6 +32,7 @@ RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], LocalRandomize
     "two-stage": TwoStage,
     "randomized-response": RandomizedResponse,
     "subset-selection": SubsetSelection,
+    "subset-or-none": SubsetOrNone,
 }
 
 BLENDERS: Final[Mapping[str, Callable[[], Blender]]] = {

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -27,12 +26,18 @@ import numpy as np
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
-from blender.estimates import Estimates, FloatArray, GroupEstimates
-from blender.intervals import Z_95
+from blender.estimates import FloatArray, GroupEstimates
 from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record
-from blender.score_intervals import score_interval
+from blender.whole_records import (
+    choose,
+    choose_batch,
+    chunks,
+    estimates_with_intervals,
+    flat,
+    without_evidence,
+)
 
 __all__ = ["RandomizedResponse", "SubsetSelection", "best_subset_size"]
 
@@ -109,7 +114,7 @@ class SubsetSelection:
         true_weight = self.likelihood.numerator * w
         false_weight = self.likelihood.denominator * (self._size - w)
         holds_truth = dice.below(true_weight + false_weight) < true_weight
-        others = _choose(self._size - 1, w - holds_truth, dice)
+        others = choose(self._size - 1, w - holds_truth, dice)
         # Numbers from `cell` on move up by one, so that the others never name the true cell.
         chosen = [other + (other >= cell) for other in others]
         return tuple(sorted([*chosen, cell] if holds_truth else chosen))
@@ -131,35 +136,9 @@ class SubsetSelection:
     def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
         """For simulation only: the same channel for many devices, shape (n, ω)."""
         answers = np.empty((len(cells), self.cells_per_answer), dtype=np.int64)
-        for start, chunk in _chunks(cells):
+        for start, chunk in chunks(cells):
             answers[start : start + len(chunk)] = self._answer_chunk(chunk, rng)
         return answers
-
-    def count_batch(self, cell_counts: IntArray, rng: np.random.Generator) -> IntArray:
-        """For simulation only: answers that hold each cell, when `cell_counts[c]` devices hold c.
-
-        The same law as counting `answer_batch` over all those devices, without telling devices
-        apart. An answer is with probability K-choose-ω/Z uniform over all sets, whatever the
-        truth (Z as in `report_probability`), else the true cell and ω−1 uniform others.
-        """
-        size, w = self._size, self.cells_per_answer
-        if size == 1:
-            return cell_counts.copy()
-        total = self.likelihood * math.comb(size - 1, w - 1) + math.comb(size - 1, w)
-        blind = float(math.comb(size, w) / total)
-        held = rng.binomial(cell_counts, 1 - blind)
-        if w == 1:
-            lies = rng.multinomial(int(cell_counts.sum() - held.sum()), np.full(size, 1 / size))
-            return np.asarray(held + lies, dtype=np.int64)
-        tally = held.astype(np.int64)
-        for _, chunk in _chunks(np.repeat(np.arange(size), held)):
-            others = _choose_batch(len(chunk), size - 1, w - 1, rng)
-            others += others >= chunk[:, None]
-            tally += np.bincount(others.ravel(), minlength=size)
-        for _, chunk in _chunks(np.empty(int(cell_counts.sum() - held.sum()), dtype=np.int8)):
-            sets = _choose_batch(len(chunk), size, w, rng)
-            tally += np.bincount(sets.ravel(), minlength=size)
-        return tally
 
     def _answer_chunk(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
         if self._size == 1:
@@ -170,7 +149,7 @@ class SubsetSelection:
         for holds_truth in (True, False):
             rows = np.flatnonzero(truthful == holds_truth)
             true_cells = cells[rows, None]
-            others = _choose_batch(len(rows), self._size - 1, w - holds_truth, rng)
+            others = choose_batch(len(rows), self._size - 1, w - holds_truth, rng)
             others += others >= true_cells
             answers[rows] = np.hstack([others, true_cells]) if holds_truth else others
         answers.sort(axis=1)
@@ -206,8 +185,8 @@ class SubsetSelection:
         p, q = float(self._p), float(self._q)
         queries = len(self.cells.queries)
         if reports == 0 or self._size == 1:
-            cells, totals = _without_evidence(self._size, queries, reports)
-            return GroupEstimates(reports, cells, totals, None, _flat(cells.variance))
+            cells, totals = without_evidence(self._size, queries, reports)
+            return GroupEstimates(reports, cells, totals, None, flat(cells.variance))
 
         gain = p - q
         probability = self.denoise(counts / n)
@@ -225,7 +204,7 @@ class SubsetSelection:
             return variance * (n / (n - 1)) if n > 1 else np.full_like(variance, math.inf)
 
         floored = np.clip(probability, 0.0, 1.0)
-        cells = _estimates(probability, sample(variance_at(floored)), variance_at)
+        cells = estimates_with_intervals(probability, sample(variance_at(floored)), variance_at)
         listed = self.cells.query_of_cell[:-1]
         records = np.bincount(listed, minlength=queries).astype(np.float64)
         total = np.asarray(
@@ -236,7 +215,7 @@ class SubsetSelection:
             return m_c / (n * gain**2) * self._overlap_variance(records, truth)
 
         variance = sample(total_variance_at(np.clip(total, 0.0, 1.0)))
-        totals = _estimates(total, variance, total_variance_at)
+        totals = estimates_with_intervals(total, variance, total_variance_at)
         return GroupEstimates(reports, cells, totals, None, variance_at)
 
     def _overlap_variance(self, records: FloatArray, total: FloatArray) -> FloatArray:
@@ -268,67 +247,3 @@ class RandomizedResponse(SubsetSelection):
 
     def _subset_size(self) -> int:
         return 1
-
-
-def _choose(n: int, size: int, dice: Dice) -> list[int]:
-    """`size` different numbers below n, every set equally likely (Floyd's method)."""
-    chosen: set[int] = set()
-    for last in range(n - size, n):
-        drawn = dice.below(last + 1)
-        chosen.add(last if drawn in chosen else drawn)
-    return list(chosen)
-
-
-#: Devices simulated at once: larger only needs more memory (8 bytes × K a device at worst).
-_CHUNK = 100_000
-
-
-def _chunks(cells: IntArray) -> Iterator[tuple[int, IntArray]]:
-    for start in range(0, len(cells), _CHUNK):
-        yield start, cells[start : start + _CHUNK]
-
-
-def _choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntArray:
-    """`_choose` for many rows at once: every set of `size` numbers below n equally likely."""
-    if size * (size - 1) > 3 * n:
-        # Dense: the places of the `size` smallest of n random numbers.
-        chosen = np.empty((rows, size), dtype=np.int64)
-        step = max(1, 20_000_000 // n)
-        for start in range(0, rows, step):
-            keys = rng.random((min(step, rows - start), n), dtype=np.float32)
-            places = np.argpartition(keys, size - 1, axis=1)[:, :size]
-            chosen[start : start + step] = places
-        return chosen
-    # Sparse: draw with repetition and draw again the rows that repeat a number.
-    chosen = rng.integers(0, n, size=(rows, size), dtype=np.int64)
-    if size < 2:
-        return chosen
-    again = np.arange(rows)
-    while len(again):
-        in_order = np.sort(chosen[again].astype(np.int32), axis=1)
-        again = again[(in_order[:, 1:] == in_order[:, :-1]).any(axis=1)]
-        chosen[again] = rng.integers(0, n, size=(len(again), size), dtype=np.int64)
-    return chosen
-
-
-def _flat(variance: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    return lambda truth: variance
-
-
-def _estimates(
-    probability: FloatArray,
-    variance: FloatArray,
-    variance_at: Callable[[FloatArray], FloatArray],
-) -> Estimates:
-    low, high = score_interval(probability, variance_at, z=Z_95)
-    return Estimates(probability, variance, low, high)
-
-
-def _without_evidence(size: int, queries: int, reports: int) -> tuple[Estimates, Estimates]:
-    # K = 1: everyone holds ⋆, and one cell needs no report to say so. No reports: nothing known.
-    certain = size == 1
-    value = np.full(size, 1.0 if certain else 0.0)
-    spread = np.full(size, 0.0 if certain else math.inf)
-    cells = Estimates(value, spread, value if certain else np.zeros(size), np.ones(size))
-    nothing = np.zeros(queries)
-    return cells, Estimates(nothing, np.full(queries, math.inf), nothing, np.ones(queries))

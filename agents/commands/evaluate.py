@@ -26,8 +26,8 @@ from agents.evaluation.experiment import Experiment
 from agents.evaluation.experiments import EXPERIMENTS
 from agents.evaluation.figures import draw_all
 from agents.evaluation.measurements import Measurements
+from agents.evaluation.populations import AOL, YANDEX, Setting, table_setting
 from agents.evaluation.report import write_report
-from agents.evaluation.shapes import AOL, YANDEX, Setting, table_setting
 from agents.evaluation.summary import Summary
 from agents.evaluation.work import compute, plan
 from blender.errors import ParameterError, require

@@ -18,6 +18,7 @@ __all__ = [
     "aol_five_percent",
     "begins",
     "blend_beats_ingredients",
+    "blend_is_closest",
     "blend_ndcg_flat",
     "client_ndcg_peaks",
     "epsilon_text",
@@ -26,7 +27,9 @@ __all__ = [
     "l1_falls_with_query_budget",
     "l1_under",
     "list_of_ten",
+    "longer_lists_are_less_accurate",
     "one_regression",
+    "optin_ndcg_constant",
     "percent",
     "query_beats_urls",
     "yandex_above_aol",
@@ -71,6 +74,26 @@ def blend_beats_ingredients(summary: Summary) -> Shown | None:
     blended, optin, client = counted
     text = f"blend {blended:.1f}, opt-in {optin:.1f}, clients (URLs added up) {client:.1f}"
     return Shown(text, blended < min(optin, client))
+
+
+def blend_is_closest(summary: Summary) -> Shown | None:
+    """Root mean square error over the ten queries and all runs: spread and shortfall together."""
+    errors = {}
+    for name in ("blended", "optin", "client_urls"):
+        squares = []
+        for rank in range(1, 11):
+            truth = summary.at("top_ten", "aol", "p", "paper/truth", rank)
+            found = summary.at("top_ten", "aol", "p", f"paper/{name}", rank)
+            if truth and found and found.runs > 1:
+                squares.append((found.mean - truth.mean) ** 2 + found.runs * found.error**2)
+        if not squares:
+            return None
+        errors[name] = 1e4 * (sum(squares) / len(squares)) ** 0.5
+    text = (
+        f"typical error in 1/10 000: blend {errors['blended']:.1f}, opt-in {errors['optin']:.1f}, "
+        f"clients (URLs added up) {errors['client_urls']:.1f}"
+    )
+    return Shown(text, errors["blended"] < min(errors["optin"], errors["client_urls"]))
 
 
 def query_beats_urls(summary: Summary) -> Shown | None:
@@ -132,6 +155,16 @@ def blend_ndcg_flat(summary: Summary) -> Shown | None:
     return Shown(text, max(values) - min(values) < 0.02 and apart < 0.02)
 
 
+def optin_ndcg_constant(summary: Summary) -> Shown | None:
+    optin = list(_split(summary, "ndcg", "paper, opt-in").values())
+    if len(optin) < 2:
+        return None
+    low, high = min(optin), max(optin)
+    text = f"between {low.mean:.3f} and {high.mean:.3f} (standard error {high.error:.3f})"
+    # The largest of eight means lies within four standard errors of the smallest.
+    return Shown(text, high.mean - low.mean <= 4 * max(low.error, high.error))
+
+
 # ---------------------------------------------------------------- Figures 12 to 16
 
 
@@ -155,18 +188,21 @@ def _sizes(summary: Summary, experiment: str, population: str) -> list[int]:
     return sorted({int(n.rsplit(" ", 1)[1]) for n in names if n.startswith("paper")})
 
 
-def list_of_ten(summary: Summary) -> Shown | None:
-    curve = summary.curve("list_of_ten", "aol", "ndcg", "paper, M = 10")
-    if not curve.x:
-        return None
-    lowest = min(curve.means, key=lambda m: m.mean)
-    at = curve.x[curve.means.index(lowest)]
-    sharp = summary.curve("list_of_ten", "aol", "ndcg", "sharp, M = 10")
-    text = (
-        f"lowest {lowest.mean:.3f} at ε = {at:g}, {curve.means[-1].mean:.3f} at ε = {curve.x[-1]:g}"
-        f" (sharp: lowest {min(m.mean for m in sharp.means):.3f})"
-    )
-    return Shown(text, lowest.mean > 0.95)
+def list_of_ten(metric: str) -> Check:
+    def check(summary: Summary) -> Shown | None:
+        curve = summary.curve("list_of_ten", "aol", metric, "paper, M = 10")
+        sharp = summary.curve("list_of_ten", "aol", metric, "sharp, M = 10")
+        if not curve.x or not sharp.x:
+            return None
+        lowest = min(curve.means, key=lambda m: m.mean)
+        at = curve.x[curve.means.index(lowest)]
+        text = (
+            f"lowest {lowest.mean:.3f} at ε = {at:g}, {curve.means[-1].mean:.3f} at "
+            f"ε = {curve.x[-1]:g} (sharp: lowest {min(m.mean for m in sharp.means):.3f})"
+        )
+        return Shown(text, lowest.mean > 0.95)
+
+    return check
 
 
 def begins(
@@ -201,6 +237,22 @@ def falls(experiment: str, metric: str) -> Check:
         return Shown("; ".join(parts), same) if parts else None
 
     return check
+
+
+def longer_lists_are_less_accurate(summary: Summary) -> Shown | None:
+    """L1 at the usual opt-in share, from the shortest list to the longest."""
+    parts, same = [], True
+    for population, share in (("aol", 0.05), ("yandex", 0.025)):
+        found = [
+            (size, value)
+            for size in _sizes(summary, "optin_share", population)
+            if (value := _value(summary, "optin_share", population, "l1", size, share)) is not None
+        ]
+        if len(found) > 1:
+            parts.append(f"{population} " + ", ".join(f"{size}: {v:.3f}" for size, v in found))
+            values = [value for _, value in found]
+            same = same and values == sorted(values)
+    return Shown("; ".join(parts), same) if parts else None
 
 
 def l1_under(summary: Summary) -> Shown | None:

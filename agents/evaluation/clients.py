@@ -20,6 +20,7 @@ from blender.errors import ParameterError
 from blender.local import TwoStage
 from blender.noise import IntArray
 from blender.roles import LocalRandomizer
+from blender.subset_or_none import SubsetOrNone
 from blender.subset_selection import SubsetSelection
 
 __all__ = ["draw_report_counts"]
@@ -39,6 +40,8 @@ def draw_report_counts(
         return _two_stage(randomizer, holders, rng)
     if isinstance(randomizer, SubsetSelection):
         return _subset_selection(randomizer, holders, rng)
+    if isinstance(randomizer, SubsetOrNone):
+        return _subset_or_none(randomizer, holders, rng)
     answers = randomizer.answer_batch(np.repeat(np.arange(len(holders)), holders), rng)
     return np.bincount(answers.ravel(), minlength=len(holders)).astype(np.int64)
 
@@ -84,25 +87,54 @@ def _subset_selection(
     randomizer: SubsetSelection, holders: IntArray, rng: np.random.Generator
 ) -> IntArray:
     # An answer holds the true cell with probability p, and ω−1 or ω of the other K−1 cells, every
-    # set of that size equally likely. So go through the cells in order. A device that still has j
-    # cells to name, of r that it has not been asked about, names the next one with probability
-    # j/r, whatever it named before: that is what "every set equally likely" means. Devices with
-    # the same j and r are alike, so a binomial number of them names the cell.
+    # set of that size equally likely.
+    size, width = len(holders), randomizer.cells_per_answer
+    odds = width * float(randomizer.likelihood)
+    seen = rng.binomial(holders, odds / (odds + size - width))
+    return _draw_sets(width, seen, holders - seen, 0, rng)
+
+
+def _subset_or_none(
+    randomizer: SubsetOrNone, holders: IntArray, rng: np.random.Generator
+) -> IntArray:
+    # As in `SubsetOrNone.answer`: a part t of the devices does not answer blindly. Of it, a holder
+    # of ⋆ says "none", a holder of a record says so with 1/E and else names it among ω−1 others.
+    # "None" is ⋆ with the first ω−1 records.
+    width, e = randomizer.cells_per_answer, float(randomizer.likelihood)
+    telling = rng.binomial(holders, width * e / (width * e + len(holders) - 1))
+    seen = rng.binomial(telling[:-1], 1 - 1 / e)
+    blind = int((holders - telling).sum())
+    none = int(telling.sum() - seen.sum())
+    named = _draw_sets(width, seen, np.zeros_like(seen), blind, rng)
+    named[: width - 1] += none
+    return np.append(named, none)
+
+
+def _draw_sets(
+    width: int, seen: IntArray, unseen: IntArray, blind: int, rng: np.random.Generator
+) -> IntArray:
+    """How often each cell is in a set of ω cells, when every set of the asked kind is as likely.
+
+    `seen[c]` sets hold c, `unseen[c]` do not, `blind` sets are any.
+    """
+    # Go through the cells in order. A device that still has j cells to name, of r that it has not
+    # been asked about, names the next one with probability j/r, whatever it named before: that is
+    # what "every set equally likely" means. Devices with the same j and r are alike, so a binomial
+    # number of them names the cell.
     #
     # A device is never asked about its own cell here. `ahead[s]` counts those whose own cell is
     # still to come (one row for each number s of cells to start with), `passed` the others. Those
     # whose own cell comes now have behaved like all others of their row, so how many of them have
-    # j cells left is a multivariate hypergeometric draw.
-    size, width = len(holders), randomizer.cells_per_answer
-    odds = width * float(randomizer.likelihood)
-    seen = rng.binomial(holders, odds / (odds + size - width))
+    # j cells left is a multivariate hypergeometric draw. Blind ones have no cell of their own.
+    size = len(seen)
     starts = (width - 1, width)
-    owners = (seen, holders - seen)
+    owners = (seen, unseen)
     left = np.arange(width + 1)
     ahead = np.zeros((2, width + 1), dtype=np.int64)
     for row, (start, own) in enumerate(zip(starts, owners, strict=True)):
         ahead[row, start] = own.sum()
     passed = np.zeros(width + 1, dtype=np.int64)
+    passed[width] = blind
 
     counts = np.asarray(seen, dtype=np.int64).copy()
     for cell in range(size):

@@ -9,37 +9,83 @@ Symbols: S, T = the opt-in users who select and who estimate; m = records an opt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from agents.evaluation.clients import draw_report_counts
-from agents.evaluation.shapes import People, Setting
+from agents.evaluation.populations import People, Setting
 from agents.evaluation.simulated_noise import SimulatedNoise
 from blender.cells import Cells
 from blender.estimates import FloatArray
 from blender.noise import IntArray
 from blender.parameters import PrivacyParameters
-from blender.profiles import EpochEstimates, OptinRelease, build_head_list, estimate_epoch
+from blender.profiles import (
+    SELECTION_SHARES,
+    EpochEstimates,
+    OptinRelease,
+    build_head_list,
+    estimate_epoch,
+)
 from blender.record import Record
 from blender.registry import randomizer_for
 from blender.roles import OptinCounts
 
-__all__ = ["Epoch", "Optin", "Truth", "draw_optin", "parameters_of", "run_epoch"]
+__all__ = [
+    "Epoch",
+    "Optin",
+    "Truth",
+    "distinct",
+    "draw_optin",
+    "draw_records",
+    "parameters_of",
+    "release_head_list",
+    "run_epoch",
+    "truth_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Optin:
-    """Everybody who opted in, counted; `number` finds a listed record in the population again."""
+    """Everybody who opted in: `held[slot, user]` is a record, numbered as in the population.
 
-    counts: OptinCounts
-    number: dict[Record, int]
+    Each profile splits the same people in its own way: f_O of them, the first, are S.
+    """
+
+    people: People
+    held: IntArray
+    #: Every record that anybody holds, by number and by text.
+    numbers: IntArray = field(init=False)
+    records: list[Record] = field(init=False)
+    _where: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the texts once, whoever splits the people."""
+        numbers, where = np.unique(self.held, return_inverse=True)
+        set_once = object.__setattr__
+        set_once(self, "numbers", numbers)
+        set_once(self, "records", self.people.records(numbers))
+        set_once(self, "_where", where.reshape(self.held.shape))
 
     @property
     def users(self) -> int:
         """S and T together."""
-        return self.counts.selection_users + self.counts.estimation_users
+        return int(self.held.shape[1])
+
+    @property
+    def number(self) -> dict[Record, int]:
+        """Finds a listed record in the population again."""
+        return dict(zip(self.records, self.numbers.tolist(), strict=True))
+
+    def counts(self, selection_share: float) -> OptinCounts:
+        """As the service counts: distinct records of each user in S, the first one in T."""
+        s_users = round(self.users * selection_share)
+        selection, estimation = (
+            np.bincount(held, minlength=len(self.numbers)).astype(np.int64)
+            for held in (distinct(self._where[:, :s_users]), self._where[0, s_users:])
+        )
+        return OptinCounts(self.records, selection, estimation, s_users, self.users - s_users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,54 +130,53 @@ def draw_optin(
     rng: np.random.Generator,
     *,
     share: float | None = None,
-    selection_share: float = 0.95,
     records_each: int = 1,
     same_query: float = 0.0,
 ) -> Optin:
-    """Draw the opt-in users' records and count them as the service does: distinct ones in S, the
-    first one in T.
+    """Draw the opt-in users' records.
 
     With `records_each` > 1, each further record of a person is a click for the query of one of
     their earlier records with probability `same_query`, and otherwise a fresh draw: every single
     record still follows the population.
     """
     users = round(setting.users * (setting.optin_share if share is None else share))
-    s_users = round(users * selection_share)
-    held = draw_records(setting.people, s_users, records_each, same_query, rng)
-    t_held = setting.people.draw(users - s_users, rng)
-
-    numbers, where = np.unique(np.concatenate([held, t_held]), return_inverse=True)
-    in_s, in_t = where[: len(held)], where[len(held) :]
-    records = setting.people.records(numbers)
-    counts = OptinCounts(
-        records=records,
-        selection=np.bincount(in_s, minlength=len(numbers)).astype(np.int64),
-        estimation=np.bincount(in_t, minlength=len(numbers)).astype(np.int64),
-        selection_users=s_users,
-        estimation_users=users - s_users,
-    )
-    return Optin(counts, dict(zip(records, numbers.tolist(), strict=True)))
+    return Optin(setting.people, draw_records(setting.people, users, records_each, same_query, rng))
 
 
 def draw_records(
     people: People, users: int, records_each: int, same_query: float, rng: np.random.Generator
 ) -> IntArray:
-    """All distinct records that `users` people hold, one after another."""
-    first = people.draw(users, rng)
-    if records_each == 1:
-        return first
+    """`held[slot, user]`, repetitions included."""
     held = np.empty((records_each, users), dtype=np.int64)
-    held[0] = first
+    held[0] = people.draw(users, rng)
     everyone = np.arange(users)
     for slot in range(1, records_each):
         earlier = held[rng.integers(0, slot, size=users), everyone]
         returns = rng.random(users) < same_query
         held[slot] = np.where(returns, people.draw_again(earlier, rng), people.draw(users, rng))
+    return held
+
+
+def distinct(held: IntArray) -> IntArray:
+    """All distinct records that each user holds, one after another."""
+    if len(held) == 1:
+        return np.asarray(held[0], dtype=np.int64)
     # Within a person, sorted: a record that equals the one before it is a repetition.
-    held.sort(axis=0)
-    fresh = np.ones(held.shape, dtype=np.bool_)
-    fresh[1:] = held[1:] != held[:-1]
-    return held[fresh]
+    in_order = np.sort(held, axis=0)
+    fresh = np.ones(in_order.shape, dtype=np.bool_)
+    fresh[1:] = in_order[1:] != in_order[:-1]
+    return np.asarray(in_order[fresh], dtype=np.int64)
+
+
+def release_head_list(
+    profile: str,
+    optin: Optin,
+    parameters: PrivacyParameters,
+    rng: np.random.Generator,
+) -> OptinRelease:
+    """The opt-in group's part of an epoch, with the f_O that suits the profile."""
+    counts = optin.counts(SELECTION_SHARES[profile])
+    return build_head_list(profile, counts, parameters, SimulatedNoise(rng))
 
 
 def run_epoch(
@@ -141,14 +186,13 @@ def run_epoch(
     parameters: PrivacyParameters,
     rng: np.random.Generator,
     *,
-    known: Sequence[Record] = (),
     differing: Callable[[Truth], FloatArray] | None = None,
 ) -> Epoch:
     """Select, publish, let every other user report, denoise and blend.
 
     `differing` gives the clients' cell probabilities, where they are not to be the truth.
     """
-    release = build_head_list(profile, optin.counts, parameters, SimulatedNoise(rng), known)
+    release = release_head_list(profile, optin, parameters, rng)
     truth = truth_of(setting.people, release.head_list.cells, optin.number)
     clients = setting.users - optin.users
     holders = rng.multinomial(clients, differing(truth) if differing else truth.cells)

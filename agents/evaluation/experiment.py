@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agents.evaluation.measurements import Value
-from agents.evaluation.shapes import Setting
+from agents.evaluation.populations import Setting
 
 __all__ = ["Experiment"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.evaluation.drawing import Line, Panel, draw_figure
-from agents.evaluation.shapes import Setting
+from agents.evaluation.populations import Setting
 from agents.evaluation.summary import Curve, Summary
 
 __all__ = ["FIGURES", "draw_all"]
@@ -98,13 +98,20 @@ def _by_size(summary: Summary, experiment: str, population: str, metric: str) ->
     sizes = sorted({int(name.rsplit(" ", 1)[1]) for name in names})
     for name in names:
         profile, size = name.split(",")[0], int(name.rsplit(" ", 1)[1])
-        reached = summary.curve(experiment, population, "reached", name)
-        often = {x for x, m in zip(reached.x, reached.means, strict=True) if m.mean >= REACHED}
-        curve = summary.curve(experiment, population, metric, name)
-        kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x in often]
-        shown = Curve(name, [x for x, _ in kept], [m for _, m in kept])
+        shown = _often_reached(summary, experiment, population, metric, name)
         label = f"{profile}, {size}" if len(sizes) > 1 else profile
         yield Line(shown, label, profile, sizes.index(size))
+
+
+def _often_reached(
+    summary: Summary, experiment: str, population: str, metric: str, series: str
+) -> Curve:
+    """A curve without the points at which the list seldom got that long."""
+    reached = summary.curve(experiment, population, "reached", series)
+    often = {x for x, m in zip(reached.x, reached.means, strict=True) if m.mean >= REACHED}
+    curve = summary.curve(experiment, population, metric, series)
+    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x in often]
+    return Curve(series, [x for x, _ in kept], [m for _, m in kept])
 
 
 def _head_list(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
@@ -224,15 +231,15 @@ def _limit(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]
             EPSILON_LABEL,
             PLAIN_LABEL,
             [
-                Line(summary.curve("epsilon", population, "l1_plain", paper), "paper", "paper"),
-                Line(summary.curve("epsilon", population, "l1_plain", sharp), "sharp", "sharp"),
-                Line(
-                    summary.curve("epsilon", population, "limit_l1_plain", sharp),
-                    "no privacy", "limit",
-                ),
+                Line(_often_reached(summary, "epsilon", population, metric, series), name, colour)
+                for metric, series, name, colour in (
+                    ("l1_plain", paper, "paper", "paper"),
+                    ("l1_plain", sharp, "sharp", "sharp"),
+                    ("limit_l1_plain", sharp, "no privacy", "limit"),
+                )
             ],
             y_scale="log",
-        )  # fmt: skip
+        )
 
 
 def _likeness(series: str) -> str:

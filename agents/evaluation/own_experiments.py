@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from agents.evaluation.epochs import (
     Epoch,
-    Optin,
     Truth,
+    distinct,
     draw_optin,
+    draw_records,
     parameters_of,
     run_epoch,
 )
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
-from agents.evaluation.paper_experiments import EPSILONS, FEWER_EPSILONS, one_point
+from agents.evaluation.paper_experiments import one_point
+from agents.evaluation.populations import Setting
 from agents.evaluation.scores import l1_plain, scores
-from agents.evaluation.shapes import People, Setting
 from agents.evaluation.simulated_noise import SimulatedNoise
 from blender.agreement import measure_agreement
 from blender.estimates import Estimates, FloatArray
-from blender.profiles import PROFILES, OptinRelease, build_head_list
-from blender.record import Record
+from blender.noise import IntArray
+from blender.profiles import PROFILES, SELECTION_SHARES, selector_of
 from blender.registry import randomizer_for
 
-__all__ = ["OWN_EXPERIMENTS"]
+__all__ = ["OWN_EXPERIMENTS", "listed_in_one_epoch"]
 
 #: Epochs after which a list with known keys has stopped growing.
 EPOCHS = 12
@@ -45,69 +46,64 @@ DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 
 def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """How many records each selector finds at this ε, and how many of them belong there."""
-    optin = draw_optin(setting, rng)
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
-        release = _release(setting, profile, point, optin, rng)
-        yield from _size(series, point, setting.people, optin, release)
-    *_, (optin, release) = _epochs(setting, point, rng, remember=True)
-    yield from _size("and known keys, epoch 12", point, setting.people, optin, release)
+        yield from _size(series, point, setting, listed_in_one_epoch(setting, profile, point, rng))
+    *_, known = _epochs(setting, point, rng)
+    yield from _size("and known keys, epoch 12", point, setting, known)
     for records_each in (10, 30):
-        optin = draw_optin(setting, rng, records_each=records_each)
-        release = _release(setting, "sharp", point, optin, rng, records_each=records_each)
-        series = f"{records_each} records a user"
-        yield from _size(series, point, setting.people, optin, release)
+        found = listed_in_one_epoch(setting, "sharp", point, rng, records_each=records_each)
+        yield from _size(f"{records_each} records a user", point, setting, found)
 
 
 def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
     """The list's size over epochs: the paper forgets, known keys stay."""
-    for epoch, (optin, release) in enumerate(_epochs(setting, 4.0, rng, remember=True), start=1):
-        yield from _size("known keys", epoch, setting.people, optin, release)
-        plain = _release(setting, "sharp", 4.0, optin, rng)
-        yield from _size("same, without memory", epoch, setting.people, optin, plain)
-        paper = _release(setting, "paper", 4.0, optin, rng)
-        yield from _size("paper", epoch, setting.people, optin, paper)
+    for epoch, known in enumerate(_epochs(setting, 4.0, rng), start=1):
+        yield from _size("known keys", epoch, setting, known)
+        for series, profile in (("same, without memory", "sharp"), ("paper", "paper")):
+            yield from _size(
+                series, epoch, setting, listed_in_one_epoch(setting, profile, 4.0, rng)
+            )
 
 
-def _epochs(
-    setting: Setting, epsilon: float, rng: np.random.Generator, *, remember: bool
-) -> Iterator[tuple[Optin, OptinRelease]]:
+def _epochs(setting: Setting, epsilon: float, rng: np.random.Generator) -> Iterator[IntArray]:
     """Twelve epochs of different people from one population, the last list known in the next."""
-    known: Sequence[Record] = ()
-    numbers: dict[Record, int] = {}
+    known = np.zeros(0, dtype=np.int64)
     for _ in range(EPOCHS):
-        drawn = draw_optin(setting, rng)
-        optin = Optin(drawn.counts, numbers | drawn.number)
-        release = _release(setting, "sharp", epsilon, optin, rng, known=known)
-        yield optin, release
-        if remember:
-            known = release.head_list.records
-            numbers = {record: optin.number[record] for record in known}
+        known = listed_in_one_epoch(setting, "sharp", epsilon, rng, known=known)
+        yield known
 
 
-def _release(
+def listed_in_one_epoch(
     setting: Setting,
     profile: str,
     epsilon: float,
-    optin: Optin,
     rng: np.random.Generator,
     *,
-    known: Sequence[Record] = (),
+    known: IntArray | None = None,
     records_each: int = 1,
-) -> OptinRelease:
-    # M = 1: the whole list is released whatever M is, and only its length is asked for here.
-    parameters = parameters_of(
-        setting, epsilon=epsilon, list_size=1, records_per_optin_user=records_each
+) -> IntArray:
+    """The whole selected list of one epoch, by the records' numbers in the population.
+
+    Lists of millions of records are only counted and selected here, so none gets its text.
+    """
+    parameters = parameters_of(setting, epsilon=epsilon, records_per_optin_user=records_each)
+    users = round(setting.users * setting.optin_share * SELECTION_SHARES[profile])
+    held = distinct(draw_records(setting.people, users, records_each, 0.0, rng))
+    present, tally = np.unique(held, return_counts=True)
+    known = present[:0] if known is None else known
+    numbers = np.union1d(present, known)
+    counts = np.zeros(len(numbers), dtype=np.int64)
+    counts[np.searchsorted(numbers, present)] = tally
+    selection = selector_of(profile, parameters).select(
+        counts, np.isin(numbers, known), parameters, SimulatedNoise(rng)
     )
-    return build_head_list(profile, optin.counts, parameters, SimulatedNoise(rng), known)
+    return np.asarray(numbers[selection.kept], dtype=np.int64)
 
 
-def _size(
-    series: str, x: float, people: People, optin: Optin, release: OptinRelease
-) -> Iterator[Value]:
-    found = np.array([optin.number[r] for r in release.head_list.records], dtype=np.int64)
+def _size(series: str, x: float, setting: Setting, found: IntArray) -> Iterator[Value]:
     yield Value(series, x, "found", float(len(found)))
     if len(found):
-        in_top = np.isin(found, people.top(len(found))).mean()
+        in_top = np.isin(found, setting.people.top(len(found))).mean()
         yield Value(series, x, "in_true_top", float(in_top))
 
 
@@ -211,10 +207,10 @@ OWN_EXPERIMENTS = (
     Experiment(
         "head_list",
         "how many records each selector finds, against ε",
-        lambda setting: FEWER_EPSILONS if setting.coarse else EPSILONS,
+        lambda setting: (1.0, 2.0, 3.0, 4.0, 5.0),
         _head_list,
-        runs=4,
-        large_runs=2,
+        runs=6,
+        large_runs=5,
         tables=True,
     ),
     Experiment(
@@ -222,8 +218,8 @@ OWN_EXPERIMENTS = (
         "the head list's size over epochs",
         one_point,
         _known_keys,
-        runs=6,
-        large_runs=3,
+        runs=10,
+        large_runs=5,
         tables=True,
     ),
     Experiment(
@@ -231,8 +227,8 @@ OWN_EXPERIMENTS = (
         "how often 95 % intervals hold the truth, and how wide they are",
         lambda setting: (4.0,),
         _coverage,
-        runs=40,
-        large_runs=20,
+        runs=60,
+        large_runs=30,
         tables=True,
     ),
     Experiment(
@@ -258,8 +254,8 @@ OWN_EXPERIMENTS = (
         "head list and L1 against records per opt-in user, with likeness within a user",
         lambda setting: RECORDS_EACH,
         _records_each,
-        runs=8,
-        large_runs=8,
+        runs=10,
+        large_runs=10,
         populations=("aol",),
     ),
 )

@@ -6,15 +6,15 @@ differ by mechanism and not by luck.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from agents.evaluation.epochs import Epoch, Optin, draw_optin, parameters_of, run_epoch
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
-from agents.evaluation.scores import scores
-from agents.evaluation.shapes import Setting
+from agents.evaluation.populations import Setting
+from agents.evaluation.scores import ndcg_listed, scores
 from blender.estimates import FloatArray
 from blender.noise import IntArray
 from blender.profiles import PROFILES
@@ -107,7 +107,10 @@ def _budget_split(setting: Setting, point: float, rng: np.random.Generator) -> I
 
 def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """Figure 12: a head list of ten, against ε."""
-    yield from _compare(setting, draw_optin(setting, rng), point, [10], rng, epsilon=point)
+    optin = draw_optin(setting, rng)
+    yield from _compare(
+        setting, optin, point, [10], rng, epsilon=point, also={"ndcg_listed": ndcg_listed}
+    )
 
 
 def _optin_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -130,6 +133,7 @@ def _compare(
     rng: np.random.Generator,
     *,
     epsilon: float = 4.0,
+    also: Mapping[str, Callable[[Epoch], float]] | None = None,
 ) -> Iterator[Value]:
     """Both profiles at every list size; a list that stays short is counted, not scored.
 
@@ -146,6 +150,8 @@ def _compare(
             if reached:
                 yield from _values(series, x, scores(epoch, setting.people))
                 yield Value(series, x, "limit_l1_plain", _limit(setting, epoch, rng))
+                for metric, measure in (also or {}).items():
+                    yield Value(series, x, metric, measure(epoch))
 
 
 def _limit(setting: Setting, epoch: Epoch, rng: np.random.Generator) -> float:
@@ -171,8 +177,8 @@ PAPER_EXPERIMENTS = (
         "Figure 9: the ten most frequent queries and the ingredients of their estimates",
         one_point,
         _top_ten,
-        runs=100,
-        large_runs=100,
+        runs=60,
+        large_runs=60,
         populations=("aol",),
     ),
     Experiment(
@@ -199,7 +205,7 @@ PAPER_EXPERIMENTS = (
         "Figures 13 and 14: L1 and NDCG against the share of opt-in users",
         lambda setting: FEWER_SHARES if setting.coarse else SHARES,
         _optin_share,
-        runs=12,
+        runs=10,
         large_runs=6,
         tables=True,
     ),
@@ -208,7 +214,7 @@ PAPER_EXPERIMENTS = (
         "Figures 15 and 16: L1 and NDCG against ε",
         lambda setting: FEWER_EPSILONS if setting.coarse else EPSILONS,
         _epsilon,
-        runs=12,
+        runs=10,
         large_runs=6,
         tables=True,
     ),

@@ -1,101 +1,351 @@
-"""Populations whose truth is known: how likely a person is to hold each record.
+"""The populations of the evaluation: shaped like the paper's two data sets, or read from a table.
 
-A Zipf population has queries whose popularity falls as rank^−s and, under each query, URLs that do
-the same with an exponent of their own, as search logs do. Every person draws independently, so a
-group's counts are multinomial, and groups are drawn without listing a person.
+The paper's search logs cannot be handed on, so two generators stand in for them. A share of the
+people (`common`) holds a query drawn ∝ rank^−1.05, the exponent of a public table of the same kind
+(votes by subreddit and site), and clicks one of ten URLs ∝ rank^−2; the others hold queries that
+hardly anyone shares. The number of different queries is the paper's (abstract). `common` is what
+reproduces the paper's *head-list sizes*, the one thing that its text says about the shape:
 
-Pure numpy: nothing here knows of the service.
+- first data set: 50 records are found from 4.5 % opt-in on at ε = 4, and from ε = 3 on at 5 %
+  (Section 4.2.3), so the fiftieth record is held by about 3 people in 10 000;
+- second: 500 and more at 2.5 % and ε = 4, while at ε = 1 the two largest lists are missed.
+
+Promises: everyone draws independently from `probability`, the truth that estimates are held
+against; a table's row counts as that many people with one record each.
+Symbols: s = query_exponent, a = url_exponent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import csv
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blender.record import Record
+from blender.errors import ParameterError
+from blender.estimates import FloatArray
+from blender.noise import IntArray
+from blender.record import Record, normalise
 
-__all__ = ["Population", "zipf_population"]
+__all__ = ["AOL", "YANDEX", "People", "Setting", "ZipfPeople", "read_table", "table_setting"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+
+class People(Protocol):
+    """Whom records are drawn from; records are numbered and get their text when asked."""
+
+    def draw(self, people: int, rng: np.random.Generator) -> IntArray:
+        """One record number for each of `people`."""
+        ...
+
+    def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
+        """For each record another click for the same query (it may be the same URL)."""
+        ...
+
+    def probability(self, records: IntArray) -> FloatArray:
+        """How likely a person is to hold each record."""
+        ...
+
+    def query_probability(self, records: IntArray) -> FloatArray:
+        """How likely a person is to hold each record's query, whatever the URL."""
+        ...
+
+    def query(self, records: IntArray) -> IntArray:
+        """The number of each record's query."""
+        ...
+
+    def top(self, count: int) -> IntArray:
+        """The most probable records, first one first."""
+        ...
+
+    def records(self, numbers: IntArray) -> list[Record]:
+        """The records' texts."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
-    """Records by falling probability; `probability` is the truth that estimates are held against.
+class ZipfPeople:
+    """P(query of rank i) = common · (i+offset)^−s/Σ + (1−common)/queries, P(j-th URL) ∝ j^−a.
 
-    Record number i is the `url[i]`-th result of the `query[i]`-th query; its text is made when
-    asked for, since millions of records are drawn from and only hundreds ever named.
-    `query_probability` runs over queries and sums all of a query's records.
+    Record number = query·urls + url. Tens of millions of records, so none is stored: only the
+    running sum over queries is.
     """
 
-    probability: FloatArray
-    query: IntArray
-    url: IntArray
-    query_probability: FloatArray
-    _reach: FloatArray
-    _number: IntArray  # by query and URL
+    queries: int
+    common: float = 1.0
+    query_exponent: float = 1.05
+    urls: int = 10
+    url_exponent: float = 2.0
+    offset: float = 0.0
 
-    def record(self, number: int) -> Record:
-        """The text of record `number`."""
-        query, url = int(self.query[number]), int(self.url[number])
-        return Record(f"query {query:07d}", f"https://site{query:07d}.example/{url:03d}")
+    def draw(self, people: int, rng: np.random.Generator) -> IntArray:
+        """One record number for each of `people`."""
+        shared = int(rng.binomial(people, self.common))
+        query = np.concatenate(
+            [
+                np.searchsorted(self._query_sums(), rng.random(shared), side="right"),
+                rng.integers(0, self.queries, size=people - shared),
+            ]
+        )
+        # Those who share come first; whoever splits the people must not learn from the order.
+        rng.shuffle(query)
+        return np.asarray(query * self.urls + self._draw_url(people, rng), dtype=np.int64)
 
-    def number(self, record: Record) -> int:
-        """The number of a record of this population."""
-        query, url = int(record.query.rsplit(" ", 1)[1]), int(record.url.rsplit("/", 1)[1])
-        return int(self._number[query, url])
+    def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
+        """For each record another click for the same query."""
+        again = records // self.urls * self.urls + self._draw_url(len(records), rng)
+        return np.asarray(again, dtype=np.int64)
 
-    def draw(self, people: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        """One record each for `people`: the record numbers that occur, and how often."""
-        numbers = np.searchsorted(self._reach, rng.random(people), side="right")
-        present, counts = np.unique(numbers, return_counts=True)
-        return present.astype(np.int64), counts.astype(np.int64)
+    def _draw_url(self, people: int, rng: np.random.Generator) -> IntArray:
+        sums = np.cumsum(self._url_shares())
+        sums /= sums[-1]
+        return np.asarray(np.searchsorted(sums, rng.random(people), side="right"), dtype=np.int64)
 
-    def draw_many(
-        self, people: int, records_each: int, rng: np.random.Generator
-    ) -> tuple[IntArray, IntArray]:
-        """`records_each` draws a person, repetitions dropped: how many people hold each record."""
-        numbers = np.searchsorted(self._reach, rng.random(people * records_each), side="right")
-        person = np.repeat(np.arange(people, dtype=np.int64), records_each)
-        held = np.unique(person * len(self.probability) + numbers) % len(self.probability)
-        present, counts = np.unique(held, return_counts=True)
-        return present.astype(np.int64), counts.astype(np.int64)
+    def probability(self, records: IntArray) -> FloatArray:
+        """How likely a person is to hold each record."""
+        return self.query_probability(records) * self._url_shares()[records % self.urls]
 
-    def draw_cells(self, people: int, listed: Sequence[int], rng: np.random.Generator) -> IntArray:
-        """How many of `people` hold each listed record, and at the end how many hold none."""
-        p = self.probability[np.asarray(listed, dtype=np.int64)]
-        return rng.multinomial(people, np.append(p, max(0.0, 1.0 - p.sum()))).astype(np.int64)
+    def query_probability(self, records: IntArray) -> FloatArray:
+        """How likely a person is to hold each record's query."""
+        rank = records // self.urls + 1 + self.offset
+        shared = self.common * rank**-self.query_exponent / self._total()
+        return np.asarray(shared + (1 - self.common) / self.queries)
+
+    def query(self, records: IntArray) -> IntArray:
+        """The number of each record's query."""
+        return np.asarray(records // self.urls, dtype=np.int64)
+
+    def top(self, count: int) -> IntArray:
+        """The most probable records: all lie among the first `count` queries."""
+        first = np.arange(min(count, self.queries) * self.urls, dtype=np.int64)
+        return first[np.argsort(-self.probability(first), kind="stable")[:count]]
+
+    def records(self, numbers: IntArray) -> list[Record]:
+        """The records' texts, in an order that has nothing to do with rank: ties go by text."""
+        queries, urls = _scrambled(numbers // self.urls), _scrambled(numbers)
+        return [
+            Record(f"query {query:08x}", f"{url:08x}.example/")
+            for query, url in zip(queries, urls, strict=True)
+        ]
+
+    def _url_shares(self) -> FloatArray:
+        weight = np.arange(1, self.urls + 1, dtype=np.float64) ** -self.url_exponent
+        return np.asarray(weight / weight.sum())
+
+    def _total(self) -> float:
+        return _zipf_sums(self.queries, self.query_exponent, self.offset)[1]
+
+    def _query_sums(self) -> FloatArray:
+        return _zipf_sums(self.queries, self.query_exponent, self.offset)[0]
 
 
-def zipf_population(
-    *,
-    queries: int = 100_000,
-    urls: int = 20,
-    query_exponent: float = 1.0,
-    url_exponent: float = 0.8,
-) -> Population:
-    """Query popularity ∝ rank^−query_exponent, and each query's URLs ∝ rank^−url_exponent.
+def _scrambled(numbers: IntArray) -> list[int]:
+    """Another number for each below 2^32: multiplying by an odd number loses nothing."""
+    scrambled: list[int] = (numbers.astype(np.uint64) * 2_654_435_769 % 2**32).tolist()
+    return scrambled
 
-    The defaults give a noisy threshold of the paper's kind about as many records as the paper's
-    first data set does: some 360 from 31 000 people.
+
+@lru_cache(maxsize=2)
+def _zipf_sums(count: int, exponent: float, offset: float) -> tuple[FloatArray, float]:
+    sums = np.cumsum((np.arange(1, count + 1, dtype=np.float64) + offset) ** -exponent)
+    total = float(sums[-1])
+    sums /= total
+    return sums, total
+
+
+class TablePeople:
+    """A table of (query, url, count): a row stands for `count` people with that record."""
+
+    def __init__(self, records: Sequence[Record], counts: IntArray) -> None:
+        """Order by query, so that a query's records lie side by side."""
+        order = sorted(range(len(records)), key=lambda i: records[i])
+        self._records = [records[i] for i in order]
+        number: dict[str, int] = {}
+        self._query = np.array(
+            [number.setdefault(record.query, len(number)) for record in self._records]
+        )
+        self._p = counts[np.array(order)] / counts.sum()
+        self._sums = np.cumsum(self._p)
+        self._sums /= self._sums[-1]
+        self._query_p = np.bincount(self._query, weights=self._p)
+        query_sums = np.cumsum(self._query_p)
+        self._query_start = np.concatenate([[0.0], query_sums / query_sums[-1]])
+
+    def draw(self, people: int, rng: np.random.Generator) -> IntArray:
+        """One record number for each of `people`."""
+        return self._at(rng.random(people))
+
+    def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
+        """For each record another click for the same query."""
+        query = self._query[records]
+        low, high = self._query_start[query], self._query_start[query + 1]
+        again = self._at(low + (high - low) * rng.random(len(records)))
+        # Rounding can carry a draw over its query's edge; such a draw repeats the click.
+        return np.where(self._query[again] == query, again, records)
+
+    def _at(self, points: FloatArray) -> IntArray:
+        found = np.searchsorted(self._sums, points, side="right")
+        return np.minimum(found, len(self._p) - 1).astype(np.int64)
+
+    def probability(self, records: IntArray) -> FloatArray:
+        """How likely a person is to hold each record."""
+        return np.asarray(self._p[records], dtype=np.float64)
+
+    def query_probability(self, records: IntArray) -> FloatArray:
+        """How likely a person is to hold each record's query."""
+        return np.asarray(self._query_p[self._query[records]], dtype=np.float64)
+
+    def query(self, records: IntArray) -> IntArray:
+        """The number of each record's query."""
+        return np.asarray(self._query[records], dtype=np.int64)
+
+    def top(self, count: int) -> IntArray:
+        """The most probable records, first one first."""
+        return np.argsort(-self._p, kind="stable")[:count].astype(np.int64)
+
+    def records(self, numbers: IntArray) -> list[Record]:
+        """The records' texts."""
+        return [self._records[number] for number in numbers.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A population with the sizes and privacy parameters under which it is studied.
+
+    `list_sizes` are the head-list sizes (M) of the figures; `list_size` is the usual one.
     """
-    by_query = np.arange(1, queries + 1, dtype=np.float64) ** -query_exponent
-    by_url = np.arange(1, urls + 1, dtype=np.float64) ** -url_exponent
-    probability = np.outer(by_query / by_query.sum(), by_url / by_url.sum()).ravel()
-    order = np.argsort(-probability, kind="stable")
-    probability = probability[order]
-    reach = np.cumsum(probability)
-    number = np.empty(len(order), dtype=np.int64)
-    number[order] = np.arange(len(order))
-    return Population(
-        probability=probability,
-        query=order // urls,
-        url=order % urls,
-        query_probability=by_query / by_query.sum(),
-        _reach=reach / reach[-1],
-        _number=number.reshape(queries, urls),
+
+    name: str
+    label: str
+    people: People
+    users: int
+    optin_share: float
+    delta: float
+    list_size: int
+    list_sizes: tuple[int, ...]
+    is_table: bool = False
+
+    @property
+    def title(self) -> str:
+        """What stands above a panel."""
+        return f"{self.label}, {_short(self.users)} people"
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a point takes so long that fewer repetitions must do."""
+        return self.users > 2_000_000
+
+    @property
+    def coarse(self) -> bool:
+        """Whether fewer points of an axis must do."""
+        return self.is_large or self.is_table
+
+    def scaled(self, scale: float) -> Setting:
+        """The same with `scale` times the users: smaller is faster and noisier."""
+        return replace(self, users=max(1_000, round(self.users * scale)))
+
+
+AOL = Setting(
+    name="aol",
+    label="AOL-shaped",
+    people=ZipfPeople(queries=4_800_000, common=0.2),
+    users=657_000,
+    optin_share=0.05,
+    delta=1e-5,
+    list_size=50,
+    list_sizes=(10, 25, 50),
+)
+
+YANDEX = Setting(
+    name="yandex",
+    label="Yandex-shaped",
+    people=ZipfPeople(queries=13_200_000, common=0.7),
+    users=5_000_000,
+    optin_share=0.025,
+    delta=1e-7,
+    list_size=500,
+    list_sizes=(10, 100, 250, 500),
+)
+
+
+def table_setting(path: Path, columns: Sequence[str], *, users: int | None = None) -> Setting:
+    """A table's people under the first data set's parameters (or as many as it counts, if fewer).
+
+    A table counts what it counts (votes, births), not people in a search log, so its size is not
+    the study's: `users` draws from it are.
+    """
+    records, counts = read_table(path, columns)
+    name = path.name.split(".")[0].replace("_", "-")
+    total = int(counts.sum())
+    chosen = users or min(AOL.users, total)
+    return Setting(
+        name=name,
+        label=name,
+        people=TablePeople(records, counts),
+        users=chosen,
+        optin_share=AOL.optin_share,
+        delta=AOL.delta,
+        list_size=AOL.list_size,
+        list_sizes=AOL.list_sizes,
+        is_table=True,
     )
+
+
+def _short(number: int) -> str:
+    return f"{number / 1e6:g} million" if number >= 1_000_000 else f"{number:,}".replace(",", " ")
+
+
+def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArray]:
+    """Records and their counts from a TSV or CSV with a heading, gzipped or not.
+
+    `columns` names the query, URL and count columns. Rows that stand for the same record after
+    normalising are added up.
+    """
+    if len(columns) != 3:
+        raise ParameterError(
+            f"columns must name three columns, query,url,count, got {len(columns)}"
+        )
+    tally: dict[Record, int] = {}
+    with _open(path) as lines:
+        separator = "\t" if ".tsv" in path.name else ","
+        rows = csv.DictReader(lines, delimiter=separator)
+        missing = [c for c in columns if c not in (rows.fieldnames or [])]
+        if missing:
+            raise ParameterError(
+                f"{path} must have the columns {', '.join(columns)}; "
+                f"its first line has no {', '.join(missing)} "
+                f"(it has {', '.join(rows.fieldnames or ['nothing'])})"
+            )
+        for line, (query, url, count) in enumerate(_values(rows, columns), start=2):
+            try:
+                record, number = normalise(query, url), int(count)
+            except ValueError as error:
+                raise ParameterError(
+                    f"{path}, line {line}: needs text, text and a whole number ({error})"
+                ) from None
+            if number < 0:
+                raise ParameterError(f"{path}, line {line}: a count must not be negative")
+            tally[record] = tally.get(record, 0) + number
+    kept = {record: n for record, n in tally.items() if n > 0}
+    if not kept:
+        raise ParameterError(f"{path} has no rows with a count above 0")
+    return list(kept), np.array(list(kept.values()), dtype=np.int64)
+
+
+def _values(rows: csv.DictReader[str], columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    query, url, count = columns
+    for row in rows:
+        yield row[query] or "", row[url] or "", row[count] or ""
+
+
+def _open(path: Path) -> IO[str]:
+    try:
+        if path.suffix == ".gz":
+            return gzip.open(path, "rt", encoding="utf-8", newline="")
+        return path.open(encoding="utf-8", newline="")
+    except OSError as error:
+        raise ParameterError(f"cannot read the table {path}: {error.strerror}") from error

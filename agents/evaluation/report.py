@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from agents.evaluation.claims import check_claims
 from agents.evaluation.measurements import Measurement
 from agents.evaluation.paper_experiments import TOP_TEN_COLUMNS
-from agents.evaluation.shapes import Setting
+from agents.evaluation.populations import Setting
 from agents.evaluation.summary import Mean, Summary
 from blender.profiles import PROFILES
 

@@ -11,6 +11,7 @@ within the list; the plain one is what an analyst who reads p̂ gets wrong.
 
 NDCG is held against the listed records *and* the true top of the same length, so that a popular
 record which is missing from the list costs; the paper does not say that it does this.
+`ndcg_listed` is the other reading.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from agents.evaluation.epochs import Epoch
-from agents.evaluation.shapes import People
+from agents.evaluation.populations import People
 from blender.blend import project_onto_simplex
 from blender.estimates import FloatArray, GroupEstimates
 from blender.metrics import l1_distance, ndcg, rescale
 from blender.record import Record
 
-__all__ = ["l1_plain", "scores"]
+__all__ = ["l1_plain", "ndcg_listed", "scores"]
 
 
 def scores(epoch: Epoch, people: People, group: GroupEstimates | None = None) -> dict[str, float]:
@@ -51,6 +52,17 @@ def scores(epoch: Epoch, people: People, group: GroupEstimates | None = None) ->
         "ndcg": ndcg(estimate, _ideal(epoch, people, records)),
         "l1_plain": l1_plain(cells[:listed], truth),
     }
+
+
+def ndcg_listed(epoch: Epoch) -> float:
+    """NDCG of the blend over the listed records alone: favourites that are missing cost nothing."""
+    listed = len(epoch.truth.listed)
+    records = epoch.release.head_list.cells.records
+    projected = project_onto_simplex(epoch.estimates.blended.cells.probability)[:listed]
+    return ndcg(
+        dict(zip(records, projected.tolist(), strict=True)),
+        dict(zip(records, epoch.truth.cells[:listed].tolist(), strict=True)),
+    )
 
 
 def _l1_queries(epoch: Epoch, people: People, group: GroupEstimates) -> float:

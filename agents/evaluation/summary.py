@@ -53,6 +53,20 @@ class Summary:
                 values.setdefault(key, []).append(value.value)
         self._means = {key: _mean(found) for key, found in values.items()}
 
+    @classmethod
+    def read(cls, folder: Path) -> Summary:
+        """What `write` wrote, rounded as it is there."""
+        summary = cls(())
+        for path in sorted(folder.glob("*.csv")):
+            with path.open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    key = _Key(
+                        path.stem, row["population"], row["metric"], row["series"], float(row["x"])
+                    )
+                    error, runs = float(row["standard_error"]), int(row["runs"])
+                    summary._means[key] = Mean(float(row["mean"]), error, runs)
+        return summary
+
     def populations(self, experiment: str) -> list[str]:
         """Where an experiment was made, in the order of first appearance."""
         return list(dict.fromkeys(k.population for k in self._means if k.experiment == experiment))

@@ -18,7 +18,7 @@ from typing import TextIO
 
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Measurements, Unit, Value, generator_for
-from agents.evaluation.shapes import Setting
+from agents.evaluation.populations import Setting
 
 __all__ = ["compute", "describe_seconds", "plan"]
 

@@ -43,7 +43,7 @@ def _lateness(settings: Settings) -> Iterator[str]:
 def _privacy(settings: Settings) -> Iterator[str]:
     privacy = settings.privacy
     try:
-        privacy.parameters()
+        selection_share = privacy.parameters().selection_share
     except ParameterError as error:
         yield f"privacy.{error}; choose one within that range"
         return
@@ -58,15 +58,15 @@ def _privacy(settings: Settings) -> Iterator[str]:
                 "privacy.records_per_optin_user must be 1 in the paper's profile (Theorem 1), "
                 f"got {privacy.records_per_optin_user}; take profile = sharp for more"
             )
-        if privacy.selection_share >= 1:
+        if selection_share >= 1:
             yield (
                 "privacy.selection_share must be below 1 in the paper's profile, which estimates "
-                f"from the others, got {privacy.selection_share:g}; lower it, or use sharp"
+                f"from the others, got {selection_share:g}; lower it, or use sharp"
             )
-    if privacy.records_per_optin_user > 1 and privacy.selection_share >= 1:
+    if privacy.records_per_optin_user > 1 and selection_share >= 1:
         yield (
             "privacy.selection_share must be below 1 when records_per_optin_user is above 1, got "
-            f"{privacy.selection_share:g}; lower it, since the counts of those users only select"
+            f"{selection_share:g}; lower it, since the counts of those users only select"
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from blender.parameters import PrivacyParameters
+from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from streams.settings import checks
 from streams.settings.checks import above, at_least, between
 from streams.settings.fields import Secret, Url, required, setting
@@ -178,7 +178,11 @@ class PrivacySettings:
     delta: float = setting(1e-5, "δ of one epoch; for the clients only in the paper's profile.")
     records_per_optin_user: int = setting(1, "m_O: records one opt-in user counts with.")
     records_per_client: int = setting(1, "m_C: answers one client's report holds.")
-    selection_share: float = setting(0.95, "f_O: share of opt-in users who build the head list.")
+    selection_share: float | None = setting(
+        None,
+        "f_O: share of opt-in users who build the head list; none: the profile's own "
+        "(sharp 0.9, paper 0.95).",
+    )
     query_budget_share: float = setting(0.85, "f_C: share of a client's ε spent on the query.")
     head_list_cells: int = setting(50, "M: records the clients report on.", between(1, 1_000_000))
     max_cells_per_answer: int = setting(32, "Most cell numbers in one answer.", between(1, 65535))
@@ -188,12 +192,13 @@ class PrivacySettings:
 
     def parameters(self) -> PrivacyParameters:
         """What the algorithms are given."""
+        own_share = SELECTION_SHARES[self.profile]
         return PrivacyParameters(
             epsilon=self.epsilon,
             delta=self.delta,
             records_per_optin_user=self.records_per_optin_user,
             records_per_client=self.records_per_client,
-            selection_share=self.selection_share,
+            selection_share=own_share if self.selection_share is None else self.selection_share,
             query_budget_share=self.query_budget_share,
             head_list_cells=self.head_list_cells,
             max_cells_per_answer=self.max_cells_per_answer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import Cells, PrivacyParameters, RandomizerSpec, Record
+from blender import RANDOMIZERS, Cells, PrivacyParameters, RandomizerSpec, Record
 from blender.best_randomizer import best_randomizer, worst_variance
 from blender.local import TwoStage
 from blender.subset_selection import SubsetSelection
@@ -18,7 +18,7 @@ def records(queries: int, urls: int = 1) -> list[Record]:
 def test_short_lists_get_randomized_response_and_long_ones_subsets():
     parameters = PrivacyParameters()
     assert best_randomizer(records(50), parameters).name == "randomized-response"
-    assert best_randomizer(records(500), parameters).name == "subset-selection"
+    assert best_randomizer(records(500), parameters).name == "subset-or-none"
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
@@ -30,6 +30,7 @@ def test_no_candidate_has_less_variance_on_its_worst_record(epsilon, listed):
     for name, delta in (
         ("two-stage", parameters.delta),
         ("subset-selection", 0.0),
+        ("subset-or-none", 0.0),
         ("randomized-response", 0.0),
     ):
         other = RandomizerSpec(name, epsilon, delta)
@@ -50,8 +51,7 @@ def test_the_cap_on_an_answers_length_is_kept_and_counted_in():
     for cap in (1, 4, 32):
         spec = best_randomizer(listed, parameters, max_cells=cap)
         cells = Cells(tuple(listed), query_wildcards=spec.name == TwoStage.name)
-        if spec.name == "subset-selection":
-            assert SubsetSelection(cells, spec).cells_per_answer <= cap
+        assert RANDOMIZERS[spec.name](cells, spec).cells_per_answer <= cap
     capped, free = (
         worst_variance(listed, RandomizerSpec("subset-selection", 1.0, max_cells_per_answer=cap))
         for cap in (4, 32)

@@ -120,6 +120,75 @@ def test_where_listing_was_certain_a_count_weighs_as_a_fresh_one():
     assert information[0] == pytest.approx(1 / counts.plain_variance_at(p)[0])
 
 
+def chance_of_listing(p, least, users, scale=0.5):
+    """P(N + X ≥ c), by plain summation."""
+    x = np.arange(-60, 61)
+    noise = np.exp(-np.abs(x) / scale)
+    return float((noise / noise.sum() * binom.sf(least - x - 1, users, p)).sum())
+
+
+def p_listed_with(chance, least, users):
+    low, high = 0.0, 5 * (least + 20) / users
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = chance_of_listing(middle, least, users) >= chance
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+#: How far the weight may stay below the inverse variance, by the chance of being listed.
+TOLERANCE = {0.99: 0.065, 0.999: 0.011, 0.99999: 0.0003}
+
+
+@pytest.mark.parametrize("chance", TOLERANCE)
+@pytest.mark.parametrize(
+    ("least", "users"), [(7, 29_565), (9, 112_500), (46, 29_565), (24, 112_500)]
+)
+def test_where_listing_is_all_but_certain_counts_are_weighed_by_inverse_variance(
+    chance, least, users
+):
+    """From P(listed) = 0.99 on: thresholds and cuts of both of the paper's settings."""
+    start = p_listed_with(chance, least, users)
+    for p in start * np.array([1.0, 1.1, 1.5, 3.0]):
+        counts = SelectedCounts(np.array([round(p * users)]), np.array([least]), users, 0.5)
+        inverse_variance = 1 / counts.plain_variance_at(np.array([p]))[0]
+        _, weight = counts.score_at(np.array([p]))
+        assert (1 - TOLERANCE[chance]) * inverse_variance <= weight[0]
+        assert weight[0] <= inverse_variance * 1.001
+
+
+@pytest.mark.parametrize(("least", "users"), [(7, 29_565), (46, 29_565), (24, 112_500)])
+def test_where_listing_is_all_but_certain_the_blend_is_the_inverse_variance_blend(least, users):
+    """S's count, T and clients at P(listed) ≥ 0.99: p̂ within a tenth of its deviation.
+
+    Each source is off by one deviation, S's count upwards: what selection could have done.
+    """
+    p = p_listed_with(0.99, least, users)
+    s_deviation = np.sqrt(p / users + 0.36 / users**2)
+    count = round((p + s_deviation) * users)
+    selected = SelectedCounts(np.array([count]), np.array([least]), users, 0.5)
+    t_users = users // 9
+    t = group([p * 0.9, 1 - p * 0.9], lambda x: x * (1 - x) / t_users + 0.36 / t_users**2)
+    client = group([p - s_deviation, 1 - p], flat(s_deviation**2))
+
+    blended = StableBlender().blend(t, client, None, selected).cells
+
+    at = p
+    for _ in range(50):  # the fixed point of Σ w(p)·p̂ = p with plain variances
+        at_both = np.array([at, 1 - at])
+        weights = np.array(
+            [
+                1 / selected.plain_variance_at(np.array([at]))[0],
+                1 / t.variance_at(at_both)[0],
+                1 / s_deviation**2,
+            ]
+        )
+        at = float(weights @ [count / users, p * 0.9, p - s_deviation] / weights.sum())
+    deviation = 1 / np.sqrt(weights.sum())
+    assert abs(blended.probability[0] - at) < 0.1 * deviation
+    assert blended.variance[0] == pytest.approx(deviation**2, rel=0.06)
+
+
 def test_where_listing_was_luck_a_count_says_next_to_nothing():
     """The excess over the threshold is memoryless: no count at θ = 7 tells 0.3 holders from 0.5."""
     counts = SelectedCounts(np.array([8]), np.array([7]), 10_000, 0.5)

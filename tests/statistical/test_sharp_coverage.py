@@ -7,12 +7,16 @@ Seeds fixed; bounds one-sided at 1e-6 over all intervals of a test (4.75 standar
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from agents.evaluation.populations import zipf_population
+from agents.evaluation.clients import draw_report_counts
+from agents.evaluation.epochs import draw_optin, truth_of
+from agents.evaluation.populations import AOL, ZipfPeople
 from agents.evaluation.simulated_noise import SimulatedNoise
-from blender import OptinCounts, PrivacyParameters, randomizer_for
+from blender import PrivacyParameters, randomizer_for
 from blender.profiles import build_head_list, estimate_epoch
 
 pytestmark = pytest.mark.statistical
@@ -20,35 +24,30 @@ pytestmark = pytest.mark.statistical
 ONE_IN_A_MILLION = 4.75
 
 #: Epochs a setting: enough for 2 000 intervals and more near the cut.
-RUNS = {"cut at M": 100, "no T": 60, "threshold only": 40, "known records": 60}
+RUNS = {"cut at M": 100, "long list": 12, "no T": 60, "threshold only": 40, "known records": 60}
 
 
 def epochs(runs, *, users, optin, share, cells, known_epochs=0):
     """For every listed record of every run: distance from its cut in deviations, and the blend."""
-    population = zipf_population(queries=20_000)
+    people = ZipfPeople(queries=20_000, query_exponent=1.0, urls=20, url_exponent=0.8)
+    setting = replace(AOL, people=people, users=users, optin_share=optin)
     rng = np.random.default_rng(20_26)
     parameters = PrivacyParameters(head_list_cells=cells, selection_share=share)
-    in_s, in_t = round(users * optin * share), round(users * optin * (1 - share))
-    clients = round(users * (1 - optin))
     rows = []
     for _ in range(runs):
-        known = ()
+        known, numbers = (), {}
         for epoch in range(known_epochs + 1):
-            s_numbers, s_counts = population.draw(in_s, rng)
-            t_numbers, t_counts = population.draw(in_t, rng) if in_t else (s_numbers[:0],) * 2
-            numbers = np.union1d(s_numbers, t_numbers)
-            selection, estimation = (np.zeros(len(numbers), dtype=np.int64) for _ in range(2))
-            selection[np.searchsorted(numbers, s_numbers)] = s_counts
-            estimation[np.searchsorted(numbers, t_numbers)] = t_counts
-            records = [population.record(int(i)) for i in numbers]
-            counts = OptinCounts(records, selection, estimation, in_s, in_t)
+            drawn = draw_optin(setting, rng)
+            numbers |= drawn.number
+            counts = drawn.counts(share)
             release = build_head_list("sharp", counts, parameters, SimulatedNoise(rng), known)
             known = release.head_list.records if epoch < known_epochs else ()
-        listed = [population.number(r) for r in release.head_list.cells.records]
-        truth = population.probability[listed]
-        held = population.draw_cells(clients, listed, rng)
+        in_s, clients = counts.selection_users, users - drawn.users
+        exact = truth_of(people, release.head_list.cells, numbers)
+        listed, truth = exact.listed, exact.cells[:-1]
         randomizer = randomizer_for(release.head_list)
-        estimates = estimate_epoch(release, randomizer.count_batch(held, rng), clients)
+        reports = draw_report_counts(randomizer, rng.multinomial(clients, exact.cells), rng)
+        estimates = estimate_epoch(release, reports, clients)
         blend, optin_cells = estimates.blended.cells, estimates.optin.cells
         m = len(listed)
         expected = truth * in_s
@@ -76,6 +75,7 @@ def check(name, covered, width):
     ("name", "setting"),
     [
         ("cut at M", {"users": 400_000, "optin": 0.05, "share": 0.9, "cells": 50}),
+        ("long list", {"users": 2_000_000, "optin": 0.05, "share": 0.9, "cells": 500}),
         ("no T", {"users": 400_000, "optin": 0.05, "share": 1.0, "cells": 50}),
         ("threshold only", {"users": 100_000, "optin": 0.05, "share": 0.9, "cells": 500}),
         (

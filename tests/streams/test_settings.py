@@ -275,3 +275,15 @@ def test_privacy_parameters_are_what_the_algorithms_take(setting_values):
     settings = Settings.from_values({**setting_values, "privacy.head_list_cells": "500"})
 
     assert settings.privacy.parameters().head_list_cells == 500
+
+
+@pytest.mark.parametrize(("profile", "share"), [("sharp", 0.9), ("paper", 0.95)])
+def test_the_profile_decides_the_selection_share_unless_it_is_set(setting_values, profile, share):
+    """One setting chooses all mechanisms with what suits them; another may overrule it."""
+    chosen = {**setting_values, "privacy.profile": profile}
+    own = Settings.from_values(chosen).privacy.parameters()
+    set_one = Settings.from_values(
+        {**chosen, "privacy.selection_share": "0.8"}
+    ).privacy.parameters()
+
+    assert (own.selection_share, set_one.selection_share) == (share, 0.8)

@@ -18,6 +18,7 @@ from blender.errors import ParameterError
 from blender.local import TwoStage
 from blender.record import Record
 from blender.roles import LocalRandomizer
+from blender.subset_or_none import SubsetOrNone
 from blender.subset_selection import RandomizedResponse, SubsetSelection
 
 pytestmark = pytest.mark.long
@@ -43,6 +44,12 @@ def subset_selection(epsilon: float, records: int) -> SubsetSelection:
     return SubsetSelection(Cells(listed, query_wildcards=False), spec)
 
 
+def subset_or_none(epsilon: float, records: int) -> SubsetOrNone:
+    listed = tuple(Record(f"q{i}", "u") for i in range(records))
+    spec = RandomizerSpec("subset-or-none", epsilon)
+    return SubsetOrNone(Cells(listed, query_wildcards=False), spec)
+
+
 def randomized_response() -> RandomizedResponse:
     spec = RandomizerSpec("randomized-response", 1.0)
     return RandomizedResponse(Cells(RECORDS, query_wildcards=False), spec)
@@ -54,6 +61,8 @@ RANDOMIZERS = {
     "randomized response": randomized_response(),
     "subset selection, 2 of 6": subset_selection(0.7, 5),
     "subset selection, 3 of 21": subset_selection(2.0, 20),
+    "subset or none, 2 of 4": subset_or_none(0.7, 4),
+    "subset or none, 5 of 20": subset_or_none(2.0, 20),
 }
 
 

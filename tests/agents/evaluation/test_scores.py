@@ -10,8 +10,8 @@ import pytest
 from agents.evaluation.drawing import THEMES
 from agents.evaluation.epochs import Epoch, draw_optin, parameters_of, run_epoch
 from agents.evaluation.paper_experiments import regressions
+from agents.evaluation.populations import AOL
 from agents.evaluation.scores import scores
-from agents.evaluation.shapes import AOL
 from blender.estimates import Estimates, FloatArray, GroupEstimates
 
 SMALL = AOL.scaled(0.3)

@@ -6,7 +6,12 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from blender.cells import Cells, RandomizerSpec
+from blender.record import Record
+from blender.subset_or_none import SubsetOrNone
 
 PAGE = Path(__file__).parents[3] / "docs" / "privacy-forged-reports.md"
 ROW = re.compile(
@@ -53,3 +58,25 @@ def test_forged_reports_move_the_estimate_by_as_much_as_stated(row):
     crowd = estimate(honest + f * p, n + f) - estimate(honest, n)
     assert crowd == pytest.approx(f / (n + f) * (1 - share), rel=1e-9)
     assert moved / crowd == pytest.approx(float(row[5]), rel=0.04)
+
+
+def test_what_lies_weigh_with_subset_or_none():
+    """The estimate is linear in the counts, so what one kind of lie does alone is its weight."""
+    cells = Cells([Record(f"q{i}", "u") for i in range(500)], query_wildcards=False)
+    randomizer = SubsetOrNone(cells, RandomizerSpec("subset-or-none", 4.0))
+    assert randomizer.cells_per_answer == 16
+
+    def weighs(named: slice, none: bool) -> np.ndarray:
+        counts = np.zeros(501, dtype=np.int64)
+        counts[named] = 1_000
+        counts[500] = 1_000 * none
+        return randomizer.estimate(counts, 1_000).cells.probability
+
+    assert weighs(slice(100, 116), none=False)[100] == pytest.approx(1.60, abs=0.005)
+    none_and_others = weighs(slice(100, 115), none=True)
+    assert none_and_others[100] == pytest.approx(1.65, abs=0.005)
+    assert none_and_others[0] == pytest.approx(-1.65, abs=0.005)
+    page = PAGE.read_text(encoding="utf-8")
+    assert "ω = 16" in page
+    assert "1.60 people" in page
+    assert "1.65 people" in page

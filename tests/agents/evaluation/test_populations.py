@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from agents.evaluation.epochs import draw_optin, draw_records, parameters_of
-from agents.evaluation.shapes import AOL, TablePeople, ZipfPeople, read_table, table_setting
-from agents.evaluation.simulated_noise import SimulatedNoise
+from agents.evaluation.epochs import draw_optin, parameters_of, release_head_list
+from agents.evaluation.populations import AOL, TablePeople, ZipfPeople, read_table, table_setting
 from blender.errors import ParameterError
-from blender.profiles import build_head_list
 from blender.record import Record
 
 SMALL = ZipfPeople(queries=50, common=0.7)
@@ -71,9 +70,7 @@ def test_the_first_generator_finds_as_many_records_as_the_paper_did() -> None:
         sizes = []
         for _ in range(5):
             optin = draw_optin(AOL, rng, share=share)
-            release = build_head_list(
-                "paper", optin.counts, parameters_of(AOL), SimulatedNoise(rng)
-            )
+            release = release_head_list("paper", optin, parameters_of(AOL), rng)
             sizes.append(len(release.head_list.records))
         return float(np.mean(sizes))
 
@@ -82,10 +79,11 @@ def test_the_first_generator_finds_as_many_records_as_the_paper_did() -> None:
 
 def test_one_person_who_repeats_a_record_is_counted_once() -> None:
     """As the service does: distinct records a user, else m_O would mean nothing."""
-    only = TablePeople([Record("a", "x")], np.array([1]))
-    held = draw_records(only, 30, 10, 0.5, np.random.default_rng(1))
+    only = replace(AOL, people=TablePeople([Record("a", "x")], np.array([1])), users=600)
+    optin = draw_optin(only, np.random.default_rng(1), records_each=10, same_query=0.5)
+    counts = optin.counts(0.9)
 
-    assert len(held) == 30
+    assert (counts.selection.tolist(), counts.estimation.tolist()) == ([27], [3])
 
 
 def test_tables_are_read_with_their_columns_by_name(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""What all randomizers over whole records share: drawing sets of cells, stating estimates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from blender.dice import Dice
+from blender.estimates import Estimates, FloatArray
+from blender.intervals import Z_95
+from blender.noise import IntArray
+from blender.score_intervals import score_interval
+
+__all__ = [
+    "choose",
+    "choose_batch",
+    "chunks",
+    "estimates_with_intervals",
+    "flat",
+    "without_evidence",
+]
+
+
+def choose(n: int, size: int, dice: Dice) -> list[int]:
+    """`size` different numbers below n, every set equally likely (Floyd's method)."""
+    chosen: set[int] = set()
+    for last in range(n - size, n):
+        drawn = dice.below(last + 1)
+        chosen.add(last if drawn in chosen else drawn)
+    return list(chosen)
+
+
+#: Devices simulated at once: larger only needs more memory (8 bytes × K a device at worst).
+_CHUNK = 100_000
+
+
+def chunks(cells: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Pieces of an array with where each begins."""
+    for start in range(0, len(cells), _CHUNK):
+        yield start, cells[start : start + _CHUNK]
+
+
+def choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntArray:
+    """`choose` for many rows at once: every set of `size` numbers below n equally likely."""
+    if size * (size - 1) > 3 * n:
+        # Dense: the places of the `size` smallest of n random numbers.
+        chosen = np.empty((rows, size), dtype=np.int64)
+        step = max(1, 20_000_000 // n)
+        for start in range(0, rows, step):
+            keys = rng.random((min(step, rows - start), n), dtype=np.float32)
+            places = np.argpartition(keys, size - 1, axis=1)[:, :size]
+            chosen[start : start + step] = places
+        return chosen
+    # Sparse: draw with repetition and draw again the rows that repeat a number.
+    chosen = rng.integers(0, n, size=(rows, size), dtype=np.int64)
+    if size < 2:
+        return chosen
+    again = np.arange(rows)
+    while len(again):
+        in_order = np.sort(chosen[again].astype(np.int32), axis=1)
+        again = again[(in_order[:, 1:] == in_order[:, :-1]).any(axis=1)]
+        chosen[again] = rng.integers(0, n, size=(len(again), size), dtype=np.int64)
+    return chosen
+
+
+def flat(variance: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """A variance that is the same whatever the truth."""
+    return lambda truth: variance
+
+
+def estimates_with_intervals(
+    probability: FloatArray,
+    variance: FloatArray,
+    variance_at: Callable[[FloatArray], FloatArray],
+) -> Estimates:
+    """Estimates with their score intervals."""
+    low, high = score_interval(probability, variance_at, z=Z_95)
+    return Estimates(probability, variance, low, high)
+
+
+def without_evidence(size: int, queries: int, reports: int) -> tuple[Estimates, Estimates]:
+    """Cells and query totals where there is one cell only, or no report."""
+    # K = 1: everyone holds ⋆, and one cell needs no report to say so. No reports: nothing known.
+    certain = size == 1
+    value = np.full(size, 1.0 if certain else 0.0)
+    spread = np.full(size, 0.0 if certain else math.inf)
+    cells = Estimates(value, spread, value if certain else np.zeros(size), np.ones(size))
+    nothing = np.zeros(queries)
+    return cells, Estimates(nothing, np.full(queries, math.inf), nothing, np.ones(queries))
