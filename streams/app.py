@@ -105,8 +105,9 @@ class CountingApp(faust.App):
             web_enabled=False,
             topic_allow_declare=False,
             topic_disable_leader=True,
-            # Counts messages, not bytes, and no message is longer than a frame may be.
-            stream_buffer_maxsize=max(16, worker.buffer_bytes // MAX_FRAME_BYTES),
+            # Counts messages, not bytes, and no message is longer than a frame may be. The other
+            # half of the bytes is for the next batch: see `batches`.
+            stream_buffer_maxsize=max(16, worker.buffer_bytes // 2 // MAX_FRAME_BYTES),
             # With it, one message in flight would hold up every rebalance and every stop.
             stream_wait_empty=False,
             stream_recovery_delay=0.0,
@@ -179,14 +180,22 @@ async def batches(
     nobody counts, which left a worker idle for most of its time).
     """
     gathered: list[EventT[bytes]] = []
+    gathered_bytes = 0
     some, room = asyncio.Event(), asyncio.Event()
     cast(Any, frames).enable_acks = False  # They are acknowledged here.
 
+    def enough() -> bool:
+        return (
+            len(gathered) >= settings.batch_frames or gathered_bytes >= settings.buffer_bytes // 2
+        )
+
     async def gather() -> None:
+        nonlocal gathered_bytes
         async for event in frames.events():
             gathered.append(event)
+            gathered_bytes += len(event.message.value or b"")
             some.set()
-            if len(gathered) >= settings.batch_frames:
+            if enough():
                 room.clear()
                 await room.wait()
 
@@ -195,18 +204,20 @@ async def batches(
     began = -math.inf
     try:
         while True:
-            await some.wait()
+            if not gathering.done():
+                await some.wait()
             if gathering.done():
                 gathering.result()
                 return
             # A script costs much the same for one frame as for many: not more than one in this time
             # unless there is more than enough.
             rest_s = began + settings.batch_wait_s - time.monotonic()
-            if rest_s > 0 and len(gathered) < settings.batch_frames:
+            if rest_s > 0 and not enough():
                 await asyncio.sleep(rest_s)
             began = time.monotonic()
             events = gathered.copy()
             gathered.clear()
+            gathered_bytes = 0
             some.clear()
             room.set()
             try:
