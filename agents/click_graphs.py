@@ -17,8 +17,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from agents.epochs import BuildClickGraph, next_click_graph
-from agents.job_context import JobContext, publish_pending, versions
+from agents.epochs import next_click_graph
+from agents.job_context import JobContext, publish_pending, release_due, versions
 from blender.click_graph import ClickGraph, ClickGraphParameters, PublicUrlTable, release_data
 from blender.errors import ParameterError
 from blender.record import Record, normalise
@@ -49,20 +49,12 @@ log = logging.getLogger(__name__)
 
 async def publish_click_graph(context: JobContext) -> bool:
     """Release the click graph that is due, if one is; whether it did."""
-    await context.settle_refused(Kind.CLICK_GRAPHS)
-    counts = context.counts(Stem.OPTIN_RECORDS, Kind.CLICK_GRAPHS)
-    book = await context.read_log()
-    if not isinstance(
-        next_click_graph(book, await counts.positions(), context.now_ms()), BuildClickGraph
-    ):
-        return False
-    async with context.log.turn(Kind.CLICK_GRAPHS, context.observe) as turn:
-        move = next_click_graph(turn.book, await counts.positions(), context.now_ms())
-        if not isinstance(move, BuildClickGraph):
+    async with release_due(context, Kind.CLICK_GRAPHS, Stem.OPTIN_RECORDS, next_click_graph) as due:
+        if due is None:
             return False
-        state = turn.book.epochs[move.epoch]
+        turn, move, state = due.turn, due.move, due.state
         assert state.records_sealed is not None
-        read = await counts.read_optin(
+        read = await due.counts.read_optin(
             move.epoch,
             state.records_sealed.bounds,
             complete=Reason.NOT_ALL_COUNTED not in move.reasons,

@@ -31,6 +31,7 @@ __all__ = [
     "KeeperMove",
     "Open",
     "Pause",
+    "Positions",
     "SealRecords",
     "SealReports",
     "Wait",

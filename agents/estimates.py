@@ -15,12 +15,13 @@ from functools import partial
 
 import numpy as np
 
-from agents.epochs import BuildEstimates, next_estimates
+from agents.epochs import next_estimates
 from agents.job_context import (
     COMMIT_REFUSED,
     Dice,
     JobContext,
     publish_pending,
+    release_due,
     stop_epoch,
     versions,
 )
@@ -63,25 +64,17 @@ _DO_NOT_FIT = "the counts did not fit the head list until the deadline; see the 
 
 async def publish_estimates(context: JobContext) -> bool:
     """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
-    await context.settle_refused(Kind.ESTIMATES)
-    counts = context.counts(Stem.CLIENT_REPORTS, Kind.ESTIMATES)
-    book = await context.read_log()
-    if not isinstance(
-        next_estimates(book, await counts.positions(), context.now_ms()), BuildEstimates
-    ):
-        return False
-    async with context.log.turn(Kind.ESTIMATES, context.observe) as turn:
-        move = next_estimates(turn.book, await counts.positions(), context.now_ms())
-        if not isinstance(move, BuildEstimates):
+    async with release_due(context, Kind.ESTIMATES, Stem.CLIENT_REPORTS, next_estimates) as due:
+        if due is None:
             return False
-        state = turn.book.epochs[move.epoch]
+        turn, move, state = due.turn, due.move, due.state
         assert state.head_list is not None
         assert state.reports_sealed is not None
         head_list = HeadListDocument.from_bytes(
             await context.log.read_document(state.head_list.head_list)
         )
         optin = await context.log.read_document(state.head_list.optin)
-        read = await counts.read_reports(
+        read = await due.counts.read_reports(
             move.epoch,
             state.reports_sealed.bounds,
             state.head_list.cells,

@@ -15,9 +15,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from agents.epochs import BuildHeadList, next_head_list
+from agents.epochs import next_head_list
 from agents.estimates import empty_estimates
-from agents.job_context import COMMIT_REFUSED, JobContext, publish_pending, stop_epoch
+from agents.job_context import (
+    COMMIT_REFUSED,
+    JobContext,
+    publish_pending,
+    release_due,
+    stop_epoch,
+)
 from blender.errors import BlenderError
 from blender.profiles import OptinRelease, build_head_list
 from blender.record import Record
@@ -41,20 +47,12 @@ log = logging.getLogger(__name__)
 
 async def publish_head_list(context: JobContext) -> bool:
     """Release the head list that is due, if one is; whether it did."""
-    await context.settle_refused(Kind.HEAD_LISTS)
-    counts = context.counts(Stem.OPTIN_RECORDS, Kind.HEAD_LISTS)
-    book = await context.read_log()
-    if not isinstance(
-        next_head_list(book, await counts.positions(), context.now_ms()), BuildHeadList
-    ):
-        return False
-    async with context.log.turn(Kind.HEAD_LISTS, context.observe) as turn:
-        move = next_head_list(turn.book, await counts.positions(), context.now_ms())
-        if not isinstance(move, BuildHeadList):
+    async with release_due(context, Kind.HEAD_LISTS, Stem.OPTIN_RECORDS, next_head_list) as due:
+        if due is None:
             return False
-        state = turn.book.epochs[move.epoch]
+        turn, move, state = due.turn, due.move, due.state
         assert state.records_sealed is not None
-        read = await counts.read_optin(
+        read = await due.counts.read_optin(
             move.epoch,
             state.records_sealed.bounds,
             complete=Reason.NOT_ALL_COUNTED not in move.reasons,

@@ -6,14 +6,17 @@ to the constructor by tests; no setting, file or variable reaches them.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from agents.epochs import BuildClickGraph, BuildEstimates, BuildHeadList, Positions, Wait
 from blender.noise import ExactNoise, Noise
 from blender.record import NORMALISATION_VERSION
 from streams.counted import SealedCounts
@@ -27,7 +30,7 @@ from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind
-from streams.releases.log import ReleaseLog, StepObserver, nobody_watches
+from streams.releases.log import ReleaseLog, StepObserver, Turn, nobody_watches
 from streams.releases.parameters import PARTS, ClickGraphParameters, Plan
 from streams.settings import Settings
 from streams.tables import Client, CountTables
@@ -36,15 +39,19 @@ from streams.topics import Topics
 __all__ = [
     "COMMIT_REFUSED",
     "Dice",
+    "Due",
     "JobContext",
     "limit_from",
     "plan_from",
     "publish_pending",
+    "release_due",
     "stop_epoch",
     "versions",
 ]
 
 log = logging.getLogger(__name__)
+
+Move = TypeVar("Move", BuildHeadList, BuildEstimates, BuildClickGraph)
 
 #: The reason an operator reads when a broker would not take a release.
 COMMIT_REFUSED = "Kafka refused the release for good; see the log of the jobs"
@@ -151,6 +158,42 @@ class JobContext:
         """Let go of the servers."""
         await self.log.close()
         await self.redis.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Due(Generic[Move]):
+    """A release that is due, in a turn that may commit it: what to do, for which epoch."""
+
+    turn: Turn
+    move: Move
+    state: EpochState
+    counts: SealedCounts
+
+
+@contextlib.asynccontextmanager
+async def release_due(
+    context: JobContext,
+    kind: Kind,
+    stem: Stem,
+    decide: Callable[[ReleaseBook, Positions, int], Move | Wait],
+) -> AsyncIterator[Due[Move] | None]:
+    """What every release begins with: look, and if something is due, fence, read, look again.
+
+    `None` when nothing is due. A turn ends what others of its kind have open, so none is started
+    only to look.
+    """
+    await context.settle_refused(kind)
+    counts = context.counts(stem, kind)
+    book = await context.read_log()
+    if isinstance(decide(book, await counts.positions(), context.now_ms()), Wait):
+        yield None
+        return
+    async with context.log.turn(kind, context.observe) as turn:
+        move = decide(turn.book, await counts.positions(), context.now_ms())
+        if isinstance(move, Wait):
+            yield None
+        else:
+            yield Due(turn, move, turn.book.epochs[move.epoch], counts)
 
 
 async def publish_pending(

@@ -162,7 +162,6 @@ class Worker:
         if self._web is not None:
             await self._web.cleanup()
         await self.app.stop()
-        self.app.remove_folder()
         for close in self._close:
             await close()
 

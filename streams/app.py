@@ -11,10 +11,8 @@ import asyncio
 import logging
 import math
 import ssl
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import faust
@@ -89,7 +87,6 @@ class CountingApp(faust.App):
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, PartitionCounter] = {}
         self._take_up_s = settings.kafka.request_timeout_s / 2
-        self._folder = tempfile.TemporaryDirectory(prefix="blendstream-worker-")
         worker, kafka = settings.worker, settings.kafka
         super().__init__(
             group,
@@ -103,23 +100,24 @@ class CountingApp(faust.App):
             consumer_metadata_max_age_ms=_METADATA_AGE_MS,
             # Never relied on: every partition is sought to Redis's offset before it is counted.
             consumer_auto_offset_reset="earliest",
-            datadir=Path(self._folder.name) / "data",
             store="memory://",
             autodiscover=False,
             web_enabled=False,
             topic_allow_declare=False,
             topic_disable_leader=True,
-            # Counts messages, not bytes, and no message is longer than a frame may be.
-            stream_buffer_maxsize=max(16, worker.buffer_bytes // MAX_FRAME_BYTES),
+            # Counts messages, not bytes, and no message is longer than a frame may be. The other
+            # half of the bytes is for the next batch: see `batches`.
+            stream_buffer_maxsize=max(16, worker.buffer_bytes // 2 // MAX_FRAME_BYTES),
             # With it, one message in flight would hold up every rebalance and every stop.
             stream_wait_empty=False,
             stream_recovery_delay=0.0,
         )
         self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
 
-    def remove_folder(self) -> None:
-        """Remove what Faust wanted on disk; a process that ends by `os._exit` must ask for it."""
-        self._folder.cleanup()
+    def _create_directories(self) -> None:
+        """Faust would make a folder for its tables; we have none, and a worker that is killed would
+        leave it behind.
+        """
 
     async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
         for counter in self.counters.values():
@@ -182,14 +180,22 @@ async def batches(
     nobody counts, which left a worker idle for most of its time).
     """
     gathered: list[EventT[bytes]] = []
+    gathered_bytes = 0
     some, room = asyncio.Event(), asyncio.Event()
     cast(Any, frames).enable_acks = False  # They are acknowledged here.
 
+    def enough() -> bool:
+        return (
+            len(gathered) >= settings.batch_frames or gathered_bytes >= settings.buffer_bytes // 2
+        )
+
     async def gather() -> None:
+        nonlocal gathered_bytes
         async for event in frames.events():
             gathered.append(event)
+            gathered_bytes += len(event.message.value or b"")
             some.set()
-            if len(gathered) >= settings.batch_frames:
+            if enough():
                 room.clear()
                 await room.wait()
 
@@ -198,18 +204,20 @@ async def batches(
     began = -math.inf
     try:
         while True:
-            await some.wait()
+            if not gathering.done():
+                await some.wait()
             if gathering.done():
                 gathering.result()
                 return
             # A script costs much the same for one frame as for many: not more than one in this time
             # unless there is more than enough.
             rest_s = began + settings.batch_wait_s - time.monotonic()
-            if rest_s > 0 and len(gathered) < settings.batch_frames:
+            if rest_s > 0 and not enough():
                 await asyncio.sleep(rest_s)
             began = time.monotonic()
             events = gathered.copy()
             gathered.clear()
+            gathered_bytes = 0
             some.clear()
             room.set()
             try:

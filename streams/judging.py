@@ -176,11 +176,9 @@ def judge_reports(
             continue
         epoch = book.epoch(head_list.epoch)
         assert epoch is not None, "the book holds the epoch of every head list it holds"
-        if Stem.CLIENT_REPORTS in epoch.released:
-            verdict.late += len(frame)
-        elif (reason := _untimely(epoch, Stem.CLIENT_REPORTS, partition, delivery)) is not None:
-            verdict.refuse(epoch.number, delivery, reason, len(frame))
-        elif frame.cells.shape[1] != head_list.cells_per_report:
+        if _untimely(verdict, epoch, Stem.CLIENT_REPORTS, partition, delivery, len(frame)):
+            continue
+        if frame.cells.shape[1] != head_list.cells_per_report:
             verdict.refuse(epoch.number, delivery, Reason.MALFORMED, len(frame))
         else:
             accepted.setdefault(epoch.number, (head_list, []))[1].append(delivery)
@@ -242,11 +240,7 @@ def judge_optin_records(
                 verdict.late += len(frame)
             else:
                 verdict.refuse(None, delivery, Reason.WRONG_EPOCH, len(frame))
-        elif Stem.OPTIN_RECORDS in epoch.released:
-            verdict.late += len(frame)
-        elif (reason := _untimely(epoch, Stem.OPTIN_RECORDS, partition, delivery)) is not None:
-            verdict.refuse(epoch.number, delivery, reason, len(frame))
-        else:
+        elif not _untimely(verdict, epoch, Stem.OPTIN_RECORDS, partition, delivery, len(frame)):
             accepted.setdefault(epoch.number, (epoch, []))[1].append(delivery)
     for number, (epoch, frames) in accepted.items():
         _count_records(verdict, epoch, frames, keys[number], seen[number])
@@ -321,15 +315,23 @@ def _shares(epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]) -> 
     return np.searchsorted(ends, point, side="right")
 
 
-def _untimely(epoch: Epoch, stem: Stem, partition: int, delivery: Delivery) -> Reason | None:
+def _untimely(
+    verdict: Verdict, epoch: Epoch, stem: Stem, partition: int, delivery: Delivery, entries: int
+) -> bool:
+    """Refuse a message whose epoch is over, sealed or yet to come; False where it is in time."""
+    if stem in epoch.released:
+        verdict.late += entries
+        return True
     late_from = epoch.late_from_ms(stem)
     assert late_from is not None, "a report's head list is published"
     if delivery.append_ms >= late_from or epoch.beyond_seal(stem, partition, delivery.offset):
-        return Reason.LATE
+        verdict.refuse(epoch.number, delivery, Reason.LATE, entries)
+        return True
     # A report cannot be early: the id of its head list is a hash of noise nobody could foresee.
     if stem is Stem.OPTIN_RECORDS and delivery.append_ms < epoch.window_start_ms - epoch.skew_ms:
-        return Reason.EARLY
-    return None
+        verdict.refuse(epoch.number, delivery, Reason.EARLY, entries)
+        return True
+    return False
 
 
 def _refuse_message(verdict: Verdict, delivery: Delivery) -> None:

@@ -110,7 +110,11 @@ class KafkaLog:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = librdkafka_settings(settings)
         self._timeout_s = settings.request_timeout_s
+        self._renew()
+
+    def _renew(self) -> None:
         self._admin = AdminClient({**self._settings})
+        self._connected = False
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
         """Each topic's id and partitions, or None where there is no such topic."""
@@ -139,6 +143,12 @@ class KafkaLog:
     async def _offsets(
         self, topic: str, partitions: Sequence[int], which: OffsetSpec
     ) -> dict[int, int]:
+        if not self._connected:
+            # A question about leaders that finds no connection yet waits three seconds to be asked
+            # again; one about metadata is sent as soon as there is one.
+            ask = asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
+            await self._answer(ask)
+            self._connected = True
         wanted = {TopicPartition(topic, partition): which for partition in partitions}
         futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
         found: dict[int, int] = {}
@@ -189,7 +199,7 @@ class KafkaLog:
                 raise _NoSuchTopic from error
             if code in _OLD_LEADERS:
                 # librdkafka asks with the leader's old epoch for ever; a new client looks it up.
-                self._admin = AdminClient({**self._settings})
+                self._renew()
             name = error.args[0].name() if error.args else "unknown"
             raise StoreUnavailable(f"Kafka did not answer ({name})") from error
         except TimeoutError as error:

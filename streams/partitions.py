@@ -36,6 +36,7 @@ from streams.keys import EpochKeys, KeyRing
 from streams.logs import Known
 from streams.records.frames import NewerFrame
 from streams.tables import Applied, CountTables, HalfApplied, PartitionState
+from streams.taking_up import take_up
 from streams.topics import Topic
 
 __all__ = ["Judge", "PartitionCounter"]
@@ -49,8 +50,6 @@ _BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _SEEK_AGAIN_S: Final = 1.0
 #: Nothing came for so long although the log has more: look whether there are records at all.
 _IDLE_S: Final = 2.0
-#: A broker that has just come back may for a moment show an earlier end than it had.
-_END_SETTLES_S: Final = 5.0
 
 
 class Judge(Protocol):
@@ -173,58 +172,21 @@ class PartitionCounter:
         return None
 
     async def _read_state(self, partition: int, assigned: _Partition) -> PartitionState:
-        """What Redis and the log say of a partition, reconciled; stops it where they cannot be."""
         metrics.RELOADS.labels(self.stem).inc()
         assigned.state = None
         await self._directory.refresh_to_end()
-        book = self._directory.book
         description = await self._description()
         self._check_partitions(description)
-        deadline = time.monotonic() + _END_SETTLES_S
-        while True:
-            read = await self._tables.stored_state(partition)
-            bounds = await self._kafka.bounds(self.topic.name, partition)
-            if read.applying is not None:
-                raise stops.half_applied(read.applying)
-            if self._bars_open_epochs(read.released_through):
-                await self._directory.refresh_to_end()  # Released since we last read the log?
-                if self._bars_open_epochs(read.released_through):
-                    raise stops.released_too_much(read.released_through)
-            if read.topic_id not in (None, description.id):
-                raise stops.topic_recreated()
-            if read.offset is not None and read.offset > bounds.end:
-                if time.monotonic() < deadline:
-                    await asyncio.sleep(0.2)
-                    continue
-                raise stops.offset_beyond_end(read.offset, bounds.end)
-            start = read.offset or 0
-            lost = max(0, bounds.begin - max(start, book.trimmed(self.stem, partition)))
-            offset = max(start, bounds.begin)
-            if await self._tables.open(
-                partition,
-                read,
-                offset=offset,
-                topic_id=description.id,
-                released_through=book.released_through(self.stem),
-                lost=lost,
-                unreleased=book.unreleased(self.stem),
-            ):
-                break
-        if lost:
-            metrics.LOST_OFFSETS.labels(self.stem).inc(lost)
-            log.error(
-                "offsets_lost",
-                extra={"stem": self.stem, "partition": partition, "offset": start, "lost": lost},
-            )
-        state = PartitionState(partition, description.id, offset)
-        for epoch in book.unreleased(self.stem):
-            state.seen[epoch.number] = await self._tables.load_seen(partition, epoch.number)
+        state = await take_up(
+            self.stem, self.topic.name, partition, description.id,
+            tables=self._tables, directory=self._directory, kafka=self._kafka,
+        )  # fmt: skip
         self._still_ours(partition, assigned)
         assigned.state, assigned.next_record = state, -1
         assigned.moved_at = time.monotonic()
         log.info(
             "partition_taken_up",
-            extra={"stem": self.stem, "partition": partition, "offset": offset},
+            extra={"stem": self.stem, "partition": partition, "offset": state.offset},
         )
         return state
 
@@ -487,10 +449,6 @@ class PartitionCounter:
     def _still_ours(self, partition: int, assigned: _Partition) -> None:
         if self._assigned.get(partition) is not assigned or assigned.stopped is not None:
             raise _Gone
-
-    def _bars_open_epochs(self, released_through: int) -> bool:
-        unreleased = self._directory.book.unreleased(self.stem)
-        return any(epoch.number <= released_through for epoch in unreleased)
 
     def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:
         self._check_partitions(description)

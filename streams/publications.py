@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from redis.exceptions import RedisError
 
 from streams.errors import StoreUnavailable
-from streams.kafka import KafkaLog, librdkafka_settings
+from streams.kafka import librdkafka_settings
 from streams.releases.documents import DocumentReference, join, split
 from streams.settings.sections import KafkaSettings
 from streams.tables import Client
@@ -96,11 +96,10 @@ class PublishedMarks:
 
 async def read_publications(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:
     """Every epoch's document that the topic holds whole."""
-    bounds = await KafkaLog(kafka).bounds(topic, 0)
-    return await asyncio.to_thread(_read, kafka, topic, bounds.begin, bounds.end)
+    return await asyncio.to_thread(_read, kafka, topic)
 
 
-def _read(kafka: KafkaSettings, topic: str, begin: int, end: int) -> dict[int, bytes]:
+def _read(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:
     reader = Consumer(
         {
             **librdkafka_settings(kafka),
@@ -114,9 +113,9 @@ def _read(kafka: KafkaSettings, topic: str, begin: int, end: int) -> dict[int, b
     parts: dict[tuple[int, str], dict[int, bytes]] = {}
     about: dict[int, tuple[str, Mapping[str, bytes]]] = {}
     deadline = time.monotonic() + 6 * kafka.request_timeout_s
-    position = begin
     try:
-        reader.assign([TopicPartition(topic, 0, begin)])
+        position, end = _bounds(reader, TopicPartition(topic, 0), kafka.request_timeout_s)
+        reader.assign([TopicPartition(topic, 0, position)])
         while position < end:
             if time.monotonic() > deadline:
                 raise StoreUnavailable("the published documents could not be read in time")
@@ -144,4 +143,14 @@ def _read(kafka: KafkaSettings, topic: str, begin: int, end: int) -> dict[int, b
         )
         if len(held) == reference.parts:
             found[epoch] = join(reference, [held[n] for n in sorted(held)])
+    return found
+
+
+def _bounds(reader: Consumer, where: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    try:
+        found = reader.get_watermark_offsets(where, timeout=timeout_s)
+    except KafkaException as error:
+        raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
+    if found is None:
+        raise StoreUnavailable("Kafka did not answer in time")
     return found

@@ -26,29 +26,22 @@ a script that fails half-way leaves a mark, and nothing is ever added on top of 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
 import numpy as np
-import redis.asyncio as aioredis
 from numpy.typing import NDArray
-from redis import exceptions as rerrors
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from blender.errors import BlenderError
 from streams.epochs import Epoch, Share
-from streams.errors import StoreMismatch, StoreUnavailable
 from streams.fingerprints import FingerprintTable
 from streams.judging import Tally, Verdict
-from streams.settings.sections import RedisSettings
+from streams.redis_calls import Client, Script, answered, check_redis, connect_redis, text_of
 
 __all__ = [
     "Applied",
+    "Client",
     "Closed",
     "CountTables",
     "HalfApplied",
@@ -67,8 +60,6 @@ CHUNK_BYTES: Final = 16 * 1024 * 1024
 MAX_ENTRIES_PER_SCRIPT: Final = 131_072
 #: Fields of one reading script: some 10 ms during which Redis does nothing else.
 _READ_FIELDS: Final = 10_000
-
-Client = aioredis.Redis | aioredis.RedisCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,42 +118,6 @@ class HalfApplied:
 Outcome = Applied | Stale | Closed | HalfApplied
 
 
-async def connect_redis(settings: RedisSettings) -> Client:
-    """A client whose every call ends within the timeout, for a single server or a cluster."""
-    limits: dict[str, Any] = {
-        "socket_timeout": settings.timeout_s,
-        "socket_connect_timeout": settings.timeout_s,
-        # Retried here, where it is known what may be sent twice.
-        "retry": Retry(NoBackoff(), 0),
-    }
-    if settings.tls_ca_file is not None:
-        limits["ssl_ca_certs"] = str(settings.tls_ca_file)
-    client = aioredis.Redis.from_url(settings.url.reveal(), **limits)
-    try:
-        info = await _answered(client.info("cluster"))
-    except BlenderError:
-        await client.aclose()
-        raise
-    if not info.get("cluster_enabled"):
-        return client
-    await client.aclose()
-    return aioredis.RedisCluster.from_url(settings.url.reveal(), **limits)
-
-
-async def check_redis(client: Client) -> None:
-    """Refuse a Redis that may throw counts away by itself."""
-    info = await _answered(client.info("memory"))
-    nodes = info.values() if all(isinstance(v, dict) for v in info.values()) else [info]
-    for node in nodes:
-        policy = node.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
-            raise StoreMismatch(
-                f"Redis must have maxmemory-policy noeviction, found {policy}: it would drop "
-                "counts when memory is short. Set it in redis.conf, or run "
-                "`CONFIG SET maxmemory-policy noeviction`"
-            )
-
-
 class CountTables:
     """The tables of one topic."""
 
@@ -170,11 +125,11 @@ class CountTables:
         self._client = client
         self._topic = topic
         self._prefix = prefix
-        self._count = _Script("count_batch.lua")
-        self._open = _Script("open_partition.lua")
-        self._close = _Script("close_epochs.lua")
-        self._forget = _Script("forget_partition.lua")
-        self._read = _Script("read_records.lua")
+        self._count = Script("count_batch.lua")
+        self._open = Script("open_partition.lua")
+        self._close = Script("close_epochs.lua")
+        self._forget = Script("forget_partition.lua")
+        self._read = Script("read_records.lua")
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -187,7 +142,7 @@ class CountTables:
     # --- taking a partition up ------------------------------------------------------------------
 
     async def stored_state(self, partition: int) -> StoredState:
-        fields = await _answered(
+        fields = await answered(
             self._client.hmget(
                 self.key(partition, "state"), ["offset", "topic_id", "released_through", "applying"]
             )
@@ -195,7 +150,7 @@ class CountTables:
         offset, topic_id, released, applying = fields
         return StoredState(
             None if offset is None else int(offset),
-            None if topic_id is None else _text(topic_id),
+            None if topic_id is None else text_of(topic_id),
             -1 if released is None else int(released),
             None if applying is None else int(applying),
         )
@@ -223,14 +178,14 @@ class CountTables:
         keys = [self.key(partition, "state")]
         keys += [self.key(partition, epoch.number, "totals") for epoch in unreleased]
         answer = await self._open.run(self._client, keys, opening)
-        return _text(answer[0]) == "opened"
+        return text_of(answer[0]) == "opened"
 
     async def load_seen(self, partition: int, epoch: int) -> Seen:
         """An epoch's fingerprints. Read the offset first: a later write then shows as stale."""
         seen = Seen()
-        chunks = await _answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
+        chunks = await answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
         for chunk in range(int(chunks or 0)):
-            data = await _answered(self._client.get(self.key(partition, epoch, "seen", chunk)))
+            data = await answered(self._client.get(self.key(partition, epoch, "seen", chunk)))
             packed = np.frombuffer(data or b"", "<u8")
             # In pieces, so that heartbeats and other partitions get their turn in between.
             for start in range(0, len(packed), 1 << 18):
@@ -251,14 +206,14 @@ class CountTables:
         """
         keys, arguments, advance = self._batch(state, verdict, next_offset)
         answer = await self._count.run(self._client, keys, *arguments)
-        status = _text(answer[0])
+        status = text_of(answer[0])
         if status == "half":
             return HalfApplied(int(answer[1]))
         if status == "closed":
             return Closed()
         if status == "stale":
             stored = int(answer[1]) if answer[1] else None
-            if not (again and stored == next_offset and _text(answer[2]) == state.topic_id):
+            if not (again and stored == next_offset and text_of(answer[2]) == state.topic_id):
                 return Stale(stored)
         state.offset = next_offset
         for seen, chunk, size in advance:
@@ -334,8 +289,8 @@ class CountTables:
             parts = ("totals",)
         elif epoch == "late":
             parts = ("late",)
-        found = await _answered(self._client.hgetall(self.key(partition, *parts)))
-        return {_text(name): int(n) for name, n in found.items()}
+        found = await answered(self._client.hgetall(self.key(partition, *parts)))
+        return {text_of(name): int(n) for name, n in found.items()}
 
     async def cell_counts(
         self, epoch: int, partitions: Sequence[int], cells: int
@@ -343,7 +298,7 @@ class CountTables:
         """Reports of an epoch by cell, over all partitions."""
         counts = np.zeros(cells, dtype=np.int64)
         for partition in partitions:
-            data = await _answered(self._client.get(self.key(partition, epoch, "cells")))
+            data = await answered(self._client.get(self.key(partition, epoch, "cells")))
             if data:
                 counts += np.frombuffer(data, ">i8")
         return counts
@@ -376,12 +331,12 @@ class CountTables:
         still there has not been lost.
         """
         key = self.key(partition, "token", name)
-        await _answered(self._client.set(key, token, ex=seconds))
+        await answered(self._client.set(key, token, ex=seconds))
 
     async def token(self, partition: int, name: str) -> str | None:
         """The mark that `put_token` left, if Redis still has it."""
-        found = await _answered(self._client.get(self.key(partition, "token", name)))
-        return None if found is None else _text(found)
+        found = await answered(self._client.get(self.key(partition, "token", name)))
+        return None if found is None else text_of(found)
 
     async def release_epoch(self, partition: int, epoch: int) -> None:
         """Bar everything up to an epoch from being counted, then remove the epoch's keys.
@@ -389,11 +344,11 @@ class CountTables:
         Safe to repeat, and repeated at every start: a Redis that lost its tail has them back.
         """
         await self._close.run(self._client, [self.key(partition, "state")], epoch)
-        chunks = await _answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
+        chunks = await answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
         names: list[tuple[object, ...]] = [("cells",), *((share,) for share in Share)]
         names += [("seen", chunk) for chunk in range(int(chunks or 0))]
         for name in (*names, ("totals",)):  # Totals last: they say how many chunks there are.
-            await _answered(self._client.unlink(self.key(partition, epoch, *name)))
+            await answered(self._client.unlink(self.key(partition, epoch, *name)))
 
     async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
         """Remove counts and offset at once; workers then count the partition again from the log.
@@ -404,7 +359,7 @@ class CountTables:
         names: list[tuple[object, ...]] = [("state",), ("totals",), ("late",)]
         names.append(("unknown", "totals"))
         for epoch in epochs:
-            found = await _answered(
+            found = await answered(
                 self._client.hget(self.key(partition, epoch, "totals"), "chunks")
             )
             names += [(epoch, "totals"), (epoch, "cells"), *((epoch, share) for share in Share)]
@@ -412,60 +367,6 @@ class CountTables:
         keys = [self.key(partition, *name) for name in names]
         offset = "" if state.offset is None else str(state.offset)
         return bool(await self._forget.run(self._client, keys, offset))
-
-
-class _Script:
-    """A Lua file of this package, sent once and called by its hash."""
-
-    def __init__(self, name: str) -> None:
-        self._text = files("streams").joinpath(name).read_text(encoding="utf-8")
-        self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
-
-    async def run(self, client: Client, keys: Sequence[str], *arguments: object) -> Any:
-        """Call it; a mapping travels as MessagePack, whose binary type Redis does not read."""
-        packed: list[Any] = [
-            msgspec.msgpack.encode(argument) if isinstance(argument, dict) else argument
-            for argument in arguments
-        ]
-        try:
-            return await _answered(client.evalsha(self._sha, len(keys), *keys, *packed))
-        except rerrors.NoScriptError:
-            return await _answered(client.eval(self._text, len(keys), *keys, *packed))
-
-
-#: Answers that pass: no server, or one that loads, fails over, is full, busy or out of disk. Should
-#: one of the last come half-way through a script, the script's own mark stops the next attempt.
-_PASSING: Final = (
-    rerrors.ConnectionError,
-    rerrors.TimeoutError,
-    rerrors.ReadOnlyError,
-    rerrors.ClusterDownError,
-    rerrors.ClusterError,
-    rerrors.MovedError,
-    rerrors.AskError,
-    rerrors.TryAgainError,
-    rerrors.MasterDownError,
-    rerrors.OutOfMemoryError,
-    rerrors.RedisClusterException,
-    OSError,
-    TimeoutError,
-)
-_PASSING_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "UNBLOCKED")
-
-
-async def _answered(call: Any) -> Any:
-    """The answer of a Redis call, with its errors sorted into *try again* and *do not*."""
-    try:
-        return await call
-    except rerrors.NoScriptError:
-        raise
-    except _PASSING as error:
-        raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
-    except rerrors.ResponseError as error:
-        if str(error).startswith(_PASSING_CODES):
-            raise StoreUnavailable(f"Redis cannot write now ({str(error).split()[0]})") from error
-        # Our scripts' messages name keys, sizes and types; keys hold topics and numbers only.
-        raise StoreMismatch(f"Redis refused a call: {error}") from error
 
 
 def _fields(tally: Tally) -> dict[str, int]:
@@ -477,7 +378,3 @@ def _fields(tally: Tally) -> dict[str, int]:
 def _add(into: dict[str, int], fields: Mapping[str, int]) -> None:
     for name, n in fields.items():
         into[name] = into.get(name, 0) + n
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -22,6 +22,8 @@ failed half-way, a newer frame) stop a partition by design; test_counting_stops.
 
     make test                        5 schedules
     make chaos                       50, or CHAOS_SCHEDULES=200, from CHAOS_SEED on
+    CHAOS_BROKER_KILLS=5             the weight of killing the broker: nearly every schedule then
+                                     does (it takes seconds each time, so usually it is 0.3)
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ pytestmark = pytest.mark.faults
 
 #: Schedules that one installation lives through, before a new one takes its place.
 PER_INSTALLATION = 20
+BROKER_KILLS = float(os.environ.get("CHAOS_BROKER_KILLS", "0.3"))
 OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
 
 
@@ -105,7 +108,7 @@ class World:
             (2, self.start_a_worker), (2, self.kill_a_worker), (1, self.stop_a_worker),
             (2, self.pause_a_worker), (2, self.resume_workers), (1, self.kill_redis),
             (1, self.pause_redis), (1, self.remember_redis), (2, self.roll_redis_back),
-            (0.6, self.flush_redis), (1, self.pause_broker), (0.3, self.kill_broker),
+            (0.6, self.flush_redis), (1, self.pause_broker), (BROKER_KILLS, self.kill_broker),
             (1, self.send_in_a_transaction), (1, self.wait),
         ]  # fmt: skip
         weights = np.array([weight for weight, _ in steps])

@@ -30,9 +30,13 @@ SEEN = ("committed", "published")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("action", ["kill", "pause"])
 async def test_disturbed_at_every_step_another_process_releases_once(
-    kafka, redis_server, action: str
+    kafka, redis_server, action: str, thorough: bool
 ):
-    """Before drawing, after drawing, between send and commit, after commit, after publishing."""
+    """Before drawing, after drawing, between send and commit, after commit, after publishing.
+
+    Stopped at all five in `make chaos` only; before that, at the two that are hardest to survive.
+    """
+    steps = STEPS if thorough or action == "kill" else ("drawn", "sent")
     rng = np.random.default_rng(11)
     origin = str(int(time.time()) - 5)
     async with service(kafka.url, redis_server.url, epoch__origin_unix_s=origin) as made:
@@ -44,7 +48,7 @@ async def test_disturbed_at_every_step_another_process_releases_once(
         # kind of job is disturbed at a time.
         made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
         _let_time_pass(made, opened.parameters.records_sealable_at_ms)
-        for epoch, step in enumerate(STEPS):
+        for epoch, step in enumerate(steps):
             await made.until_stage(epoch, Stage.SEALED)
             disturbance = Disturbance(made, Kind.HEAD_LISTS, step, action)
             await count_records(made, epoch, some_records(epoch, rng))
@@ -62,10 +66,10 @@ async def test_disturbed_at_every_step_another_process_releases_once(
             await disturbance.passes(epoch)
             await made.until_stage(epoch, Stage.PUBLISHED)
 
-        everyone = Counter(dict.fromkeys(range(len(STEPS)), 1))
+        everyone = Counter(dict.fromkeys(range(len(steps)), 1))
         assert releases(made, "head_list_released") == everyone
         assert releases(made, "estimate_released") == everyone
-        await same_bytes_everywhere(made, range(len(STEPS)))
+        await same_bytes_everywhere(made, range(len(steps)))
         for part in made.parts:
             part.terminate()
         ended = {part.wait(20) for part in made.parts}

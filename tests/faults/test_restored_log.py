@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.commands.epochs import _abandon
 from agents.stack import LocalKafka, LocalRedis
 from streams.releases.book import Stage
 from streams.releases.entries import Kind
-from tests.epoch_service import ROOT, Service
+from tests.epoch_service import Service
 from tests.job_bench import Clock, JobBench, bench, count_records, some_records
 
 
@@ -66,17 +65,8 @@ async def test_epochs_open_in_an_older_log_are_abandoned_and_never_drawn_again(
         still_open = [n for n, state in before.epochs.items() if not state.stage.over]
         assert before.epochs[0].stage is Stage.SEALED, "the log has forgotten the head list"
         assert 0 in still_open
-        why = ["--reason", "log restored"]
         for epoch in still_open:
-            ended = await asyncio.to_thread(
-                subprocess.run,
-                [sys.executable, "-m", "agents.cli", "epochs", "abandon", str(epoch), *why],
-                cwd=ROOT,
-                env=made.environment(),
-                capture_output=True,
-                text=True,
-            )
-            assert ended.returncode == 0, ended.stderr
+            assert await _abandon(made.settings, epoch, "log restored") == 0
 
         while await jobs.run(Kind.HEAD_LISTS):
             pass
