@@ -23,6 +23,9 @@ class Answers:
     def __init__(self, offset: int) -> None:
         self._offset = offset
 
+    def list_topics(self, *_: Any, **__: Any) -> None:
+        """Connected."""
+
     def list_offsets(
         self, wanted: Mapping[TopicPartition, Any], **_: Any
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
