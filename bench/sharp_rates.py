@@ -14,8 +14,12 @@ import numpy as np
 
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import SystemDice
+from blender.noise import ExactNoise
+from blender.parameters import PrivacyParameters
+from blender.profiles import PROFILES, build_head_list, estimate_epoch
 from blender.record import Record
-from blender.registry import RANDOMIZERS
+from blender.registry import RANDOMIZERS, randomizer_for
+from blender.roles import OptinCounts
 
 
 def seconds(work: Callable[[], object], rounds: int = 3) -> float:
@@ -56,6 +60,32 @@ def main(words: Sequence[str] = ()) -> None:
             f"{name:20} ω={randomizer.cells_per_answer:<3} device {1 / device:>9,.0f}/s "
             f"({ratios[0]} the paper's time)  batch {1 / batch:>12,.0f}/s ({ratios[1]})  "
             f"estimate {estimate * 1e3:.2f} ms ({ratios[2]})"
+        )
+    print_whole_epochs(arguments.cells - 1, arguments.devices, rng)
+
+
+def print_whole_epochs(listed: int, devices: int, rng: np.random.Generator) -> None:
+    """What an epoch job computes once all is counted: both groups' estimates and their blend."""
+    share = 1 / np.arange(1, 10 * listed + 1)
+    share /= share.sum()
+    selection, estimation = (rng.multinomial(users, share) for users in (450_000, 50_000))
+    records = [Record(f"q{i // 4}", f"u{i}") for i in range(len(share))]
+    counts = OptinCounts(records, selection, estimation, 450_000, 50_000)
+    parameters = PrivacyParameters(head_list_cells=listed)
+    baseline: tuple[float, float] | None = None
+    for profile in PROFILES:
+        select = seconds(lambda p=profile: build_head_list(p, counts, parameters, ExactNoise()), 1)
+        release = build_head_list(profile, counts, parameters, ExactNoise())
+        randomizer = randomizer_for(release.head_list)
+        cells = release.head_list.cells
+        answers = randomizer.answer_batch(rng.integers(0, len(cells), size=devices), rng)
+        shown = np.bincount(answers.ravel(), minlength=len(cells))
+        blend = seconds(lambda r=release, s=shown: estimate_epoch(r, s, devices))
+        baseline = baseline or (select, blend)
+        print(
+            f"profile {profile:6} head list of {len(cells.records)} {select:.2f} s "
+            f"({select / baseline[0]:.2f}× the paper's time)  both groups and their blend "
+            f"{blend * 1e3:.1f} ms ({blend / baseline[1]:.2f}×)"
         )
 
 

@@ -11,6 +11,7 @@ Long versions: a test marked `slow` runs only with `--slow` (`make chaos`, `make
 import io
 import os
 import secrets
+import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
     from agents.stack import GivenServer, LocalKafka, LocalRedis
     from streams.settings import Settings
+
+# A run that was started with nohup or in the background ignores these, and so would every process
+# that it starts: tests that end one with Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Deterministic in `make test`, so that a failure is about the change at hand; `make fuzz` draws
 # anew.
