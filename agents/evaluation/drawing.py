@@ -170,9 +170,12 @@ def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
     if panel.mark is not None:
         height, meaning = panel.mark
         axes.axhline(height, color=theme.colours["plain"], linewidth=1, linestyle=(0, (2, 2)))
+        # At the right end, where curves have come to where they are going: seldom just here.
+        low = height < 0.5
         axes.annotate(
-            meaning, (0.0, height), xycoords=("axes fraction", "data"), xytext=(4, 3),
-            textcoords="offset points", color=theme.colours["plain"], fontsize=8.5,
+            meaning, (1.0, height), xycoords=("axes fraction", "data"),
+            xytext=(-4, 3 if low else -3), textcoords="offset points", ha="right",
+            va="bottom" if low else "top", color=theme.colours["plain"], fontsize=8.5,
         )  # fmt: skip
     if panel.y_scale == "linear":
         axes.set_ylim(*panel.y_range)
