@@ -217,6 +217,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
+        if folder == "statistical":
+            # Tracing every line of a million draws doubles their time and shows nothing new.
+            item.add_marker("no_cover")
         if {"kafka", "redis_server", "own_kafka", "own_redis", "own_cluster_redis"} & set(
             getattr(item, "fixturenames", ())
         ):
