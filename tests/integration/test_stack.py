@@ -221,7 +221,12 @@ def test_that_never_ends(redis_server):
 def test_a_test_run_that_fails_or_is_killed_leaves_no_server(ending, tmp_path):
     """The fixtures use the stack as anyone would; here is the proof for them."""
     (tmp_path / "test_inner.py").write_text(INNER)
-    environment = {name: os.environ[name] for name in os.environ if not name.endswith("_URL")}
+    # Not one process of this run: it would look for servers that the others share.
+    environment = {
+        name: os.environ[name]
+        for name in os.environ
+        if not name.endswith("_URL") and not name.startswith("PYTEST_XDIST")
+    }
     run = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", ".", "test_inner.py"],
         cwd=tmp_path,
