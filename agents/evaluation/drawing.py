@@ -171,11 +171,11 @@ def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
         height, meaning = panel.mark
         axes.axhline(height, color=theme.colours["plain"], linewidth=1, linestyle=(0, (2, 2)))
         # At the right end, where curves have come to where they are going: seldom just here.
-        low = height < 0.5
+        above = height < 0.5
         axes.annotate(
             meaning, (1.0, height), xycoords=("axes fraction", "data"),
-            xytext=(-4, 3 if low else -3), textcoords="offset points", ha="right",
-            va="bottom" if low else "top", color=theme.colours["plain"], fontsize=8.5,
+            xytext=(-4, 3 if above else -3), textcoords="offset points", ha="right",
+            va="bottom" if above else "top", color=theme.colours["plain"], fontsize=8.5,
         )  # fmt: skip
     if panel.y_scale == "linear":
         axes.set_ylim(*panel.y_range)
