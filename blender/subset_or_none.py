@@ -41,9 +41,10 @@ from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record
 from blender.whole_records import (
+    answer_in_chunks,
+    check_counts,
     choose,
     choose_batch,
-    chunks,
     estimates_with_intervals,
     flat,
     without_evidence,
@@ -161,10 +162,9 @@ class SubsetOrNone:
 
     def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
         """For simulation only: the same channel for many devices, shape (n, ω)."""
-        answers = np.empty((len(cells), self.cells_per_answer), dtype=np.int64)
-        for start, chunk in chunks(cells):
-            answers[start : start + len(chunk)] = self._answer_chunk(chunk, rng)
-        return answers
+        return answer_in_chunks(
+            cells, self.cells_per_answer, lambda chunk: self._answer_chunk(chunk, rng)
+        )
 
     def _answer_chunk(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
         w, m = self.cells_per_answer, self._records
@@ -213,12 +213,7 @@ class SubsetOrNone:
         """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
         size, w, m_c = len(self.cells), self.cells_per_answer, self.spec.answers
         n = reports * m_c
-        fits = counts.shape == (size,) and (counts >= 0).all() and (counts <= n).all()
-        if not fits or int(counts.sum()) != n * w:
-            raise HeadListMismatch(
-                f"{reports} reports of {m_c} answers of {w} cells make {n * w} "
-                f"counts over {size} cells, got {int(counts.sum())} over {len(counts)}"
-            )
+        check_counts(counts, size, reports, m_c, w)
         queries = len(self.cells.queries)
         if reports == 0 or self._records == 0:
             cells, totals = without_evidence(size, queries, reports)

@@ -31,9 +31,10 @@ from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record
 from blender.whole_records import (
+    answer_in_chunks,
+    check_counts,
     choose,
     choose_batch,
-    chunks,
     estimates_with_intervals,
     flat,
     without_evidence,
@@ -135,10 +136,9 @@ class SubsetSelection:
 
     def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
         """For simulation only: the same channel for many devices, shape (n, ω)."""
-        answers = np.empty((len(cells), self.cells_per_answer), dtype=np.int64)
-        for start, chunk in chunks(cells):
-            answers[start : start + len(chunk)] = self._answer_chunk(chunk, rng)
-        return answers
+        return answer_in_chunks(
+            cells, self.cells_per_answer, lambda chunk: self._answer_chunk(chunk, rng)
+        )
 
     def _answer_chunk(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
         if self._size == 1:
@@ -175,13 +175,7 @@ class SubsetSelection:
         """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
         m_c = self.spec.answers
         n = reports * m_c
-        shown = n * self.cells_per_answer
-        fits = counts.shape == (self._size,) and (counts >= 0).all() and (counts <= n).all()
-        if not fits or int(counts.sum()) != shown:
-            raise HeadListMismatch(
-                f"{reports} reports of {m_c} answers of {self.cells_per_answer} cells make {shown} "
-                f"counts over {self._size} cells, got {int(counts.sum())} over {len(counts)}"
-            )
+        check_counts(counts, self._size, reports, m_c, self.cells_per_answer)
         p, q = float(self._p), float(self._q)
         queries = len(self.cells.queries)
         if reports == 0 or self._size == 1:

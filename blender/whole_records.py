@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from blender.dice import Dice
+from blender.errors import HeadListMismatch
 from blender.estimates import Estimates, FloatArray
 from blender.intervals import Z_95
 from blender.noise import IntArray
 from blender.score_intervals import score_interval
 
 __all__ = [
+    "answer_in_chunks",
+    "check_counts",
     "choose",
     "choose_batch",
-    "chunks",
     "estimates_with_intervals",
     "flat",
     "without_evidence",
@@ -36,10 +38,28 @@ def choose(n: int, size: int, dice: Dice) -> list[int]:
 _CHUNK = 100_000
 
 
-def chunks(cells: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Pieces of an array with where each begins."""
+def answer_in_chunks(
+    cells: IntArray, cells_per_answer: int, answer_chunk: Callable[[IntArray], IntArray]
+) -> IntArray:
+    """The answers of many devices, some at a time; shape (n, ω)."""
+    answers = np.empty((len(cells), cells_per_answer), dtype=np.int64)
     for start in range(0, len(cells), _CHUNK):
-        yield start, cells[start : start + _CHUNK]
+        answers[start : start + _CHUNK] = answer_chunk(cells[start : start + _CHUNK])
+    return answers
+
+
+def check_counts(
+    counts: IntArray, size: int, reports: int, answers: int, cells_per_answer: int
+) -> None:
+    """Refuse counts that no `reports` devices can have made."""
+    n = reports * answers
+    fits = counts.shape == (size,) and (counts >= 0).all() and (counts <= n).all()
+    if not fits or int(counts.sum()) != n * cells_per_answer:
+        raise HeadListMismatch(
+            f"{reports} reports of {answers} answers of {cells_per_answer} cells make "
+            f"{n * cells_per_answer} counts over {size} cells, got {int(counts.sum())} over "
+            f"{len(counts)}"
+        )
 
 
 def choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntArray:
