@@ -7,6 +7,7 @@ import contextlib
 import re
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from agents.demo.people import Crowd, Window
 from agents.demo.senders import RealDevices, Sender
 from agents.demo.service import DemoService, EpochTimes
 from agents.demo.view import View, epoch_table
+from agents.stack import StackError
 from streams.records.head_list_document import HeadListDocument
 
-__all__ = ["Demo"]
+__all__ = ["Demo", "check_results", "time_to_search"]
 
 _REAL_DEVICES = 3
+_EMPTY_AT_MOST = 5
 
 
 class Demo:
@@ -39,19 +42,25 @@ class Demo:
         self._crowd = Crowd()
         self._truth = self._crowd.truth()
         self._view = view
-        self._windows: dict[int, Window] = {}
+        self._windows: dict[int, Window | None] = {}
         self._reported: set[str] = set()
         self._shown: set[int] = set()
+        self._empty: set[int] = set()
         self._rates: dict[str, tuple[float, float]] = {}
 
     def run(self, epochs: int | None) -> None:
-        """Start everything, run for `epochs` published epochs (None: for ever), end everything."""
+        """Start everything, run until `epochs` were published with estimates, end everything.
+
+        None: run for ever. Epochs that are published empty do not count; too many are an error.
+        """
         began = time.monotonic()
         service = DemoService.start(self._times, self._profile, self._view.say)
         try:
             self._view.say(_where_to_look(service, time.monotonic() - began))
             with tempfile.TemporaryDirectory() as folder:
                 asyncio.run(self._course(service, epochs, Path(folder), began))
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
         finally:
             self._view.say("stopping ...")
             service.close()
@@ -68,6 +77,7 @@ class Demo:
             background = senders.create_task(self._let_devices_report(devices))
             while epochs is None or len(self._shown) < epochs:
                 service.check()
+                check_results(epochs, len(self._empty))
                 states = (await http.get("/v1/epochs")).json()
                 await self._start_searching(states, sender, devices, senders)
                 await self._start_reporting(http, sender, senders)
@@ -88,10 +98,13 @@ class Demo:
         now = states["collecting"]
         if now is None or now["epoch"] in self._windows:
             return
+        over_s = time_to_search(now, time.time())
+        self._windows[now["epoch"]] = None
+        if over_s is None:
+            return
         window = self._crowd.window(self._optin, self._clients, self._rng)
         self._windows[now["epoch"]] = window
-        left = max(0.5, (now["window_end_s"] - time.time()) * 0.8)
-        tasks.create_task(sender.send_optin(self._crowd, window.optin, now["epoch"], left))
+        tasks.create_task(sender.send_optin(self._crowd, window.optin, now["epoch"], over_s))
         await devices.search(self._crowd, self._rng)
 
     async def _start_reporting(
@@ -115,22 +128,22 @@ class Demo:
     async def _show_published(self, http: httpx.AsyncClient, states: Any, began: float) -> None:
         for state in sorted(states["epochs"], key=lambda s: int(s["epoch"])):
             epoch = int(state["epoch"])
-            if state["state"] != "published" or epoch in self._shown:
+            if state["state"] != "published" or epoch in self._shown | self._empty:
                 continue
             answer = await http.get(f"/v1/estimates/{epoch}")
             if answer.status_code != 200:
                 continue
-            self._shown.add(epoch)
             document = answer.json()
+            window = self._windows.get(epoch)
+            if document["outcome"] == "empty" or window is None:
+                self._empty.add(epoch)
+                self._view.say(f"Epoch {epoch} published empty: {_why_empty(document, window)}\n")
+                continue
+            self._shown.add(epoch)
             if len(self._shown) == 1:
                 self._view.say(
                     f"first epoch published {time.monotonic() - began:.0f} s after the start"
                 )
-            window = self._windows.get(epoch)
-            if document["outcome"] == "empty" or window is None:
-                why = ", ".join(document["reasons"]) or "nobody had searched yet"
-                self._view.say(f"Epoch {epoch} published empty: {why}\n")
-                continue
             took_part = document["participants"]
             # As many as reached the service in time; who they were nobody knows, nor matters.
             window = Window(window.optin, window.clients[: took_part["clients"]])
@@ -186,6 +199,39 @@ class Demo:
         before_at, before = self._rates.get(name, (now - 1, counted))
         self._rates[name] = (now, counted)
         return max(0.0, (counted - before) / max(0.1, now - before_at))
+
+
+def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:
+    """Seconds over which people search in a window; `None`: too little of it is left to begin.
+
+    On a busy machine the first epoch may open when its window is nearly over. Whoever searched
+    then would be late, and the newcomer would look at an epoch of a handful of people.
+    """
+    left = collecting["window_end_s"] - now_s
+    whole = collecting["window_end_s"] - collecting["window_start_s"]
+    return left * 0.8 if left >= whole / 2 else None
+
+
+def check_results(epochs: int | None, empty: int) -> None:
+    """Whoever asked for a number of epochs is told when it looks as if they would never come."""
+    if epochs is not None and empty > _EMPTY_AT_MOST:
+        raise StackError(
+            f"{empty} epochs were published empty, at most {_EMPTY_AT_MOST} may be; "
+            "more --people, a longer --window or a less busy machine give them results"
+        )
+
+
+def _first(error: BaseException) -> BaseException:
+    """What ended a group of tasks, out of the wrapping, so that a person is told just that."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _why_empty(document: Any, window: Window | None) -> str:
+    if window is None:
+        return "its window was nearly over when the service was ready; people search in the next"
+    return ", ".join(document["reasons"])
 
 
 async def _worker_totals(

@@ -181,3 +181,16 @@ def test_a_demo_that_is_killed_while_it_starts_leaves_nothing(tmp_path):
 
         assert running.family
         running.assert_nothing_is_left()
+
+
+def test_a_part_that_ends_by_itself_ends_the_demo_with_its_name_and_last_words(tmp_path):
+    """A newcomer whose worker falls must be told so, not shown a traceback of ours."""
+    with demo(tmp_path, kafka=False) as running:
+        running.wait_for("Where to look")
+        (worker,) = [p for p in running.family if is_alive(p) and p.cmdline()[-1] == "worker"]
+        worker.kill()
+        assert running.process.wait(60) == 1
+
+        assert "worker ended by itself. It last said:" in running.text
+        assert "Traceback" not in running.text
+        running.assert_nothing_is_left()
