@@ -9,9 +9,24 @@ from pathlib import Path
 
 from streams.settings.fields import Check, Secret, Url
 
-__all__ = ["above", "at_least", "between", "file_exists", "master_secrets", "name", "port", "url"]
+__all__ = [
+    "above",
+    "at_least",
+    "between",
+    "delta",
+    "epsilon",
+    "file_exists",
+    "master_secrets",
+    "name",
+    "port",
+    "url",
+]
 
 MIN_SECRET_BYTES = 32
+
+#: Above these a release is private in name only: at ε = 10 one count in 75 gets any noise at all,
+#: and δ is the share of people of whom everything may come out.
+LARGEST_EPSILON, LARGEST_DELTA = 10.0, 1e-3
 
 
 def at_least(low: float) -> Check:
@@ -27,6 +42,20 @@ def above(low: float) -> Check:
 def between(low: float, high: float) -> Check:
     """Within the bounds, which both count."""
     return lambda value: None if low <= value <= high else f"must lie in [{low:g}, {high:g}]"
+
+
+def epsilon(value: float) -> str | None:
+    """A promise that means something: no setting may make the noise vanish."""
+    if 0 < value <= LARGEST_EPSILON:
+        return None
+    return f"must be above 0 and at most {LARGEST_EPSILON:g}, since noise hides nothing beyond"
+
+
+def delta(value: float) -> str | None:
+    """Small enough to be a chance nobody needs to count on."""
+    if 0 < value <= LARGEST_DELTA:
+        return None
+    return f"must be above 0 and at most {LARGEST_DELTA:g}, a chance that anything comes out"
 
 
 def port(value: int) -> str | None:

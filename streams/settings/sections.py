@@ -174,8 +174,10 @@ class PrivacySettings:
     profile: Literal["sharp", "paper"] = setting(
         "sharp", "Mechanisms: paper (BLENDER's Figures 2-7) or sharp (closer at the same epsilon)."
     )
-    epsilon: float = setting(4.0, "ε of one epoch, for either group.")
-    delta: float = setting(1e-5, "δ of one epoch; for the clients only in the paper's profile.")
+    epsilon: float = setting(4.0, "ε of one epoch, for either group.", checks.epsilon)
+    delta: float = setting(
+        1e-5, "δ of one epoch; for the clients only in the paper's profile.", checks.delta
+    )
     records_per_optin_user: int = setting(1, "m_O: records one opt-in user counts with.")
     records_per_client: int = setting(1, "m_C: answers one client's report holds.")
     selection_share: float | None = setting(
@@ -221,8 +223,8 @@ class ClickGraphSettings:
     """The query click graph, released from opt-in users of its own."""
 
     share: float = setting(0.0, "Share of opt-in users it is built from; 0: none.", between(0, 0.9))
-    epsilon: float = setting(2.0, "ε of one release, add/remove; charged twice.", above(0))
-    delta: float = setting(1e-6, "δ of one release, add/remove.", between(0, 0.1))
+    epsilon: float = setting(2.0, "ε of one release, add/remove; charged twice.", checks.epsilon)
+    delta: float = setting(1e-6, "δ of one release, add/remove.", checks.delta)
     queries_per_user: int = setting(1, "d: queries one user counts with.", at_least(1))
     clicks_per_user: int = setting(1, "d_c: clicks one user counts with.", at_least(1))
     selection_share: float = setting(

@@ -90,7 +90,11 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"epoch.grace_s": 20.0}, "epoch.grace_s must be at least gateway.linger_s + gateway.del"),
         ({"epoch.window_s": 100}, "must be at most half of epoch.window_s = 100, got 65"),
         ({"gateway.port": 9102}, "gateway.port and worker.metrics_port must differ, got 9102"),
-        ({"privacy.epsilon": 0}, "privacy.epsilon must be finite and above 0"),
+        ({"privacy.epsilon": 0}, "privacy.epsilon must be above 0 and at most 10"),
+        ({"privacy.epsilon": 10.1}, "privacy.epsilon must be above 0 and at most 10"),
+        ({"privacy.delta": 0.01}, "privacy.delta must be above 0 and at most 0.001"),
+        ({"click_graph.epsilon": 1e9}, "click_graph.epsilon must be above 0 and at most 10"),
+        ({"click_graph.delta": 0.01}, "click_graph.delta must be above 0 and at most 0.001"),
         (
             {"privacy.profile": "paper", "privacy.epsilon": 0.69},
             "privacy.epsilon must be above ln 2 = 0.6931 in the paper's profile (Theorem 1)",
@@ -131,7 +135,11 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"redis.tls_ca_file": __file__}, "redis.url must begin with rediss:// when"),
         ({"jobs.lease_renew_s": 16}, "jobs.lease_renew_s must be at most half of jobs.lease_s"),
         (
-            {"click_graph.share": 0.1, "click_graph.epsilon": 60},
+            {
+                "click_graph.share": 0.1,
+                "click_graph.epsilon": 10,
+                "budget.optin_epsilon_limit": 19,
+            },
             "click_graph.epsilon and delta must",
         ),
         (
