@@ -45,6 +45,7 @@ class Topics:
     def __init__(self, all_settings: Settings) -> None:
         settings = all_settings.topics
         prefix, version = settings.prefix, settings.version
+        self._prefix = prefix
         durable = {"min.insync.replicas": str(settings.min_insync_replicas)}
         log = durable | {
             "cleanup.policy": "delete",
@@ -58,8 +59,8 @@ class Topics:
         kept |= {"retention.bytes": FOR_EVER, "message.timestamp.type": "LogAppendTime"}
         letters = durable | {"cleanup.policy": "delete"}
         many = settings.partitions
-        self.optin_records = Topic(f"{prefix}.optin-records.v{version}", many, log)
-        self.client_reports = Topic(f"{prefix}.client-reports.v{version}", many, log)
+        self.optin_records = Topic(self.name(Stem.OPTIN_RECORDS, version), many, log)
+        self.client_reports = Topic(self.name(Stem.CLIENT_REPORTS, version), many, log)
         self.releases = Topic(f"{prefix}.releases", 1, kept)
         self.head_lists = Topic(f"{prefix}.head-lists", 1, compacted)
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
@@ -68,6 +69,10 @@ class Topics:
         # Gateways send a byte now and then to learn the brokers' time; nobody reads it.
         hour = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
         self.clock = Topic(f"{prefix}.clock", 1, letters | hour)
+
+    def name(self, stem: Stem, version: int) -> str:
+        """What the topic for a stem's entries is called in a version of the topics."""
+        return f"{self._prefix}.{stem.value.replace('_', '-')}.v{version}"
 
     def of(self, stem: Stem) -> Topic:
         """The topic that a stem's entries arrive in."""

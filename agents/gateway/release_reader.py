@@ -5,7 +5,8 @@
 
 Promises: committed entries only, in the log's order, documents whole and checked against their
 hash. `read_to_end` returns True only after the log was read to the end it had when asked, so that
-what is unknown then is unknown to everyone. Kafka away leaves the last copy in place.
+what is unknown then is unknown to everyone. Kafka away leaves the last copy in place. Entries go to
+the topics that their epoch was opened with, which are counted, whatever our own settings name.
 Assumes: the log was written by this project's jobs (`streams.releases`).
 """
 
@@ -136,7 +137,7 @@ class ReleaseFold:
                     head_list_id=head_list_id,
                     epoch=state.epoch,
                     keys=self._keys.epoch(plan.key_id, state.epoch),
-                    topic=self._topics.of(Stem.CLIENT_REPORTS).name,
+                    topic=self._topics.name(Stem.CLIENT_REPORTS, plan.topic_version),
                     partitions=plan.report_partitions,
                     cells=shape.cells,
                     cells_per_answer=shape.cells_per_answer,
@@ -159,7 +160,9 @@ class ReleaseFold:
                 or OptinTarget(
                     epoch=state.epoch,
                     keys=self._keys.epoch(plan.key_id, state.epoch),
-                    frames=OptinFrames(self._topics.of(Stem.OPTIN_RECORDS).name, state.epoch),
+                    frames=OptinFrames(
+                        self._topics.name(Stem.OPTIN_RECORDS, plan.topic_version), state.epoch
+                    ),
                     partitions=plan.optin_partitions,
                     records_per_user=plan.privacy.records_per_optin_user,
                     cohorts=plan.cohorts,

@@ -105,6 +105,20 @@ def head_list_bytes(stored: StoredDocument) -> bytes:
     return zlib.decompress(b"".join(stored.parts))
 
 
+def test_entries_go_to_the_topics_that_their_epoch_was_opened_with():
+    """A gateway with yesterday's settings must not accept into topics that nobody counts."""
+    log = Log()
+    log.open_epoch(7, topic_version=2, partitions=8)
+    stored = log.publish_head_list(7)
+    log.open_epoch(8, topic_version=3, partitions=16)
+
+    reports = log.publications.report_targets[stored.id]
+    assert (reports.frames.topic, reports.partitions) == ("x.client-reports.v2", 8)
+    records = log.publications.optin_targets.now(NOW_MS)
+    assert records is not None
+    assert (records.frames.topic, records.partitions) == ("x.optin-records.v3", 16)
+
+
 def test_targets_keep_their_identity_while_the_log_moves_on():
     """Frames that are being filled are found by their target."""
     log = Log()
