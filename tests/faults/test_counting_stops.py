@@ -475,3 +475,26 @@ async def test_a_damaged_release_log_stops_instead_of_guessing(bench: Bench) -> 
     bench.counter = bench.new_counter()
     await bench.count(bench.log()[1:])
     assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+
+
+async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Counted from when both answered last: an outage must not kill every worker at once."""
+    send(bench.made, frames=1)
+    counter = bench.counter
+    await counter.check()
+    await asyncio.sleep(1.1)
+    await counter.check()
+    assert counter.ready
+    assert counter.stalled_for_s() > 1
+
+    single_redis.pause()
+    await counter.check()
+    assert not counter.ready
+    assert counter.stalled_for_s() == 0
+
+    single_redis.resume()
+    await counter.check()
+    assert counter.ready
+    assert counter.stalled_for_s() < 1

@@ -200,30 +200,3 @@ async def test_a_group_that_was_given_no_partitions_asks_again(
         life.cancel()
         async with asyncio.timeout(20):
             await worker.stop()
-
-
-async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
-    made: Installation,
-) -> None:
-    """Counted from when both answered last: an outage must not kill every worker at once."""
-    rng = np.random.default_rng(2)
-    made.open_epoch(1)
-    made.publish_head_list(1)
-    made.send_reports(1, 0, contributors(rng, 5), rng)
-    made.flush()
-    values = made.values | {"worker.metrics_port": str(free_port())}
-    worker = await Worker.connect(Settings.from_values(values))  # Connected, never joins.
-    counter = worker.counters[1]
-    counter._seek = _nowhere
-    counter.assign([0])
-    await counter.check()
-    await asyncio.sleep(1.1)
-    await counter.check()
-    assert 1 < counter.stalled_for_s() < 5
-    counter._reachable = False
-    assert counter.stalled_for_s() == 0
-    await worker.stop()
-
-
-async def _nowhere(_partition: int, _offset: int) -> None:
-    """A consumer that delivers nothing."""
