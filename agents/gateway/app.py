@@ -63,7 +63,6 @@ class GatewayLimits:
     bodies_bytes: int = 64 * 1024 * 1024
     reports_per_s: float = 0.0
     optin_records_per_s: float = 0.0
-    allowed_skew_s: float = 5.0
 
 
 class Gateway:
@@ -238,7 +237,6 @@ class Gateway:
             self._cohorts,
             self.writer,
             now_ms=now_ms,
-            skew_ms=self.limits.allowed_skew_s * 1000,
             paused_detail=None if paused is None else paused.detail,
         )
         # Kafka may take seconds; ids and text are not kept for that long.

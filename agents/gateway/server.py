@@ -176,7 +176,6 @@ class GatewayProcess:
                 bodies_bytes=gateway.bodies_bytes,
                 reports_per_s=gateway.reports_per_s,
                 optin_records_per_s=gateway.optin_records_per_s,
-                allowed_skew_s=settings.epoch.allowed_skew_s,
             ),
             publications=self._publications,
             writer=self._writer,
