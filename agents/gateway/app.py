@@ -297,8 +297,8 @@ class Gateway:
     def _wrong_clock(self) -> Answer:
         return problem(
             503,
-            "this gateway's clock is off and it takes no submissions; send the same request "
-            "again, another gateway will take it",
+            "this gateway's clock is off, or was not compared with the brokers' yet, and it takes "
+            "no submissions; send the same request again, another gateway will take it",
             retry_after_s=self._retry_after_s,
             reason="clock",
         )
@@ -317,10 +317,7 @@ class Gateway:
         """Submissions can be taken, or why not."""
         reasons = self._unready()
         if not self.clock.ok:
-            reasons.append(
-                f"this clock is {self.clock.skew_s:+.1f} s off the brokers', more than the "
-                f"allowed {self.clock.allowed_s:g} s; set it right (NTP)"
-            )
+            reasons.append(self.clock.trouble)
         return self.reading.health(503 if reasons else 200, reasons)
 
     def _page(self, request: Request, path: str) -> Answer:

@@ -1,7 +1,8 @@
 """The gateway process: connects, serves until told to stop, and leaves nothing accepted behind.
 
     start   topics checked, producer connected, release log read to its end, then listening
-    ready   while Kafka answers, the release log can be followed and the clock is right (/readyz)
+    ready   while Kafka answers, the release log can be followed and the clock is right, by
+            comparison with the brokers' (/readyz)
     stop    unready at once; requests under way are answered, frames flushed, within a deadline
 
 Promises: wrong settings, an unreachable Kafka or a bad token file are one clear error before
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 
 #: How often the brokers' clock and answer are looked at when nobody submits anything.
 _PROBE_EVERY_S = 2.0
+#: The same at the start, when nothing can be taken before there is an answer.
+_FIRST_PROBE_AGAIN_S = 0.1
 _PROBE = b"clock"
 _BACKLOG = 4096
 
@@ -306,17 +309,17 @@ class GatewayProcess:
             if await self._reader.read_to_end():
                 self._caught_up = True
             self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
-            await asyncio.sleep(_PROBE_EVERY_S if self._caught_up else 0.1)
+            await asyncio.sleep(_PROBE_EVERY_S if self._caught_up else _FIRST_PROBE_AGAIN_S)
 
     async def _probe_clock(self, topics: Topics) -> None:
-        # An unready gateway gets no traffic; without this it could never learn that its clock
-        # was set right.
+        # An unready gateway gets no traffic; without this it could never learn that its clock is
+        # right.
         while True:
             sent_s = time.time()
             with contextlib.suppress(Exception):
                 answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
                 self._compare_clocks(sent_s, answer.timestamp)
-            await asyncio.sleep(_PROBE_EVERY_S)
+            await asyncio.sleep(_PROBE_EVERY_S if self._clock.measured else _FIRST_PROBE_AGAIN_S)
 
     def _delivered(self, sent_s: float, append_ms: int | None, size: int, entries: int) -> None:
         metrics.GATEWAY_FRAMES.inc()
@@ -327,7 +330,7 @@ class GatewayProcess:
     def _compare_clocks(self, sent_s: float, append_ms: int | None) -> None:
         if append_ms is None:
             return
-        was_ok = self._clock.ok
+        was_off = self._clock.measured and not self._clock.ok
         self._clock.appended(sent_s=sent_s, append_s=append_ms / 1000, acknowledged_s=time.time())
-        if was_ok and not self._clock.ok:
+        if self._clock.measured and not self._clock.ok and not was_off:
             log.error("clock_is_off", extra={"skew_s": round(self._clock.skew_s, 3)})

@@ -190,6 +190,7 @@ def make_gateway(
     optin: OptinTargets | None = None,
     limits: GatewayLimits | None = None,
     frame_limits: FrameLimits | None = None,
+    clock_compared: bool = True,
     **options: Any,
 ) -> TestGateway:
     """Call it inside a running event loop."""
@@ -203,6 +204,8 @@ def make_gateway(
         optin_targets=OptinTargets([optin_target()]) if optin is None else optin,
     )
     clock = ClockCheck(allowed_s=5.0)
+    if clock_compared:
+        clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
     options.setdefault("cohorts", Cohorts(None))
     options.setdefault("tokens", None)
     moment = [1_000_000.0]
