@@ -155,6 +155,14 @@ class _Frame:
             self.delivered.set_result(append_ms)
 
 
+def _append_ms(acknowledged: RecordMetadata) -> int | None:
+    # A broker that took the frame before, but no longer remembers when (aiokafka counts
+    # DUPLICATE_SEQUENCE_NUMBER as done), answers without a time, and aiokafka puts ours in its
+    # place. Our topics are LogAppendTime, so every other acknowledgement has one.
+    known = acknowledged.timestamp_type == _APPEND_TIME
+    return acknowledged.timestamp if known else None
+
+
 class FrameWriter:
     """All open and travelling frames of one gateway. Used from one event loop."""
 
@@ -294,12 +302,7 @@ class FrameWriter:
         elif (error := sent.exception()) is not None:
             self._over(frame, error, None)
         else:
-            metadata = sent.result()
-            # A broker that took the frame before, but no longer remembers when (aiokafka counts
-            # DUPLICATE_SEQUENCE_NUMBER as done), answers without a time, and aiokafka puts ours in
-            # its place. Our topics are LogAppendTime, so every other acknowledgement has one.
-            known = metadata.timestamp_type == _APPEND_TIME
-            self._over(frame, None, metadata.timestamp if known else None)
+            self._over(frame, None, _append_ms(sent.result()))
 
     def _over(self, frame: _Frame, error: BaseException | None, append_ms: int | None) -> None:
         """Kafka has answered, however late."""
