@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import secrets
 import time
 
@@ -45,8 +46,10 @@ class Senders:
         self.reasons: list[str] = []
         self.gateways: list[str] = []
 
-    async def send_all(self, at_once: int = 32, give_up_after_s: float = 120) -> None:
-        waiting = list(range(len(self.reports)))
+    async def send_all(
+        self, at_once: int = 32, give_up_after_s: float = 120, first: int | None = None
+    ) -> None:
+        waiting = list(range(len(self.reports)))[:first]
         random.shuffle(waiting)
         until = time.monotonic() + give_up_after_s
         async with httpx.AsyncClient(timeout=20) as client:
@@ -172,6 +175,41 @@ async def test_a_paused_broker_is_503_at_the_deadline_then_at_once_and_all_is_we
 
     assert len(senders.accepted) == 400
     await _assert_counted_once(service, senders)
+
+
+async def test_a_stop_ends_within_its_one_deadline_while_the_broker_is_paused(broken, breakable):
+    """Answering, flushing and disconnecting share it: what came after it would be killed."""
+    service, senders, other = broken
+    deadline_s = 6.0
+    gateway = service.start(gateway__stop_deadline_s=str(deadline_s)).wait_ready()
+    senders.gateways = [gateway.url]
+    async with httpx.AsyncClient(timeout=20) as client:
+        assert await senders.send(client, 0) == 202
+        breakable.pause()
+        try:
+            waiting = [asyncio.create_task(senders.send(client, n)) for n in range(1, 40)]
+            while _held_bytes(gateway) == 0:
+                await asyncio.sleep(0.01)
+            began = time.monotonic()
+            stopped = await asyncio.to_thread(gateway.terminate)
+            took_s = time.monotonic() - began
+            answers = await asyncio.gather(*waiting)
+        finally:
+            breakable.resume()
+
+    assert stopped == 0, gateway.output()
+    # A second for a busy machine; with a deadline for each of the three it took 7.7 s.
+    assert took_s < deadline_s + 1, gateway.output()
+    assert set(answers) <= {503, None}, "told to send again, or cut off before it was read"
+    assert 503 in answers
+    senders.gateways = [other.url]
+    await senders.send_all(first=40)
+    assert len(senders.accepted) == 40
+    await _assert_counted_once(service, senders)
+
+
+def _held_bytes(gateway: GatewayUnderTest) -> float:
+    return float(re.findall(r"^blender_gateway_held_bytes (\S+)$", gateway.metrics(), re.M)[0])
 
 
 async def test_a_stopped_broker_makes_the_gateway_unready_and_coming_back_ready(broken, breakable):

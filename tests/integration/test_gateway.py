@@ -164,10 +164,11 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
     head_list = service.log.publish_head_list(head_list_document(7))
     gateway = service.start(gateway__linger_s="1").wait_ready()
 
+    entries = reports(head_list, 20)  # a cell of its own for each
+
     async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
         under_way = [
-            asyncio.create_task(client.post("/v1/reports", json=entry))
-            for entry in reports(head_list, 20)
+            asyncio.create_task(client.post("/v1/reports", json=entry)) for entry in entries
         ]
         await _until(lambda: _held_bytes(gateway) > 0)
         stopped = await asyncio.to_thread(gateway.terminate)
@@ -175,10 +176,20 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
 
     assert stopped == 0, gateway.output()
     # A request that the gateway had not begun to read is cut off, and its sender sends it again.
-    begun = [answer for answer in answers if not isinstance(answer, httpx.TransportError)]
+    begun = {
+        cell: answer
+        for cell, answer in enumerate(answers)
+        if not isinstance(answer, httpx.TransportError)
+    }
     assert begun
-    assert {answer.status_code for answer in begun} == {202}
+    assert {answer.status_code for answer in begun.values()} == {202}
     assert "gateway_stopped" in gateway.output()
+    service.start_worker()
+    tables = await counted(service, Stem.CLIENT_REPORTS, 7, len(begun))
+    cells = await tables.cell_counts(7, range(service.partitions), 51)
+    await tables.close()
+    assert [cells[cell] for cell in begun] == [1] * len(begun), "accepted, and counted once"
+    assert cells.max() == 1
 
 
 def _held_bytes(gateway: GatewayUnderTest) -> float:
