@@ -33,7 +33,6 @@ from streams.releases.book import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind, Reason
 from streams.releases.log import CommitRefused, ReleaseLog, StepObserver, Turn, nobody_watches
-from streams.releases.parameters import PARTS, ClickGraphParameters, Plan
 from streams.settings import Settings
 from streams.tables import Client, CountTables
 from streams.topics import Topics
@@ -44,7 +43,6 @@ __all__ = [
     "JobContext",
     "ReleaseFailed",
     "limit_from",
-    "plan_from",
     "publish_pending",
     "release_due",
     "stop_epoch",
@@ -289,38 +287,6 @@ async def stop_epoch(kind: Kind, context: JobContext, due: Due[Move], reason: Re
         if now is not None and now.stage is _OWED[kind]:
             await turn.commit([entries.epoch_abandoned(epoch, _GIVEN_UP[reason])])
             log.error("epoch_abandoned", extra={"epoch": epoch, "kind": kind})
-
-
-def plan_from(settings: Settings) -> Plan:
-    """What the settings say the next epoch should be."""
-    graph, epoch = settings.click_graph, settings.epoch
-    return Plan(
-        window_ms=epoch.window_s * 1000,
-        grace_ms=round(epoch.grace_s * 1000),
-        skew_ms=round(epoch.allowed_skew_s * 1000),
-        privacy=settings.privacy.parameters(),
-        profile=settings.privacy.profile,
-        cohorts=settings.privacy.cohorts,
-        key_id=settings.keys.current_id,
-        optin_partitions=settings.topics.partitions,
-        report_partitions=settings.topics.partitions,
-        topic_version=settings.topics.version,
-        min_optin_users=epoch.minimum_participants,
-        min_reports=epoch.minimum_participants,
-        counting_deadline_ms=epoch.counting_deadline_s * 1000,
-        graph_share_ppm=round(graph.share * PARTS),
-        click_graph=None
-        if graph.share == 0
-        else ClickGraphParameters(
-            epsilon=graph.epsilon,
-            delta=graph.delta,
-            queries_per_user=graph.queries_per_user,
-            clicks_per_user=graph.clicks_per_user,
-            selection_share=graph.selection_share,
-            query_count_share=graph.query_count_share,
-            url_table="head-list" if graph.url_table_file is None else "file",
-        ),
-    )
 
 
 def limit_from(settings: Settings) -> Limit:

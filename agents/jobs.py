@@ -26,7 +26,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
 from agents.estimates import publish_committed_estimates, publish_estimates
 from agents.head_lists import publish_committed_head_lists, publish_head_list
-from agents.job_context import Dice, JobContext, ReleaseFailed, limit_from, plan_from
+from agents.job_context import Dice, JobContext, ReleaseFailed, limit_from
 from agents.keeper import Keeper
 from agents.leases import Lease
 from streams import job_metrics
@@ -37,6 +37,7 @@ from streams.reachability import watch_servers
 from streams.records.estimates_document import EstimatesDocument
 from streams.releases.entries import Kind
 from streams.releases.log import StepObserver, nobody_watches
+from streams.releases.parameters import plan_from
 from streams.settings import Settings
 from streams.tables import check_redis, connect_redis
 from streams.topics import ensure_topics
