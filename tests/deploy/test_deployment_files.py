@@ -206,6 +206,38 @@ def test_containers_set_only_settings_that_exist():
     assert {name for name in used if name.startswith("BLENDSTREAM_")} - known == set()
 
 
+def test_every_gateway_is_given_the_tokens_and_nobody_else():
+    """Without them it refuses every opt-in record, and the service publishes nothing."""
+    name = "BLENDSTREAM_GATEWAY_TOKEN_FILE"
+    compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
+    in_compose = {n: s.get("environment", {}).get(name) for n, s in compose["services"].items()}
+    in_kubernetes = {
+        verb: {variable["name"]: variable["value"] for variable in container["env"]}.get(name)
+        for verb, document in deployments().items()
+        for container in document["spec"]["template"]["spec"]["containers"]
+    }
+    in_systemd = {unit.stem.rpartition("-")[2]: unit.read_text() for unit in UNITS}
+
+    assert {n for n, file in in_compose.items() if file} == {"gateway"}
+    assert in_compose["gateway"] == "/run/secrets/tokens"
+    assert "tokens" in compose["services"]["gateway"]["secrets"]
+    assert compose["secrets"]["tokens"]["file"] == "./tokens.txt"
+    assert {n for n, file in in_kubernetes.items() if file} == {"gateway"}
+    assert {n for n, text in in_systemd.items() if f"{name}=%d/tokens" in text} == {"gateway"}
+    assert "LoadCredential=tokens:" in in_systemd["gateway"]
+    assert "token_file" in (DEPLOY / "settings" / "basic.toml").read_text()
+
+
+def test_files_with_secrets_that_operators_make_are_never_committed():
+    """They lie beside files that are."""
+    compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
+    made = {Path(secret["file"]).name for secret in compose["secrets"].values()}
+    ignored = (CONTAINER / ".gitignore").read_text().split()
+
+    assert made == {"master-secrets.txt", "tokens.txt"}
+    assert {f"/{name}" for name in made} <= set(ignored)
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_takes_the_unit(unit):
     """The executable is not installed where tests run; nothing else may be wrong."""
