@@ -248,7 +248,7 @@ class Ledger:
         return _spent(self._worst_person(group, start_s, end_s), delta)
 
     def delta_spent(self, group: Group, start_s: int, end_s: int, *, epsilon: float) -> float:
-        """δ of the person worst off in [start, end) at this ε: what `refusal` holds to the limit."""
+        """δ of the person worst off in [start, end) at this ε: what `refusal` looks at."""
         return _delta_at(self._worst_person(group, start_s, end_s), epsilon)
 
     def spent_in_life(self, group: Group, *, delta: float) -> Cost:
