@@ -346,14 +346,17 @@ def test_a_stopped_worker_fires_and_clears(watched, prometheus, scraped):
 
 def test_a_stopped_broker_fires_and_clears(watched, prometheus, scraped):
     """Every process says so, and goes on by itself when the broker is back."""
-    prometheus.wait_for(("KafkaUnreachable", "jobs"), firing=False)
+    processes = ("gateway", "worker", "jobs")
+    for job in processes:
+        prometheus.wait_for(("KafkaUnreachable", job), firing=False)
 
     watched.service.stack.kafka.stop()
 
-    prometheus.wait_for(("KafkaUnreachable", "jobs"), firing=True)
+    for job in processes:
+        prometheus.wait_for(("KafkaUnreachable", job), firing=True)
     assert "RedisUnreachable" not in {name for name, _ in prometheus.firing() or ()}
     watched.service.stack.kafka.start()
-    for job in ("jobs", "worker"):
+    for job in processes:
         prometheus.wait_for(("KafkaUnreachable", job), firing=False, within_s=90)
 
 
