@@ -160,6 +160,7 @@ async def test_redis_loses_its_tail(
         await made.assert_exact()
 
 
+@pytest.mark.parametrize("fault_redis", ["single", "cluster"], indirect=True)
 async def test_a_flushed_redis_is_filled_again_from_the_log(
     fault_kafka: LocalKafka, fault_redis: LocalRedis, name_prefix: str
 ) -> None:
