@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import ssl
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, cast
@@ -27,6 +26,7 @@ from yarl import URL
 from blender.errors import BlenderError
 from streams import metrics
 from streams.deliveries import Message
+from streams.kafka import ssl_context
 from streams.logs import Known
 from streams.partitions import PartitionCounter
 from streams.records.frames import MAX_FRAME_BYTES
@@ -241,15 +241,7 @@ def _by_partition(events: Iterable[EventT[bytes]]) -> dict[int, list[Message]]:
 
 
 def _credentials(kafka: KafkaSettings) -> Any:
-    context = None
-    if kafka.tls:
-        context = ssl.create_default_context(cafile=kafka.tls_ca_file)
-        if kafka.tls_certificate_file is not None:
-            context.load_cert_chain(
-                kafka.tls_certificate_file,
-                kafka.tls_key_file,
-                kafka.tls_key_password.reveal() or None,
-            )
+    context = ssl_context(kafka)
     if kafka.sasl_mechanism != "none":
         return SASLCredentials(
             mechanism=kafka.sasl_mechanism,

@@ -320,6 +320,7 @@ class Turn:
         self._timeout_s = timeout_s
         self._observe = observe
         self._used = False
+        self.committed = False
         self.book = book
 
     async def commit(
@@ -338,6 +339,7 @@ class Turn:
         await asyncio.to_thread(self._send, records)
         await self._observe(f"{self._kind.value}.sent")
         await asyncio.to_thread(self._commit)
+        self.committed = True
         count_released(added)
         await self._observe(f"{self._kind.value}.committed")
 
