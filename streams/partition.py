@@ -255,6 +255,8 @@ class Partition:
         of = self._of
         if unknown_to(of.directory.book, run):
             await of.directory.refresh_to_end()
+        # One book for all that follows. Had the judge another than the keys were made for, it could
+        # accept an entry of an epoch that opened in between.
         book = of.directory.book
         unreleased = {epoch.number: epoch for epoch in book.unreleased(of.stem)}
         try:

@@ -11,11 +11,12 @@ a hash tag, topic and partition, so that one script may touch them all on a clus
     blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
     blender:{topic/7}:41:S, :T, :graph   hash    record → count, for each share of opt-in users
     blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
-    blender:{topic/7}:token:<name>       string  a mark of a job that reads: see `put_token`
+    blender:{topic/7}:token:<name>       string  a mark of a job: see `put_token`
     blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
 
-Expiry: no key has a time to live. `release_epoch` removes all keys of an epoch at once, when its
-release is committed; state, totals, late and unknown hold numbers only and stay.
+Expiry: no key that holds counts has a time to live. `release_epoch` removes all keys of an epoch at
+once, when its release is committed; state, totals, late and unknown hold numbers only and stay. Of
+the marks, a reader's goes after an hour (`streams.counted` never removes it); the keeper's stays.
 Memory: 8 bytes a contributor (a slot, and a record where users may send several), and what Redis
 reserves beyond a string's end: at most as much again below 1 MiB, 1 MiB above it.
 
