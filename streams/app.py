@@ -86,6 +86,7 @@ class CountingApp(faust.App):
 
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, PartitionCounter] = {}
+        self._paused: dict[str, set[TP]] = {}
         self._take_up_s = settings.kafka.request_timeout_s / 2
         worker, kafka = settings.worker, settings.kafka
         super().__init__(
@@ -164,9 +165,13 @@ class CountingApp(faust.App):
             await self.consumer.seek_wait({tp: offset})
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
-        """Fetch no more of these; a rebalance would let them flow again, so repeat it."""
+        """Fetch no more of these, and again of those that were paused and are not among them; a
+        rebalance would let all of them flow again, so repeat it."""
         wanted = {TP(topic, partition) for partition in partitions}
-        self.consumer.pause_partitions(wanted & self.consumer.assignment())
+        before, self._paused[topic] = self._paused.get(topic, set()), wanted
+        ours = self.consumer.assignment()
+        self.consumer.pause_partitions(wanted & ours)
+        self.consumer.resume_partitions((before - wanted) & ours)
 
 
 async def batches(

@@ -20,18 +20,21 @@ from agents.jobs import Jobs
 from agents.stack import LocalKafka
 from blender.errors import ParameterError
 from blender.noise import IntArray
-from streams.epochs import Share
 from streams.errors import StoreUnavailable
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import releases, same_bytes_everywhere
-from tests.job_bench import Clock, JobBench, bench, count_records, some_records
-
-GRAPHS = {
-    "click_graph__share": "0.2", "click_graph__epsilon": "3", "click_graph__delta": "0.001",
-}  # fmt: skip
+from tests.job_bench import (
+    GRAPHS,
+    Clock,
+    JobBench,
+    bench,
+    count_records,
+    some_records,
+    with_graph,
+)
 
 
 class FailingNoise(RepeatableNoise):
@@ -54,7 +57,7 @@ async def _ready_to_draw(made: Service, jobs: JobBench, epoch: int) -> None:
     """An epoch sealed and counted; with a click graph's share where it owes one."""
     counts = some_records(0, np.random.default_rng(epoch))
     if "click_graph.share" in made.values:
-        counts[Share.GRAPH] = Counter(dict.fromkeys(counts[Share.T], 90))
+        counts = with_graph(counts)
     await count_records(made, epoch, counts)
     state = (await made.book()).epochs[epoch]
     jobs.clock.now_ms = max(jobs.clock.now_ms, state.parameters.records_sealable_at_ms)

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,10 +26,22 @@ from streams.releases.entries import Kind, Outcome
 from streams.releases.log import CommitRefused, Fenced
 from streams.topics import ensure_topics
 from tests.epoch_service import Service, service
-from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, count_reports, some_records
+from tests.job_bench import (
+    GRAPHS,
+    JOBS,
+    Clock,
+    JobBench,
+    bench,
+    count_records,
+    count_reports,
+    some_records,
+    url_table,
+    with_graph,
+)
 
 HOUR_MS = 3_600_000
 STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
+RELEASES = ("click_graph_released", "head_list_released", "estimate_released")
 
 
 def all_entries(made: Service) -> list[dict]:
@@ -80,23 +93,24 @@ async def same_bytes_everywhere(made: Service, epochs: range) -> None:
 
 @pytest.mark.timeout(180)
 async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(
-    kafka, redis_server, thorough: bool
+    kafka, redis_server, thorough: bool, tmp_path: Path
 ):
-    """Another job takes over meanwhile; both kinds of release. Here it is seen what each of the two
+    """Another job takes over meanwhile; every kind of release. Here it is seen what each of the two
     is told; test_release_processes.py does the same to real processes, at every step."""
     rng, clock = np.random.default_rng(3), Clock()
     steps = STEPS if thorough else ("committed",)
     async with (
-        service(kafka.url, redis_server.url) as made,
+        service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
         bench(made, clock) as sleeper,
         bench(made, clock) as other,
     ):
         await other.keep()
         for epoch, step in enumerate(steps):
-            await count_records(made, epoch, some_records(epoch, rng))
+            await count_records(made, epoch, with_graph(some_records(epoch, rng)))
             state = (await made.book()).epochs[epoch]
             clock.now_ms = state.parameters.records_sealable_at_ms
             await other.keep()
+            await _paused_and_replaced(sleeper, other, Kind.CLICK_GRAPHS, step)
             await _paused_and_replaced(sleeper, other, Kind.HEAD_LISTS, step)
             state = await made.until_stage(epoch, Stage.REPORTING)
 
@@ -107,8 +121,8 @@ async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(
             await made.until_stage(epoch, Stage.PUBLISHED)
 
         everyone = Counter(dict.fromkeys(range(len(steps)), 1))
-        assert releases(made, "head_list_released") == everyone
-        assert releases(made, "estimate_released") == everyone
+        for name in RELEASES:
+            assert releases(made, name) == everyone, name
         await same_bytes_everywhere(made, range(len(steps)))
 
 
@@ -128,22 +142,26 @@ async def _paused_and_replaced(sleeper: JobBench, other: JobBench, kind: Kind, s
 
 
 @pytest.mark.timeout(120)
-async def test_two_jobs_racing_release_once(kafka, redis_server):
+async def test_two_jobs_racing_release_once(kafka, redis_server, tmp_path: Path):
     """Both read, both may draw; one commits."""
     rng, clock = np.random.default_rng(4), Clock()
     async with (
-        service(kafka.url, redis_server.url) as made,
+        service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
         bench(made, clock) as one,
         bench(made, clock) as two,
     ):
         await one.keep()
         for epoch in range(2):
-            await count_records(made, epoch, some_records(epoch, rng))
+            await count_records(made, epoch, with_graph(some_records(epoch, rng)))
             state = (await made.book()).epochs[epoch]
             clock.now_ms = state.parameters.records_sealable_at_ms
             # The keepers race too.
             await asyncio.gather(one.keep(), two.keep(), return_exceptions=True)
             await one.keep()
+            await _race(one, two, Kind.CLICK_GRAPHS)
+            graph = (await made.book()).epochs[epoch].click_graph
+            assert graph is not None
+            assert graph.outcome is Outcome.COMPLETE
             await _race(one, two, Kind.HEAD_LISTS)
             state = await made.until_stage(epoch, Stage.REPORTING, timeout_s=10)
             assert state.head_list is not None
@@ -152,7 +170,7 @@ async def test_two_jobs_racing_release_once(kafka, redis_server):
             await one.keep()
             await _race(one, two, Kind.ESTIMATES)
             await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=10)
-        for name in ("epoch_opened", "records_sealed", "head_list_released", "estimate_released"):
+        for name in ("epoch_opened", "records_sealed", *RELEASES):
             found = releases(made, name)
             assert all(found[epoch] == 1 for epoch in range(2)), name
         await same_bytes_everywhere(made, range(2))
