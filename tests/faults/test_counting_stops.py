@@ -555,7 +555,8 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
 ) -> None:
     """Counted from when both answered last: an outage must not kill every worker at once."""
     send(bench.made, frames=1)
-    counter = bench.counter
+    bench.tables = await bench.made.tables(REPORTS, timeout_s=3.0)  # It has to be waited for once.
+    counter = bench.new_counter()
     await counter.check()
     await asyncio.sleep(1.1)
     await counter.check()
@@ -571,3 +572,4 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
     await counter.check()
     assert counter.ready
     assert counter.stalled_for_s() < 1
+    await bench.tables.close()
