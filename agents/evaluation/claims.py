@@ -131,7 +131,7 @@ CLAIMS = (
         why=(
             "it drops after 0.85 but not surely before, and is surely higher at 0.75: a third of "
             "our clicks go to other URLs than a query's first, and telling those apart takes "
-            "budget. Where 83 % go to the first, 0.85 is as good as any and NDCG drops on both "
+            "budget. Where 84 % go to the first, 0.85 is as good as any and NDCG drops on both "
             "sides (our Figure 11, last panel); the paper does not say how clicks gather"
         ),
     ),

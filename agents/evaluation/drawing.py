@@ -209,7 +209,8 @@ def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
         if line.curve.x:
             end = (line.curve.x[-1], line.curve.means[-1].mean)
             ends.append((axes.transData.transform(end)[1], end, line))
-    bottom, top = axes.bbox.y0, axes.bbox.y1
+    # A long title runs on above the names: the topmost stays clear of it.
+    bottom, top = axes.bbox.y0, axes.bbox.y1 - 5 * axes.figure.dpi / 72
     heights = _spread([height for height, _, _ in ends], 13 * axes.figure.dpi / 72, bottom, top)
     points = 72 / axes.figure.dpi
     for (height, end, line), wanted in zip(ends, heights, strict=True):

@@ -306,6 +306,13 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
             )  # fmt: skip
 
 
+def _in_half_the_runs(curve: Curve) -> Curve:
+    """Without the points that few runs have, those with a list as long as it should be."""
+    most = max(mean.runs for mean in curve.means)
+    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if m.runs >= REACHED * most]
+    return Curve(curve.series, [x for x, _ in kept], [m for _, m in kept])
+
+
 def _weights(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
     """T's weight by opt-in share, and at the usual share each group's own L1."""
     roles = ("third", "paper", "fourth")
@@ -319,7 +326,7 @@ def _weights(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pane
             "the opt-in group's weight",
             [
                 Line(
-                    summary.curve("weights", population, "weight", name),
+                    _in_half_the_runs(summary.curve("weights", population, "weight", name)),
                     name.replace("%", " %"), role, dash,
                 )
                 for dash, (name, role) in enumerate(zip(names, roles, strict=False))

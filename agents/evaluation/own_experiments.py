@@ -45,7 +45,7 @@ SAME_QUERY = (0.0, 0.5, 0.9)
 #: Opt-in shares at which the groups' weights are looked at.
 SHARES = (0.01, 0.05, 0.1)
 
-#: How clicks gather on a query's first URL: 34, 65, 83 and 96 % of them.
+#: How clicks gather on a query's first URL: 34, 65, 84 and 96 % of them.
 CLICK_EXPONENTS = (1.0, 2.0, 3.0, 5.0)
 
 DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
