@@ -14,6 +14,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# On a terminal the long step shows what it does; a log gets a line for each step.
+QUIET := $$(test -t 1 || echo --quiet)
 # Two processes: one for the tests that start servers, one after another because they are about time,
 # and one for all others. JOBS=0 runs everything in one.
 JOBS ?= 2
@@ -39,8 +41,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP) --require-hashes -r $(VENV)/uv.txt
 	@echo "installing $$(grep -c == requirements.lock) packages of requirements.lock, by hash ..."
 	@# uv is quicker with a lock this long; where it cannot reach the index, pip may.
-	@UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+	@UV_NATIVE_TLS=true $(BIN)/uv pip install $(QUIET) --python $(BIN)/python --require-hashes -r requirements.lock \
 	  || $(PIP) --no-deps --require-hashes -r requirements.lock
+	@echo "installing blendstream itself ..."
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -159,7 +159,7 @@ class Demo:
             ]
             people = (
                 f"{took_part['selection'] + took_part['estimation']:,} opt-in users, "
-                f"{took_part['clients']:,} devices; {other} computed beside it on the same people"
+                f"{took_part['clients']:,} devices; {other} computed beside it"
             )
             self._view.say(epoch_table(epoch, people, scores, self._truth) + "\n")
 
@@ -177,6 +177,9 @@ class Demo:
                 f"window ends in {left:.0f} s" if left > 0 else f"window ended {-left:.0f} s ago"
             )
             lines.append(f"  {state['epoch']:>4}  {state['state']:<16}{timing}")
+        lines.append(
+            f"{'':<15}{'accepted':>10}{'received':>10}{'counted':>10}{'a second':>10}  refused"
+        )
         for name, sent in (("optin_records", sender.optin), ("client_reports", sender.reports)):
             received, counted, refused = totals.get(name, (0, 0, {}))
             rate = self._rate(name, counted)
@@ -186,10 +189,9 @@ class Demo:
             why = ", ".join(f"{reason} {n:,}" for reason, n in sorted(reasons.items()) if n)
             why = why or "none"
             lines.append(
-                f"{name:<15} accepted {sent.accepted:>9,}  received {received:>9,}  counted "
-                f"{counted:>9,} ({rate:,.0f}/s)  refused: {why}"
+                f"{name:<15}{sent.accepted:>10,}{received:>10,}{counted:>10,}{rate:>10,.0f}  {why}"
             )
-        lines.append(f"real devices    {devices.sent} reports sent by {_REAL_DEVICES} LocalClients")
+        lines.append(f"real devices   {devices.sent} reports sent by {_REAL_DEVICES} LocalClients")
         begun = [s for s in reversed(recent) if s["window_start_s"] <= now]
         summary = "; ".join(f"epoch {s['epoch']} {s['state']}" for s in begun) or "no epoch yet"
         self._view.show(lines, summary=summary)
