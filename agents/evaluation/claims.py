@@ -219,8 +219,8 @@ CLAIMS = (
         says="about 5 % opt-in gives an NDCG of 95 %, and it takes as much",
         check=aol_five_percent,
         why=(
-            "5 % is enough, but wherever a list gets that long with fewer people its order is as "
-            "good: few people list only records that stand far apart"
+            "5 % is enough, but NDCG is highest where a list just gets that long, because few "
+            "people list only records that stand far apart; it then dips and comes back"
         ),
     ),
     Claim(

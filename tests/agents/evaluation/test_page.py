@@ -170,7 +170,15 @@ def test_how_many_records_the_tables_share(at: At, says: Says) -> None:
         for table in TABLES
         for profile in ("paper", "sharp")
     ]
-    says(f"({round(min(found), -1):.0f} to {round(max(found), -1):.0f} are found at ε = 4)")
+    same_size = [
+        at("epsilon", "aol", "found", f"{profile}, M = 50", 4).mean
+        for profile in ("paper", "sharp")
+    ]
+    tables, generated = (
+        f"{round(min(values), -1):.0f} to {round(max(values), -1):.0f}"
+        for values in (found, same_size)
+    )
+    says(f"({tables} are found at ε = 4, against {generated})")
 
 
 def test_coverage_and_width(summary: Summary, at: At, says: Says) -> None:
@@ -305,6 +313,17 @@ def test_the_list_of_ten(at: At, says: Says) -> None:
     says(f"Against the true top ten NDCG is {first:.2f} at ε = 1")
 
 
+def test_few_people_list_what_is_easy_to_order(summary: Summary, says: Says) -> None:
+    ten, more = (drawn(summary, "optin_share", "aol", "ndcg", f"paper, M = {m}") for m in (10, 25))
+    for line in (ten, more):
+        assert line.means[0].mean > 0.95
+        assert min(line.means).mean < 0.95
+    says(
+        f"({ten.means[0].mean:.2f} for ten records at {100 * ten.x[0]:g} %, "
+        f"{more.means[0].mean:.2f} for 25 at {100 * more.x[0]:g} %)"
+    )
+
+
 def test_lists_of_five_hundred(at: At, says: Says) -> None:
     ndcg, l1 = (
         at("optin_share", "yandex", metric, "paper, M = 500", 0.025).mean
@@ -319,6 +338,9 @@ def test_whom_the_blend_listens_to(at: At, says: Says) -> None:
     usual = at("weights", "aol", "weight", "5% opt in", 1).mean
     one, four = (at("weights", "aol", "l1_optin", "5% opt in", e).mean for e in (1, 4))
     says(f"at ε = 1 T has {100 * usual:.0f} % of the weight on a list of ten")
+    assert at("weights", "aol", "weight", "5% opt in", 2.5).mean > 0.5
+    assert at("weights", "aol", "weight", "5% opt in", 3).mean < 0.5
+    says("from ε = 3 on clients weigh more")
     says(f"(its own L1 is {one:.2f} at ε = 1 and {four:.2f} at ε = 4)")
 
 
