@@ -15,7 +15,7 @@ Promises: `build_head_list` is (ε,δ)-DP for S and (ε,0)-DP for T, who are dif
 (ε,δ)-DP for the opt-in group; neighbouring: replace-one. Everything after it is post-processing
 of what it returns and of what devices sent.
 Assumes: a user's records were limited to m_O and, for m_O > 1, to distinct ones, when counted; T
-is counted by one record a user (the lowest accepted slot); `known` is already published.
+is counted by one record a user (the one in slot 0); `known` is already published.
 """
 
 from __future__ import annotations

@@ -213,12 +213,16 @@ def _totals(
     total = by_query(estimates.probability)
     inflation, part = np.ones(queries), np.zeros(evidence.size)
     if client.participants > 1:
-        inflation = client.query_totals.variance / by_query(client.cells.variance)
+        apart = by_query(client.cells.variance)
+        told = np.isfinite(apart) & (apart > 0)
+        np.divide(client.query_totals.variance, apart, out=inflation, where=told)
         part = evidence.client_part(estimates.probability)
     # p̂ = Σ w_g·p̂_g with w = precision/I, so that w²σ²_g = w/I: a group's part of the variance is
-    # its part of the information.
-    spread = np.where(np.isfinite(estimates.variance), estimates.variance, 0.0)
-    variance = by_query(spread * (1 - part)) + inflation * by_query(spread * part)
+    # its part of the information. A cell that no source speaks of (∞) leaves its query unknown; the
+    # clients have no part in it.
+    with np.errstate(invalid="ignore"):  # ∞·0, which the condition replaces
+        clients = np.where(part > 0, estimates.variance * part, 0.0)
+    variance = by_query(estimates.variance - clients) + inflation * by_query(clients)
     margin = Z_95 * np.sqrt(variance)
     return Estimates(
         total, variance, np.clip(total - margin, 0.0, 1.0), np.clip(total + margin, 0.0, 1.0)
