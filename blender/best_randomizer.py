@@ -54,7 +54,12 @@ def best_randomizer(
             query_budget_share=parameters.query_budget_share,
             max_cells_per_answer=max_cells,
         )
-        for name in (RandomizedResponse.name, SubsetSelection.name, SubsetOrNone.name, TwoStage.name)
+        for name in (
+            RandomizedResponse.name,
+            SubsetSelection.name,
+            SubsetOrNone.name,
+            TwoStage.name,
+        )
     ]
     return min(candidates, key=lambda spec: worst_variance(listed, spec))
 

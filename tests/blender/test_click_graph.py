@@ -281,7 +281,7 @@ def release_parameters(d: int) -> ClickGraphParameters:
 
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_whole_release_keeps_its_promise_with_counts_and_clicks(d):
-    """Add or remove one user: (ε_alg, δ_alg), by the noise that each of the three steps asks for."""
+    """Add or remove one user: (ε_alg, δ_alg), by the noise that each of three steps asks for."""
     parameters = release_parameters(d)
     assert parameters.delta / 100 < worst_release(parameters) <= parameters.delta + 1e-11
 

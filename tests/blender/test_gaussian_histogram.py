@@ -27,6 +27,7 @@ from tests.laws import divergence, selector_law
 #: What noise beyond 7σ, left out below, could add, and rounding.
 SLACK = 5e-11
 
+
 def worst_divergence(epsilon: float, delta: float, m: int, *, factor: float = 1.0) -> float:
     """One user replaces m distinct records by m others, each new and theirs alone (before: 1 → 0,
     after: 0 → 1), beside the threshold, known and held by nobody else, or always shown.
@@ -69,7 +70,9 @@ def test_every_replacement_of_one_users_records_keeps_epsilon_and_delta(epsilon,
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9])
-@pytest.mark.parametrize(("epsilon", "delta", "m"), [(4.0, 1e-5, 1), (4.0, 1e-5, 2), (1.0, 1e-2, 1)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "m"), [(4.0, 1e-5, 1), (4.0, 1e-5, 2), (1.0, 1e-2, 1)]
+)
 def test_sensitivity_understated_by_a_tenth_is_caught(epsilon, delta, m, factor):
     """Deliberately broken: σ for an L2 distance of 0.9·√(2m), and for half of it."""
     assert worst_divergence(epsilon, delta, m, factor=factor) > 1.5 * delta

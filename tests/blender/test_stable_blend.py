@@ -224,9 +224,7 @@ def test_a_record_that_no_source_speaks_of_leaves_its_querys_total_unknown():
     cells = Cells((Record("q", "a"), Record("q", "b"), Record("r", "c")), query_wildcards=False)
     unknown_b = np.array([1e-4, np.inf, 1e-4, 1e-4])
     p = np.array([0.1, 0.0, 0.3, 0.6])
-    totals = Estimates(
-        np.array([0.1, 0.3]), np.array([np.inf, 1e-4]), np.zeros(2), np.ones(2)
-    )
+    totals = Estimates(np.array([0.1, 0.3]), np.array([np.inf, 1e-4]), np.zeros(2), np.ones(2))
 
     def speaker(participants):
         cells_of = Estimates(p, unknown_b, p * 0, p * 0 + 1)
