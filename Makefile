@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # On a terminal the long step shows what it does; a log gets a line for each step.
-QUIET := $$(test -t 1 || echo --quiet)
+QUIET := $$(test -t 2 || echo --quiet)
 # Two processes: one for the tests that start servers, one after another because they are about time,
 # and one for all others. JOBS=0 runs everything in one.
 JOBS ?= 2
