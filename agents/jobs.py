@@ -268,7 +268,7 @@ async def _serve(jobs: Jobs) -> web.AppRunner:
     async def ready(_request: web.Request) -> web.Response:
         if jobs.ready:
             return web.Response(text="ready\n")
-        return web.Response(status=503, text="Redis or Kafka does not answer\n")
+        return web.Response(status=503, text="Redis or Kafka does not answer, or a job fails\n")
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="alive\n")

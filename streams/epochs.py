@@ -118,6 +118,13 @@ class Epoch:
             return None
         return self.head_list.reports_until_ms + self.grace_ms
 
+    def early_before_ms(self, stem: Stem) -> int:
+        """Append times before this are early.
+
+        A report cannot be: the id of its head list is a hash of noise that nobody could foresee.
+        """
+        return self.window_start_ms - self.skew_ms if stem is Stem.OPTIN_RECORDS else 0
+
     def beyond_seal(self, stem: Stem, partition: int, offset: int) -> bool:
         """Whether an offset lies at or beyond what was sealed for its partition."""
         bounds = self.seals.get(stem)

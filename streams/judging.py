@@ -333,8 +333,7 @@ def _untimely(
     if delivery.append_ms >= late_from or epoch.beyond_seal(stem, partition, delivery.offset):
         verdict.refuse(epoch.number, delivery, Reason.LATE, entries)
         return True
-    # A report cannot be early: the id of its head list is a hash of noise nobody could foresee.
-    if stem is Stem.OPTIN_RECORDS and delivery.append_ms < epoch.window_start_ms - epoch.skew_ms:
+    if delivery.append_ms < epoch.early_before_ms(stem):
         verdict.refuse(epoch.number, delivery, Reason.EARLY, entries)
         return True
     return False

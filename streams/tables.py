@@ -16,7 +16,8 @@ a hash tag, topic and partition, so that one script may touch them all on a clus
 
 Expiry: no key that holds counts has a time to live. `release_epoch` removes all keys of an epoch at
 once, when its release is committed; state, totals, late and unknown hold numbers only and stay. Of
-the marks, a reader's goes after an hour (`streams.counted` never removes it); the keeper's stays.
+the marks, a reader's goes after an hour (`streams.counted` never removes it); the keeper's and a
+rebuild's stay.
 Memory: 8 bytes a contributor (a slot, and a record where users may send several), and what Redis
 reserves beyond a string's end: at most as much again below 1 MiB, 1 MiB above it.
 

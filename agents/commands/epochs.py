@@ -10,7 +10,9 @@ release log for ever and shown in the API: it must not name a query, a URL or a 
 `restored` is for a release log that is older than the service: run it before any jobs process. It
 abandons every epoch that is open, since it may have been released after the copy was made, and
 charges and abandons every epoch that may have been opened since then, as the settings say: so no
-release is drawn twice, no number is used twice, and the period's limit holds.
+release is drawn twice, no number is used twice, and the period's limit holds. Their raw counts are
+removed from Redis. `--until` says when the lost log's last jobs process ended, so that no more is
+charged than may have been opened.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from agents.commands.reading import connected, told
 from agents.epochs import Wait, lost_epochs, next_estimates, next_head_list
@@ -45,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     restored = actions.add_parser("restored", help="go on with a log restored from an older copy")
     for action in (abandon, restored):
         action.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
+    restored.add_argument(
+        "--until",
+        type=_utc_ms,
+        metavar="TIME",
+        help="when jobs last ran on the lost log, in UTC, as 2026-11-16T19:00; default: now",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"got {len(arguments.reason)}"
         )
     if arguments.action == "restored":
-        return asyncio.run(_restored(settings, arguments.reason.strip()))
+        return asyncio.run(_restored(settings, arguments.reason.strip(), arguments.until))
     return asyncio.run(_abandon(settings, arguments.epoch, arguments.reason.strip()))
 
 
@@ -123,15 +132,31 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
     return 0
 
 
-async def _restored(settings: Settings, reason: str) -> int:
+def _utc_ms(text: str) -> int:
+    """A time as people write it; UTC unless it says otherwise."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time such as 2026-11-16T19:00, got {text!r}"
+        ) from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+async def _restored(settings: Settings, reason: str, until_ms: int | None) -> int:
     async with connected(settings) as context:
-        await go_on_with_restored(context, reason)
+        await go_on_with_restored(context, reason, until_ms)
     return 0
 
 
-async def go_on_with_restored(context: JobContext, reason: str) -> None:
+async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | None) -> None:
     """Abandon what is open; charge and abandon what may have been opened after the copy."""
-    settings = context.settings
+    settings, now_ms = context.settings, context.now_ms()
+    if until_ms is not None and until_ms > now_ms:
+        raise ParameterError(
+            f"--until must be a time that has passed, got {told(until_ms)}, now it is "
+            f"{told(now_ms)} UTC"
+        )
     for kind in (Kind.KEEPER, Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES):
         lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
         if await lease.taken():
@@ -146,8 +171,8 @@ async def go_on_with_restored(context: JobContext, reason: str) -> None:
             await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
     print(f"abandoned, as they may have been released: epochs {_listed(still_open)}", flush=True)
     lost = lost_epochs(
-        await context.log.catch_up(), plan_from(settings), limit_from(settings), context.now_ms(),
-        epochs_ahead=settings.epoch.epochs_ahead,
+        await context.log.catch_up(), plan_from(settings), limit_from(settings),
+        now_ms if until_ms is None else until_ms, epochs_ahead=settings.epoch.epochs_ahead,
     )  # fmt: skip
     for start in range(0, len(lost), _AT_ONCE):
         some = lost[start : start + _AT_ONCE]
@@ -164,11 +189,15 @@ async def go_on_with_restored(context: JobContext, reason: str) -> None:
                     )
                 ]
             )
-    print(
-        "charged and abandoned, as they may have been opened: epochs "
-        f"{_listed([parameters.epoch for parameters in lost])}; see `blendstream ledger`, then "
-        "start the jobs"
-    )
+    charged = [parameters.epoch for parameters in lost]
+    print(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
+    # Of these the book may soon keep too few for the keeper to know what to remove.
+    for stem in Stem:
+        tables = context.tables(stem)
+        for partition in range(context.topics.of(stem).partitions):
+            for epoch in (*still_open, *charged):
+                await tables.release_epoch(partition, epoch)
+    print("their raw counts are removed; see `blendstream ledger`, then start the jobs")
 
 
 def _listed(epochs: Sequence[int]) -> str:
