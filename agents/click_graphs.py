@@ -14,15 +14,13 @@ import csv
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
-from agents.epochs import next_click_graph
-from agents.job_context import JobContext, publish_pending, release_due, versions
+from agents.epochs import BuildClickGraph, next_click_graph
+from agents.job_context import Due, JobContext, publish_pending, release_due, versions
 from blender.click_graph import ClickGraph, ClickGraphParameters, PublicUrlTable, release_data
 from blender.errors import ParameterError
 from blender.record import Record, normalise
-from streams.counted import OptinRead
 from streams.epochs import Stem
 from streams.job_metrics import finalized
 from streams.records.click_graph_document import (
@@ -35,7 +33,6 @@ from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.documents import split
 from streams.releases.entries import Kind, Outcome, Reason
-from streams.releases.log import CommitRefused
 
 __all__ = [
     "mechanism_parameters",
@@ -49,16 +46,18 @@ log = logging.getLogger(__name__)
 
 async def publish_click_graph(context: JobContext) -> bool:
     """Release the click graph that is due, if one is; whether it did."""
-    async with release_due(context, Kind.CLICK_GRAPHS, Stem.OPTIN_RECORDS, next_click_graph) as due:
+    async with release_due(
+        context, Kind.CLICK_GRAPHS, Stem.OPTIN_RECORDS, next_click_graph, _commit_nothing
+    ) as due:
         if due is None:
             return False
         turn, move, state = due.turn, due.move, due.state
-        assert state.records_sealed is not None
         read = await due.counts.read_optin(
             move.epoch,
-            state.records_sealed.bounds,
+            due.seal.bounds,
             complete=Reason.NOT_ALL_COUNTED not in move.reasons,
         )
+        due.participants = read.graph_users
         reasons = [*move.reasons, *([Reason.RECORDS_LOST] if read.lost else [])]
         table = await _url_table(context, turn.book, state)
         graph: ClickGraph | None = None
@@ -68,6 +67,7 @@ async def publish_click_graph(context: JobContext) -> bool:
             reasons.append(Reason.TOO_FEW_OPTIN_USERS)
         else:
             await context.observe("click-graphs.before_drawing")
+            due.drawing = True
             graph = await asyncio.to_thread(
                 release_data,
                 _by_query(read.graph),
@@ -82,33 +82,29 @@ async def publish_click_graph(context: JobContext) -> bool:
             outcome = Outcome.INCOMPLETE
         document = split(
             "click-graph",
-            _document(state, graph, read, outcome, reasons, table).to_bytes(),
+            _document(state, graph, read.graph_users, outcome, reasons, table).to_bytes(),
         )
         added = [entries.click_graph_released(move.epoch, document, outcome, reasons)]
-        try:
-            await turn.commit(added, [document])
-        except CommitRefused:
-            context.refused[Kind.CLICK_GRAPHS] = partial(_commit_nothing, context, state, read)
-            await context.settle_refused(Kind.CLICK_GRAPHS)
-            raise
-        finalized(Kind.CLICK_GRAPHS, state.records_sealed, context.now_ms())
+        await turn.commit(added, [document])
+        finalized(Kind.CLICK_GRAPHS, due.seal, context.now_ms())
         log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})
     await publish_committed_click_graphs(context)
     await context.observe("click-graphs.published")
     return True
 
 
-async def _commit_nothing(context: JobContext, state: EpochState, read: OptinRead) -> None:
-    """The broker will not have the graph: the epoch goes on without one, and nothing is redrawn."""
-    reasons = [Reason.COMMIT_REFUSED]
+async def _commit_nothing(context: JobContext, due: Due[BuildClickGraph], reason: Reason) -> None:
+    """The graph has failed for good: the epoch goes on without one, and nothing is redrawn."""
+    state = due.state
     document = split(
         "click-graph",
-        _document(state, None, read, Outcome.EMPTY, reasons, None).to_bytes(),
+        _document(state, None, due.participants, Outcome.EMPTY, [reason], None).to_bytes(),
     )
     async with context.log.turn(Kind.CLICK_GRAPHS) as turn:
+        # Another job may have released it while this one failed.
         if turn.book.epochs[state.epoch].graph_due:
             await turn.commit(
-                [entries.click_graph_released(state.epoch, document, Outcome.EMPTY, reasons)],
+                [entries.click_graph_released(state.epoch, document, Outcome.EMPTY, [reason])],
                 [document],
             )
 
@@ -185,7 +181,7 @@ def _by_query(clicks: Mapping[Record, int]) -> dict[str, int]:
 def _document(
     state: EpochState,
     graph: ClickGraph | None,
-    read: OptinRead,
+    participants: int,
     outcome: Outcome,
     reasons: list[Reason],
     table: PublicUrlTable | None,
@@ -202,7 +198,7 @@ def _document(
         outcome=outcome.value,
         reasons=tuple(reason.value for reason in reasons),
         url_table="none" if table is None else table.source,
-        participants=read.graph_users,
+        participants=participants,
         parameters=asdict(plan),
         mechanisms={"release": "release-data"},
         queries=tuple(

@@ -1,13 +1,15 @@
 """Look at everything the service stands on, and say how to mend what is wrong.
 
-Reads only: no topic is created, no key written. The one exception is a byte on the clock topic,
-where that topic exists, because only a broker's answer tells its time.
+Leaves everything as it was: no topic of the service is created, no key written. Only a broker that
+appends a record tells its time, so a byte or two go to the clock topic, which nobody reads; before
+the first start that topic is not there, and one is made for the moment and deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,14 +20,18 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
+from redis.asyncio.cluster import RedisCluster
 
+from agents.gateway.tokens import TokenFileError, read_tokens
 from blender.errors import BlenderError
 from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
+from streams.redis_calls import answered
 from streams.settings import Settings
 from streams.tables import Client, check_redis, connect_redis
 from streams.topics import Topics, topic_problems
 
-__all__ = ["Finding", "Grade", "examine"]
+__all__ = ["Finding", "Grade", "elections", "examine"]
 
 _LIBRARIES = (
     "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "opendp",
@@ -56,6 +62,7 @@ async def examine(
 ) -> AsyncIterator[Finding]:
     """Every finding as it is made. `clock` is this machine's."""
     yield _versions()
+    yield _tokens(settings)
     kafka = KafkaLog(settings.kafka)
     answers = True
     async for finding in _brokers(settings):
@@ -83,6 +90,37 @@ def _versions() -> Finding:
             )
     python = ".".join(map(str, sys.version_info[:3]))
     return Finding(Grade.OK, "versions", f"Python {python}, " + ", ".join(found))
+
+
+def _tokens(settings: Settings) -> Finding:
+    """Who may send opt-in records; without them no head list is built and nothing is published."""
+    file = settings.gateway.token_file
+    how = "`blendstream tokens add APPLICATION --file FILE` makes one"
+    if file is None:
+        return Finding(
+            Grade.MEND,
+            "tokens",
+            "gateway.token_file is not set: a gateway refuses every opt-in record, and nothing is "
+            f"ever published; {how} (a host that runs no gateway needs none)",
+        )
+    try:
+        applications = len(read_tokens(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        return Finding(
+            Grade.MEND,
+            "tokens",
+            f"gateway.token_file must be a readable text file, got {type(error).__name__}; mend "
+            "who may read it, or name another",
+        )
+    except TokenFileError as error:
+        return Finding(Grade.MEND, "tokens", str(error))
+    if not applications:
+        return Finding(
+            Grade.MEND,
+            "tokens",
+            f"gateway.token_file names no application: every opt-in record is refused; {how}",
+        )
+    return Finding(Grade.OK, "tokens", f"{applications} application(s) may send opt-in records")
 
 
 async def _brokers(settings: Settings) -> AsyncIterator[Finding]:
@@ -116,26 +154,50 @@ async def _brokers(settings: Settings) -> AsyncIterator[Finding]:
         )
     else:
         yield Finding(Grade.OK, "replication", f"{wanted} copies, {brokers} brokers")
-    unclean = await _broker_setting(admin, cluster, "unclean.leader.election.enable", timeout_s)
-    if unclean == "true":
-        yield Finding(
+    yield elections(
+        {
+            broker: await _broker_setting(
+                admin, broker, "unclean.leader.election.enable", timeout_s
+            )
+            for broker in sorted(cluster.brokers)
+        }
+    )
+
+
+def elections(unclean: Mapping[int, str | None]) -> Finding:
+    """What every broker says of `unclean.leader.election.enable`; `None`: it did not say."""
+    on = [str(broker) for broker, value in unclean.items() if value == "true"]
+    if on:
+        return Finding(
             Grade.MEND,
             "elections",
-            "unclean.leader.election.enable is true: accepted records may be lost; set it to false",
+            f"unclean.leader.election.enable is true on broker(s) {', '.join(on)}: accepted "
+            "records may be lost; set it to false",
         )
-    else:
-        yield Finding(Grade.OK, "elections", "unclean elections are off")
+    silent = [str(broker) for broker, value in unclean.items() if value is None]
+    if silent:
+        return Finding(
+            Grade.NOTE,
+            "elections",
+            f"broker(s) {', '.join(silent)} did not tell whether unclean elections are off; may "
+            "this user describe the brokers' configuration? "
+            "unclean.leader.election.enable must be false",
+        )
+    return Finding(Grade.OK, "elections", f"unclean elections are off on {len(unclean)} broker(s)")
 
 
-async def _broker_setting(admin: AdminClient, cluster: Any, name: str, timeout_s: float) -> str:
-    broker = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(cluster.brokers))))
-    futures = admin.describe_configs([broker], request_timeout=timeout_s)
+async def _broker_setting(
+    admin: AdminClient, broker: int, name: str, timeout_s: float
+) -> str | None:
+    # One request for each: librdkafka takes a single broker in a request.
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    futures = admin.describe_configs([resource], request_timeout=timeout_s)
     try:
-        config = await asyncio.wrap_future(futures[broker])
+        config = await asyncio.wrap_future(futures[resource])
     except KafkaException:
-        return "unknown"
+        return None
     entry = config.get(name)
-    return "unknown" if entry is None or entry.value is None else str(entry.value)
+    return None if entry is None or entry.value is None else str(entry.value)
 
 
 async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
@@ -152,15 +214,47 @@ async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]
 
 async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[], float]) -> Finding:
     topic = Topics(settings).clock.name
+    if (await kafka.describe([topic]))[topic] is not None:
+        return await _compared_clocks(settings, topic, clock)
+    topic = f"{settings.topics.prefix}.doctor-{secrets.token_hex(4)}"
+    admin = AdminClient(librdkafka_settings(settings.kafka))
+    timeout_s = settings.kafka.request_timeout_s
+    made = NewTopic(
+        topic,
+        num_partitions=1,
+        replication_factor=1,
+        config={"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "1"},
+    )
+    try:
+        created = admin.create_topics([made], operation_timeout=timeout_s)
+        await asyncio.wrap_future(created[topic])
+    except KafkaException as error:
+        return Finding(
+            Grade.NOTE,
+            "clock",
+            "not compared: the topics are not there yet, and making one for the moment was "
+            f"refused ({error.args[0].name()}); look again after the first start",
+        )
+    try:
+        return await _compared_clocks(settings, topic, clock)
+    finally:
+        deleted = admin.delete_topics([topic], operation_timeout=timeout_s)
+        await asyncio.wrap_future(deleted[topic])
+
+
+async def _compared_clocks(settings: Settings, topic: str, clock: Callable[[], float]) -> Finding:
     allowed_s = settings.epoch.allowed_skew_s
-    if (await kafka.describe([topic]))[topic] is None:
-        return Finding(Grade.NOTE, "clock", "not compared yet: the topics are not there")
     appended_ms: list[int] = []
     producer = Producer(producer_settings(settings.kafka))
-    sent_s = clock()
-    producer.produce(topic, b"?", on_delivery=lambda _e, m: appended_ms.append(m.timestamp()[1]))
-    await asyncio.to_thread(producer.flush, settings.kafka.request_timeout_s)
-    acknowledged_s = clock()
+    # Twice: the first finds the way to the broker, the second takes no longer than it must.
+    for _ in range(2):
+        appended_ms.clear()
+        sent_s = clock()
+        producer.produce(
+            topic, b"?", on_delivery=lambda _e, m: appended_ms.append(m.timestamp()[1])
+        )
+        await asyncio.to_thread(producer.flush, settings.kafka.request_timeout_s)
+        acknowledged_s = clock()
     if not appended_ms or appended_ms[0] <= 0:
         return Finding(Grade.MEND, "clock", "the broker did not tell its time; see kafka above")
     append_s = appended_ms[0] / 1000
@@ -195,19 +289,28 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Finding]:
-    server = _first(await client.info("server"))
-    name = "Valkey" if "valkey_version" in server else "Redis"
-    found = str(server.get("valkey_version") or server.get("redis_version", "0.0"))
-    if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST_REDIS:
+    servers = await _nodes(client, "server")
+    name = "Valkey" if "valkey_version" in servers[0] else "Redis"
+    versions = {str(s.get("valkey_version") or s.get("redis_version", "0.0")) for s in servers}
+    found = min(versions, key=_numbers)
+    if _numbers(found) < _OLDEST_REDIS:
         yield Finding(
             Grade.MEND, "redis", f"version 6.2 or newer is needed, found {found}; upgrade"
         )
     else:
-        yield Finding(Grade.OK, "redis", f"{name} {found} answers")
+        yield Finding(Grade.OK, "redis", f"{name} {found} answers, {len(servers)} node(s)")
     await check_redis(client)
-    yield Finding(Grade.OK, "eviction", "noeviction: no count is dropped when memory is short")
-    persistence = _first(await client.info("persistence"))
-    if int(persistence.get("aof_enabled", 0)):
+    policies = {n.get("maxmemory_policy", "noeviction") for n in await _nodes(client, "memory")}
+    if policies == {"noeviction"}:
+        yield Finding(Grade.OK, "eviction", "noeviction: no count is dropped when memory is short")
+    else:
+        yield Finding(
+            Grade.MEND,
+            "eviction",
+            "every node must have maxmemory-policy noeviction, found "
+            f"{', '.join(sorted(policies - {'noeviction'}))}; set it in redis.conf of all",
+        )
+    if all(int(n.get("aof_enabled", 0)) for n in await _nodes(client, "persistence")):
         yield Finding(Grade.OK, "persistence", "append-only file is on")
     else:
         yield Finding(
@@ -218,7 +321,15 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         )
 
 
-def _first(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A cluster answers node by node; one node's word is enough here."""
-    values = list(info.values())
-    return values[0] if values and all(isinstance(v, dict) for v in values) else info
+async def _nodes(client: Client, section: str) -> list[Mapping[str, Any]]:
+    """What each node says of itself; one that is no cluster has one."""
+    if not isinstance(client, RedisCluster):
+        return [await answered(client.info(section))]
+    info = await answered(client.info(section, target_nodes=RedisCluster.ALL_NODES))
+    # A cluster of one node answers without the node's name.
+    each = list(info.values())
+    return each if each and all(isinstance(node, dict) for node in each) else [info]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])

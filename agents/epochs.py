@@ -1,7 +1,7 @@
 """What the jobs have to do next: a pure function of the release log, the counts and the clock.
 
     collecting ──▶ sealed ──▶ reporting ──▶ reports sealed ──▶ published
-        └────────────┴────────────┴──────────────┴──────────▶ abandoned (an operator said so)
+        └────────────┴────────────┴──────────────┴──────────▶ abandoned (given up, with the reason)
 
 Promises: states only move forward; epochs take each step in order of their number; every epoch
 that is open ends, whatever the workers do, because each wait has a deadline after which the epoch
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from blender.errors import ParameterError
-from streams.ledger import EpochCharge, Limit
+from streams.ledger import Ledger, Limit, Paused
 from streams.releases.book import EpochState, ReleaseBook, Stage
 from streams.releases.entries import Reason
 from streams.releases.parameters import EpochParameters, Plan
@@ -35,6 +35,7 @@ __all__ = [
     "SealRecords",
     "SealReports",
     "Wait",
+    "lost_epochs",
     "next_click_graph",
     "next_estimates",
     "next_head_list",
@@ -174,26 +175,13 @@ def _next_opening(
         # the gap, so it is passed over instead of being paid for.
         if now_ms >= start_ms + plan.window_ms:
             start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
-    first_start_ms, refused = start_ms, None
-    for _ in range(_PERIODS_AHEAD):
-        charge = _price(book, plan, limit, number, start_ms)
-        paused = book.ledger.refusal(charge, limit)
-        if paused is None:
-            break
-        refused = refused or paused
-        start_ms = paused.resumes_at_s * 1000
-    else:
+    first_start_ms = start_ms
+    parameters, refused = _affordable(book.ledger, plan, limit, number, start_ms)
+    if parameters is None:
         return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
+    start_ms = parameters.window_start_ms
     if now_ms >= start_ms - epochs_ahead * plan.window_ms:
-        return Open(
-            EpochParameters(
-                epoch=number,
-                window_start_ms=start_ms,
-                window_end_ms=start_ms + plan.window_ms,
-                plan=plan,
-                charge=charge,
-            )
-        )
+        return Open(parameters)
     if refused is not None and (
         book.paused is None or (book.paused.epoch, book.paused.resumes_at_ms) != (number, start_ms)
     ):
@@ -202,11 +190,48 @@ def _next_opening(
     return Wait(start_ms - epochs_ahead * plan.window_ms, why)
 
 
-def _price(book: ReleaseBook, plan: Plan, limit: Limit, epoch: int, start_ms: int) -> EpochCharge:
-    return book.ledger.price(
-        epoch, start_ms // 1000, plan.cohorts, limit,
-        optin=plan.optin_cost, clients=plan.client_cost,
-    )  # fmt: skip
+def _affordable(
+    ledger: Ledger, plan: Plan, limit: Limit, epoch: int, start_ms: int
+) -> tuple[EpochParameters | None, Paused | None]:
+    """The epoch, from this time on or from the next period that can pay for it; why not sooner."""
+    refused: Paused | None = None
+    for _ in range(_PERIODS_AHEAD):
+        charge = ledger.price(
+            epoch, start_ms // 1000, plan.cohorts, limit,
+            optin=plan.optin_cost, clients=plan.client_cost,
+        )  # fmt: skip
+        paused = ledger.refusal(charge, limit)
+        if paused is None:
+            end_ms = start_ms + plan.window_ms
+            return EpochParameters(epoch, start_ms, end_ms, plan, charge), refused
+        refused = refused or paused
+        start_ms = paused.resumes_at_s * 1000
+    return None, refused
+
+
+def lost_epochs(
+    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, *, epochs_ahead: int = 1
+) -> list[EpochParameters]:
+    """What a log restored from an older copy may lack: every epoch that the service would have
+    opened since, with these settings.
+
+    Too many where the jobs were away meanwhile: too much is charged rather than too little, and no
+    number is used twice.
+    """
+    if book.last is None or book.ledger.last_epoch is None:
+        return []
+    found: list[EpochParameters] = []
+    ledger, start_ms = book.ledger, book.last.parameters.window_end_ms
+    while True:
+        number = book.ledger.last_epoch + 1 + len(found)
+        parameters, _ = _affordable(ledger, plan, limit, number, start_ms)
+        if (
+            parameters is None
+            or now_ms < parameters.window_start_ms - epochs_ahead * plan.window_ms
+        ):
+            return found
+        found.append(parameters)
+        ledger, start_ms = ledger.charged(parameters.charge), parameters.window_end_ms
 
 
 def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildHeadList | Wait:

@@ -17,7 +17,6 @@ import numpy as np
 
 from agents.epochs import next_estimates
 from agents.job_context import (
-    COMMIT_REFUSED,
     Dice,
     JobContext,
     publish_pending,
@@ -27,7 +26,6 @@ from agents.job_context import (
 )
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
-from blender.errors import BlenderError
 from blender.estimates import Estimates, FloatArray, GroupEstimates
 from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
 from blender.registry import randomizer_for
@@ -48,7 +46,6 @@ from streams.releases import entries
 from streams.releases.book import EpochState
 from streams.releases.documents import split
 from streams.releases.entries import Kind, Outcome, Reason
-from streams.releases.log import CommitRefused
 from streams.releases.optin_release import read_optin_release
 
 __all__ = ["build_estimates", "empty_estimates", "publish_committed_estimates", "publish_estimates"]
@@ -59,54 +56,41 @@ log = logging.getLogger(__name__)
 #: hundred epochs; lower trusts a blend of two different populations for longer.
 DISAGREE_BELOW = 0.01
 
-_DO_NOT_FIT = "the counts did not fit the head list until the deadline; see the log of the jobs"
-
 
 async def publish_estimates(context: JobContext) -> bool:
     """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
-    async with release_due(context, Kind.ESTIMATES, Stem.CLIENT_REPORTS, next_estimates) as due:
+    async with release_due(
+        context, Kind.ESTIMATES, Stem.CLIENT_REPORTS, next_estimates,
+        partial(stop_epoch, Kind.ESTIMATES),
+    ) as due:  # fmt: skip
         if due is None:
             return False
         turn, move, state = due.turn, due.move, due.state
         assert state.head_list is not None
-        assert state.reports_sealed is not None
         head_list = HeadListDocument.from_bytes(
             await context.log.read_document(state.head_list.head_list)
         )
         optin = await context.log.read_document(state.head_list.optin)
         read = await due.counts.read_reports(
             move.epoch,
-            state.reports_sealed.bounds,
+            due.seal.bounds,
             state.head_list.cells,
             complete=Reason.NOT_ALL_COUNTED not in move.reasons,
         )
         await context.observe("estimates.before_drawing")
         release = read_optin_release(optin, head_list.head_list)
-        try:
-            document = await asyncio.to_thread(
-                build_estimates, state, release, read, move.reasons, context.dice
-            )
-        except BlenderError:
-            # Counts that cannot be: somebody may still mend them (`blendstream rebuild`), but no
-            # epoch waits for ever.
-            deadline_ms = state.reports_sealed.at_ms + state.parameters.counting_deadline_ms
-            if context.now_ms() >= deadline_ms:
-                await stop_epoch(context, Kind.ESTIMATES, move.epoch, _DO_NOT_FIT)
-            raise
+        # Not `due.drawing`: no noise is drawn for people here. Counts that cannot be may still be
+        # mended (`blendstream rebuild`), memory may come back; and no epoch waits for ever.
+        document = await asyncio.to_thread(
+            build_estimates, state, release, read, move.reasons, context.dice
+        )
         await context.observe("estimates.drawn")
         stored = split("estimates", document.to_bytes())
         reasons = [Reason(reason) for reason in document.reasons]
         outcome = Outcome(document.outcome)
         added = [entries.estimate_released(move.epoch, stored, outcome, reasons)]
-        try:
-            await turn.commit(added, [stored])
-        except CommitRefused:
-            context.refused[Kind.ESTIMATES] = partial(
-                stop_epoch, context, Kind.ESTIMATES, move.epoch, COMMIT_REFUSED
-            )
-            await context.settle_refused(Kind.ESTIMATES)
-            raise
-        finalized(Kind.ESTIMATES, state.reports_sealed, context.now_ms())
+        await turn.commit(added, [stored])
+        finalized(Kind.ESTIMATES, due.seal, context.now_ms())
         log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})
     await publish_committed_estimates(context)
     await context.observe("estimates.published")

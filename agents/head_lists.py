@@ -17,14 +17,8 @@ from functools import partial
 
 from agents.epochs import next_head_list
 from agents.estimates import empty_estimates
-from agents.job_context import (
-    COMMIT_REFUSED,
-    JobContext,
-    publish_pending,
-    release_due,
-    stop_epoch,
-)
-from blender.errors import BlenderError
+from agents.job_context import JobContext, publish_pending, release_due, stop_epoch
+from blender.errors import ParameterError
 from blender.profiles import OptinRelease, build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
@@ -37,7 +31,7 @@ from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.documents import StoredDocument, split
 from streams.releases.entries import Entry, Kind, Outcome, Reason
-from streams.releases.log import CommitRefused, Turn
+from streams.releases.log import Turn
 from streams.releases.optin_release import write_optin_release
 
 __all__ = ["draw_head_list", "publish_committed_head_lists", "publish_head_list"]
@@ -47,14 +41,16 @@ log = logging.getLogger(__name__)
 
 async def publish_head_list(context: JobContext) -> bool:
     """Release the head list that is due, if one is; whether it did."""
-    async with release_due(context, Kind.HEAD_LISTS, Stem.OPTIN_RECORDS, next_head_list) as due:
+    async with release_due(
+        context, Kind.HEAD_LISTS, Stem.OPTIN_RECORDS, next_head_list,
+        partial(stop_epoch, Kind.HEAD_LISTS),
+    ) as due:  # fmt: skip
         if due is None:
             return False
         turn, move, state = due.turn, due.move, due.state
-        assert state.records_sealed is not None
         read = await due.counts.read_optin(
             move.epoch,
-            state.records_sealed.bounds,
+            due.seal.bounds,
             complete=Reason.NOT_ALL_COUNTED not in move.reasons,
         )
         reasons = [*move.reasons, *([Reason.RECORDS_LOST] if read.lost else [])]
@@ -62,17 +58,13 @@ async def publish_head_list(context: JobContext) -> bool:
         if users < state.parameters.plan.min_optin_users:
             await _commit_empty(context, turn, state, read.counts, reasons)
         else:
-            await context.observe("head-lists.before_drawing")
             known = await _known_records(context, turn.book, state)
-            release = await _draw(context, state, read.counts, known)
-            if release is None:
-                await _commit(
-                    context, turn, state, [entries.epoch_abandoned(move.epoch, _REFUSED)], []
-                )
-            else:
-                await context.observe("head-lists.drawn")
-                added, documents = _release(state, release, move.reports_until_ms, reasons)
-                await _commit(context, turn, state, added, documents)
+            await context.observe("head-lists.before_drawing")
+            due.drawing = True
+            release = await draw_head_list(context, state, read.counts, known)
+            await context.observe("head-lists.drawn")
+            added, documents = _release(state, release, move.reports_until_ms, reasons)
+            await _commit(context, turn, state, added, documents)
     await publish_committed_head_lists(context)
     await context.observe("head-lists.published")
     return True
@@ -91,27 +83,17 @@ async def draw_head_list(
     context: JobContext, state: EpochState, counts: OptinCounts, known: Sequence[Record]
 ) -> OptinRelease:
     """The only step that touches raw counts and noise, in a thread: it takes seconds."""
-    plan = state.parameters.plan
-    return await asyncio.to_thread(
+    plan, charged = state.parameters.plan, state.parameters.charge.clients
+    release = await asyncio.to_thread(
         build_head_list, plan.profile, counts, plan.privacy, context.dice.noise, known
     )
-
-
-_REFUSED = "the mechanisms refused these parameters; see the log of the jobs"
-
-
-async def _draw(
-    context: JobContext, state: EpochState, counts: OptinCounts, known: Sequence[Record]
-) -> OptinRelease | None:
-    try:
-        release = await draw_head_list(context, state, counts, known)
-    except BlenderError:
-        # Not an outage: it would fail the same way for ever, and hold up every later epoch.
-        log.exception("head_list_refused", extra={"epoch": state.epoch})
-        return None
-    if release.head_list.randomizer.delta > state.parameters.charge.clients.delta:
-        log.error("head_list_refused", extra={"epoch": state.epoch})
-        return None
+    # Devices will spend what the head list asks of them; it must not be more than was charged.
+    asked = release.head_list.randomizer.delta
+    if asked > charged.delta:
+        raise ParameterError(
+            f"a head list must ask devices for no more than was charged (delta={charged.delta:g}), "
+            f"got delta={asked:g}"
+        )
     return release
 
 
@@ -218,13 +200,6 @@ async def _commit(
     added: Sequence[Entry],
     documents: Sequence[StoredDocument],
 ) -> None:
-    try:
-        await turn.commit(added, documents)
-    except CommitRefused:
-        context.refused[Kind.HEAD_LISTS] = partial(
-            stop_epoch, context, Kind.HEAD_LISTS, state.epoch, COMMIT_REFUSED
-        )
-        await context.settle_refused(Kind.HEAD_LISTS)
-        raise
+    await turn.commit(added, documents)
     finalized(Kind.HEAD_LISTS, state.records_sealed, context.now_ms())
     log.info("entry_committed", extra={"kind": Known(added[0]["entry"]), "epoch": state.epoch})

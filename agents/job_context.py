@@ -9,40 +9,40 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from agents.epochs import BuildClickGraph, BuildEstimates, BuildHeadList, Positions, Wait
+from blender.errors import BlenderError
 from blender.noise import ExactNoise, Noise
 from blender.record import NORMALISATION_VERSION
 from streams.counted import SealedCounts
 from streams.epochs import Stem
-from streams.errors import StoreMismatch
+from streams.errors import StoreMismatch, StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.ledger import Cost, Limit
 from streams.logs import Known
 from streams.publications import PublishedMarks, Publisher
 from streams.releases import entries
-from streams.releases.book import EpochState, ReleaseBook
+from streams.releases.book import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.documents import DocumentReference
-from streams.releases.entries import Kind
-from streams.releases.log import ReleaseLog, StepObserver, Turn, nobody_watches
-from streams.releases.parameters import PARTS, ClickGraphParameters, Plan
+from streams.releases.entries import Kind, Reason
+from streams.releases.log import CommitRefused, ReleaseLog, StepObserver, Turn, nobody_watches
 from streams.settings import Settings
 from streams.tables import Client, CountTables
 from streams.topics import Topics
 
 __all__ = [
-    "COMMIT_REFUSED",
     "Dice",
     "Due",
     "JobContext",
+    "ReleaseFailed",
     "limit_from",
-    "plan_from",
     "publish_pending",
     "release_due",
     "stop_epoch",
@@ -53,8 +53,21 @@ log = logging.getLogger(__name__)
 
 Move = TypeVar("Move", BuildHeadList, BuildEstimates, BuildClickGraph)
 
-#: The reason an operator reads when a broker would not take a release.
-COMMIT_REFUSED = "Kafka refused the release for good; see the log of the jobs"
+#: Why an epoch was given up, as an operator reads it.
+_GIVEN_UP: Mapping[Reason, str] = {
+    Reason.COMMIT_REFUSED: "Kafka refused the release for good; see the log of the jobs",
+    Reason.DRAW_FAILED: "the draw failed and is not repeated; see the log of the jobs",
+    Reason.JOB_FAILED: "the job failed until the deadline; see the log of the jobs",
+}
+#: The stage in which an epoch owes what this kind of job releases.
+_OWED: Mapping[Kind, Stage] = {
+    Kind.HEAD_LISTS: Stage.SEALED,
+    Kind.ESTIMATES: Stage.REPORTS_SEALED,
+}
+
+
+class ReleaseFailed(BlenderError):
+    """A release failed and was given up; the next epoch goes on. The cause says why."""
 
 
 def _system_clock_ms() -> int:
@@ -83,9 +96,9 @@ class JobContext:
     now_ms: Callable[[], int] = _system_clock_ms
     observe: StepObserver = nobody_watches
     dice: Dice = field(default_factory=Dice)
-    #: How to stop the epoch whose release a broker refused, until that is done: nothing of its
-    #: kind is drawn before.
-    refused: dict[Kind, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    #: How to end the release that failed for good, until that is done: nothing of its kind is
+    #: drawn before.
+    failed: dict[Kind, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -148,11 +161,11 @@ class JobContext:
             )
         return book
 
-    async def settle_refused(self, kind: Kind) -> None:
-        """Stop the epoch whose release was refused, if that is still to be done."""
-        if kind in self.refused:
-            await self.refused[kind]()
-            del self.refused[kind]
+    async def settle_failed(self, kind: Kind) -> None:
+        """End the release that failed for good, if that is still to be done."""
+        if kind in self.failed:
+            await self.failed[kind]()
+            del self.failed[kind]
 
     async def close(self) -> None:
         """Let go of the servers."""
@@ -160,14 +173,20 @@ class JobContext:
         await self.redis.aclose()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Due(Generic[Move]):
     """A release that is due, in a turn that may commit it: what to do, for which epoch."""
 
     turn: Turn
     move: Move
     state: EpochState
+    #: Of the epoch's entries that the release is made of.
+    seal: Seal
     counts: SealedCounts
+    #: Set before the first noise is drawn. From then on a failure ends the release.
+    drawing: bool = False
+    #: How many people's entries were read, once they were.
+    participants: int = 0
 
 
 @contextlib.asynccontextmanager
@@ -176,13 +195,19 @@ async def release_due(
     kind: Kind,
     stem: Stem,
     decide: Callable[[ReleaseBook, Positions, int], Move | Wait],
+    give_up: Callable[[JobContext, Due[Move], Reason], Awaitable[None]],
 ) -> AsyncIterator[Due[Move] | None]:
     """What every release begins with: look, and if something is due, fence, read, look again.
 
     `None` when nothing is due. A turn ends what others of its kind have open, so none is started
-    only to look.
+    only to look. What every failure means:
+
+        a crash, an outage, doubt    the draw is thrown away, the log decides
+        refused by the broker        given up at once
+        anything, while drawing      given up at once: a redraw must not depend on the draw
+        anything, before             tried again until the counting deadline, then given up
     """
-    await context.settle_refused(kind)
+    await context.settle_failed(kind)
     counts = context.counts(stem, kind)
     book = await context.read_log()
     if isinstance(decide(book, await counts.positions(), context.now_ms()), Wait):
@@ -192,8 +217,39 @@ async def release_due(
         move = decide(turn.book, await counts.positions(), context.now_ms())
         if isinstance(move, Wait):
             yield None
-        else:
-            yield Due(turn, move, turn.book.epochs[move.epoch], counts)
+            return
+        state = turn.book.epochs[move.epoch]
+        seal = state.reports_sealed if kind is Kind.ESTIMATES else state.records_sealed
+        assert seal is not None
+        due = Due(turn, move, state, seal, counts)
+        try:
+            yield due
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            reason = _final(context, due, error)
+            if reason is None:
+                raise
+            log.exception(
+                "release_given_up", extra={"kind": kind, "epoch": move.epoch, "reason": reason}
+            )
+            context.failed[kind] = partial(give_up, context, due, reason)
+            await context.settle_failed(kind)
+            raise ReleaseFailed(
+                f"the release of epoch {move.epoch} failed and was given up; the next epoch goes on"
+            ) from error
+
+
+def _final(context: JobContext, due: Due[Move], error: Exception) -> Reason | None:
+    """Why the release must not be tried again, or `None` when it may be."""
+    if due.turn.committed:
+        return None
+    if isinstance(error, CommitRefused):
+        return Reason.COMMIT_REFUSED
+    if due.drawing:
+        return Reason.DRAW_FAILED
+    deadline_ms = due.seal.at_ms + due.state.parameters.counting_deadline_ms
+    return Reason.JOB_FAILED if context.now_ms() >= deadline_ms else None
 
 
 async def publish_pending(
@@ -222,45 +278,15 @@ async def publish_pending(
     return bool(pending)
 
 
-async def stop_epoch(context: JobContext, kind: Kind, epoch: int, reason: str) -> None:
-    """Give an epoch up, so that a refused release is never drawn again."""
+async def stop_epoch(kind: Kind, context: JobContext, due: Due[Move], reason: Reason) -> None:
+    """Give an epoch up, so that a failed release is never drawn again."""
+    epoch = due.state.epoch
     async with context.log.turn(kind) as turn:
-        state = turn.book.epochs.get(epoch)
-        if state is not None and not state.stage.over:
-            await turn.commit([entries.epoch_abandoned(epoch, reason)])
+        now = turn.book.epochs.get(epoch)
+        # Another job may have released it while this one failed.
+        if now is not None and now.stage is _OWED[kind]:
+            await turn.commit([entries.epoch_abandoned(epoch, _GIVEN_UP[reason])])
             log.error("epoch_abandoned", extra={"epoch": epoch, "kind": kind})
-
-
-def plan_from(settings: Settings) -> Plan:
-    """What the settings say the next epoch should be."""
-    graph, epoch = settings.click_graph, settings.epoch
-    return Plan(
-        window_ms=epoch.window_s * 1000,
-        grace_ms=round(epoch.grace_s * 1000),
-        skew_ms=round(epoch.allowed_skew_s * 1000),
-        privacy=settings.privacy.parameters(),
-        profile=settings.privacy.profile,
-        cohorts=settings.privacy.cohorts,
-        key_id=settings.keys.current_id,
-        optin_partitions=settings.topics.partitions,
-        report_partitions=settings.topics.partitions,
-        topic_version=settings.topics.version,
-        min_optin_users=epoch.minimum_participants,
-        min_reports=epoch.minimum_participants,
-        counting_deadline_ms=epoch.counting_deadline_s * 1000,
-        graph_share_ppm=round(graph.share * PARTS),
-        click_graph=None
-        if graph.share == 0
-        else ClickGraphParameters(
-            epsilon=graph.epsilon,
-            delta=graph.delta,
-            queries_per_user=graph.queries_per_user,
-            clicks_per_user=graph.clicks_per_user,
-            selection_share=graph.selection_share,
-            query_count_share=graph.query_count_share,
-            url_table="head-list" if graph.url_table_file is None else "file",
-        ),
-    )
 
 
 def limit_from(settings: Settings) -> Limit:

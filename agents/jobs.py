@@ -26,10 +26,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
 from agents.estimates import publish_committed_estimates, publish_estimates
 from agents.head_lists import publish_committed_head_lists, publish_head_list
-from agents.job_context import Dice, JobContext, limit_from, plan_from
+from agents.job_context import Dice, JobContext, ReleaseFailed, limit_from
 from agents.keeper import Keeper
 from agents.leases import Lease
-from blender.errors import BlenderError
 from streams import job_metrics
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
@@ -37,7 +36,8 @@ from streams.ledger import Ledger
 from streams.reachability import watch_servers
 from streams.records.estimates_document import EstimatesDocument
 from streams.releases.entries import Kind
-from streams.releases.log import CommitRefused, StepObserver, nobody_watches
+from streams.releases.log import StepObserver, nobody_watches
+from streams.releases.parameters import plan_from
 from streams.settings import Settings
 from streams.tables import check_redis, connect_redis
 from streams.topics import ensure_topics
@@ -155,12 +155,12 @@ class Jobs:
                     "job_waits", extra={"kind": job.kind, "retry_in_s": back_off_s}, exc_info=error
                 )
                 back_off_s = min(2 * back_off_s, _MOST_BACK_OFF_S)
-            except CommitRefused as error:
-                # The epoch was stopped; the next one goes on.
+            except ReleaseFailed:
+                # Said in full where it was given up; the next epoch goes on.
                 job_metrics.FAILURES.labels(job.kind).inc()
-                log.error("release_refused", extra={"kind": job.kind}, exc_info=error)
-            except BlenderError as error:
-                # What is stored is not what we wrote, or parameters that no mechanism takes.
+            except Exception as error:
+                # What is stored is not what we wrote, too little memory, a defect. Whatever it is,
+                # it is no reason to end the other kinds of jobs, and no release was drawn.
                 self._answered[job.kind] = False
                 job_metrics.FAILURES.labels(job.kind).inc()
                 log.error("job_failed", extra={"kind": job.kind}, exc_info=error)
@@ -268,7 +268,7 @@ async def _serve(jobs: Jobs) -> web.AppRunner:
     async def ready(_request: web.Request) -> web.Response:
         if jobs.ready:
             return web.Response(text="ready\n")
-        return web.Response(status=503, text="Redis or Kafka does not answer\n")
+        return web.Response(status=503, text="Redis or Kafka does not answer, or a job fails\n")
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="alive\n")

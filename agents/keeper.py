@@ -15,12 +15,13 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from agents.epochs import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
-from agents.job_context import JobContext, limit_from, plan_from
+from agents.job_context import JobContext, limit_from
 from streams.epochs import Stem
 from streams.logs import Known
 from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.entries import Entry, Kind
+from streams.releases.parameters import plan_from
 from streams.trimming import LogTrimmer
 
 __all__ = ["CHECKPOINT_EPOCHS", "Keeper", "released_through"]

@@ -53,6 +53,13 @@ class Lease:
             raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
         return self.held
 
+    async def taken(self) -> bool:
+        """Whether anybody holds it."""
+        try:
+            return await self._client.get(self._key) is not None
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+
     async def leave(self) -> None:
         """Let another take it at once."""
         if self.held:

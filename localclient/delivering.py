@@ -19,6 +19,8 @@ _PATHS = {Mode.REPORT: "/v1/reports", Mode.OPT_IN: "/v1/optin-records"}
 
 #: Answers after which the same bytes can never be accepted, if the gateway itself gave them.
 _FINAL = frozenset({400, 404, 409, 410, 413, 422})
+#: The gateway's code for a user whose turn is in another epoch.
+_OTHER_COHORT = "other_cohort"
 
 
 def tidy(context: Context, mode: Mode) -> Outgoing | None:
@@ -42,7 +44,8 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
     if outgoing.mode is Mode.OPT_IN:
         headers["authorization"] = f"Bearer {token}"
     response = yield Request("POST", _PATHS[outgoing.mode], headers, outgoing.body.encode())
-    if response is None or not _settles(response):
+    what = None if response is None else _settled_as(response)
+    if response is None or what is None:
         if response is not None and response.status in (401, 403):
             return replace(
                 context.try_later(epoch, response),
@@ -50,22 +53,35 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
             )
         return context.try_later(epoch, response)
     noted = _drop(context, outgoing)
-    if response.status == 202:
+    if what is What.SENT:
         detail = "accepted" if noted else "accepted; the disk is full, so it may be sent once more"
-        return context.settled(What.SENT, epoch, detail)
-    detail = f"the server refused it for good ({response.status}); what it cost stays spent"
-    return context.settled(What.REFUSED_BY_SERVER, epoch, detail)
+    elif what is What.NOTHING_NEW:
+        detail = "it is not this person's turn in this epoch; what was chosen for it is dropped"
+    else:
+        detail = f"the server refused it for good ({response.status}); what it cost stays spent"
+    return context.settled(what, epoch, detail)
 
 
-def _settles(response: Response) -> bool:
+def _settled_as(response: Response) -> What | None:
+    """What this answer came to, `None` while the same bytes may still be wanted."""
     # Only the gateway's own words count: a hotel's login page also answers 403 or 200.
-    if response.status == 202:
+    if response.status in (200, 202):
         try:
-            return all(v.status is not Status.RETRY for v in read_verdicts(response.body))
+            verdicts = read_verdicts(response.body)
         except MalformedSubmission:
-            return True  # accepted is accepted, whatever is written beside it
+            verdicts = []
+        if not verdicts:
+            # Accepted is accepted, whatever is written beside it.
+            return What.SENT if response.status == 202 else None
+        if any(verdict.status is Status.RETRY for verdict in verdicts):
+            return None
+        if any(verdict.status is Status.ACCEPTED for verdict in verdicts):
+            return What.SENT
+        # Users take turns: it is nobody's fault, and no later answer would be another.
+        turn = all(verdict.reason == _OTHER_COHORT for verdict in verdicts)
+        return What.NOTHING_NEW if turn else What.REFUSED_BY_SERVER
     problem = response.headers.get("content-type", "").startswith("application/problem+json")
-    return response.status in _FINAL and problem
+    return What.REFUSED_BY_SERVER if response.status in _FINAL and problem else None
 
 
 def _drop(context: Context, outgoing: Outgoing) -> bool:

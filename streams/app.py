@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import ssl
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, cast
@@ -27,6 +26,7 @@ from yarl import URL
 from blender.errors import BlenderError
 from streams import metrics
 from streams.deliveries import Message
+from streams.kafka import ssl_context
 from streams.logs import Known
 from streams.partitions import PartitionCounter
 from streams.records.frames import MAX_FRAME_BYTES
@@ -86,6 +86,7 @@ class CountingApp(faust.App):
 
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, PartitionCounter] = {}
+        self._paused: dict[str, set[TP]] = {}
         self._take_up_s = settings.kafka.request_timeout_s / 2
         worker, kafka = settings.worker, settings.kafka
         super().__init__(
@@ -164,9 +165,13 @@ class CountingApp(faust.App):
             await self.consumer.seek_wait({tp: offset})
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
-        """Fetch no more of these; a rebalance would let them flow again, so repeat it."""
+        """Fetch no more of these, and again of those that were paused and are not among them; a
+        rebalance would let all of them flow again, so repeat it."""
         wanted = {TP(topic, partition) for partition in partitions}
-        self.consumer.pause_partitions(wanted & self.consumer.assignment())
+        before, self._paused[topic] = self._paused.get(topic, set()), wanted
+        ours = self.consumer.assignment()
+        self.consumer.pause_partitions(wanted & ours)
+        self.consumer.resume_partitions((before - wanted) & ours)
 
 
 async def batches(
@@ -241,15 +246,7 @@ def _by_partition(events: Iterable[EventT[bytes]]) -> dict[int, list[Message]]:
 
 
 def _credentials(kafka: KafkaSettings) -> Any:
-    context = None
-    if kafka.tls:
-        context = ssl.create_default_context(cafile=kafka.tls_ca_file)
-        if kafka.tls_certificate_file is not None:
-            context.load_cert_chain(
-                kafka.tls_certificate_file,
-                kafka.tls_key_file,
-                kafka.tls_key_password.reveal() or None,
-            )
+    context = ssl_context(kafka)
     if kafka.sasl_mechanism != "none":
         return SASLCredentials(
             mechanism=kafka.sasl_mechanism,

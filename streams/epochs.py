@@ -22,7 +22,11 @@ since 1970 by the brokers' clock; bounds list one offset for each partition.
 `epoch_abandoned` both: from there on an entry of that epoch is late, whenever it was sent.
 `log_trimmed` says that everything below the bounds was removed on purpose, after its release.
 
-Promises: states only move forward; folding the same entries again changes nothing.
+Promises: states only move forward; folding the same entries again changes nothing. What the book
+holds does not grow with the log: an epoch is forgotten when it and all before it are released, and
+from there on its number alone says that it is past. So a book folded from a checkpoint on, which
+leaves out only such epochs, judges as one folded from the beginning.
+Assumes: epochs open in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -114,6 +118,13 @@ class Epoch:
             return None
         return self.head_list.reports_until_ms + self.grace_ms
 
+    def early_before_ms(self, stem: Stem) -> int:
+        """Append times before this are early.
+
+        A report cannot be: the id of its head list is a hash of noise that nobody could foresee.
+        """
+        return self.window_start_ms - self.skew_ms if stem is Stem.OPTIN_RECORDS else 0
+
     def beyond_seal(self, stem: Stem, partition: int, offset: int) -> bool:
         """Whether an offset lies at or beyond what was sealed for its partition."""
         bounds = self.seals.get(stem)
@@ -121,10 +132,12 @@ class Epoch:
 
 
 class Directory(Protocol):
-    """Where counters look epochs and head lists up. `EpochBook` holds what was read so far."""
+    """Where counters look epochs and head lists up."""
 
     @property
-    def book(self) -> EpochBook: ...
+    def book(self) -> EpochBook:
+        """What was read so far. It stays as it is: after a refresh there is another one."""
+        ...
 
     async def refresh_to_end(self) -> None:
         """Read the release log to the end it has now. Only then is anything unknown."""
@@ -138,8 +151,19 @@ class EpochBook:
         self._epochs: dict[int, Epoch] = {}
         self._head_lists: dict[bytes, HeadList] = {}
         self._trimmed: dict[Stem, tuple[int, ...]] = {}
+        #: This epoch and all before it are released in full, and were forgotten.
+        self._forgotten_through = -1
         for entry in entries:
             self.apply(entry)
+
+    def copy(self) -> EpochBook:
+        """The same book, which does not change when this one does."""
+        copied = EpochBook()
+        copied._epochs = self._epochs.copy()
+        copied._head_lists = self._head_lists.copy()
+        copied._trimmed = self._trimmed.copy()
+        copied._forgotten_through = self._forgotten_through
+        return copied
 
     def epoch(self, number: int) -> Epoch | None:
         return self._epochs.get(number)
@@ -152,17 +176,18 @@ class EpochBook:
         return [e for _, e in sorted(self._epochs.items()) if stem not in e.released]
 
     def released_through(self, stem: Stem) -> int:
-        """The highest number at or below which every epoch is released; -1 when there is none."""
-        through = -1
+        """No epoch up to this one needs its counts of this stem any more; -1 when there is none.
+
+        What lies before the first epoch that the log was read from is long released.
+        """
         for number, epoch in sorted(self._epochs.items()):
             if stem not in epoch.released:
-                break
-            through = number
-        return through
+                return number - 1
+        return max(self._epochs, default=self._forgotten_through)
 
-    def is_past(self, number: int) -> bool:
-        """Whether an epoch lies before all that the log was read from: it is long released."""
-        return bool(self._epochs) and number < min(self._epochs)
+    def is_past(self, number: int, stem: Stem) -> bool:
+        """Whether an epoch, known or not, is over for this stem, and so are all before it."""
+        return number <= self.released_through(stem)
 
     def trimmed(self, stem: Stem, partition: int) -> int:
         """Offsets below this were removed on purpose, after their release."""
@@ -208,7 +233,7 @@ class EpochBook:
 
     def _open(self, entry: Mapping[str, Any]) -> None:
         number = _integer(entry, "epoch", 0, MAX_EPOCH)
-        if number in self._epochs:
+        if number in self._epochs or number <= self._forgotten_through:
             return
         shares = {Share(name): int(ppm) for name, ppm in entry["shares_ppm"].items()}
         if sum(shares.values()) != PARTS or min(shares.values()) < 0:
@@ -254,6 +279,15 @@ class EpochBook:
         epoch = self._epochs.get(entry["epoch"])
         if epoch is not None:
             self._epochs[epoch.number] = replace(epoch, released=epoch.released | set(stems))
+            self._forget()
+
+    def _forget(self) -> None:
+        through = min(self.released_through(stem) for stem in Stem)
+        for number in [number for number in self._epochs if number <= through]:
+            epoch = self._epochs.pop(number)
+            if epoch.head_list is not None:
+                self._head_lists.pop(epoch.head_list.id, None)
+            self._forgotten_through = max(self._forgotten_through, number)
 
 
 def _integer(entry: Mapping[str, Any], name: str, low: int = 0, high: int = MAX_EPOCH) -> int:

@@ -102,6 +102,17 @@ EPSILON_LIMIT = Gauge(
     "blender_epsilon_limit", "Most ε that a person may spend in a period.", ["group"],
     registry=_BOOK,
 )  # fmt: skip
+# ε at the limit's δ hardly moves where δ is what runs out first, and δ at the limit's ε hardly
+# moves where ε is: the larger share of its limit says how near the pause is.
+DELTA = Gauge(
+    "blender_delta_spent",
+    "δ spent in the current period by the person worst off, at the limit's ε (replace-one).",
+    ["group"],
+    registry=_BOOK,
+)
+DELTA_LIMIT = Gauge(
+    "blender_delta_limit", "Most δ that a person may spend in a period.", ["group"], registry=_BOOK
+)
 HEAD_LIST_CELLS = Gauge("blender_head_list_cells", "Cells of the newest head list.", registry=_BOOK)
 REPORTS = Gauge(
     "blender_head_list_reports", "Reports on the newest head list that is published.",
@@ -150,7 +161,7 @@ for _outcome in Outcome:
 for _ended in (*Outcome, _ABANDONED):
     LAST_OUTCOME.labels(_ended).set(0)
 for _group in GROUPS:
-    for _gauge in (EPOCH_EPSILON, EPSILON, EPSILON_LIMIT):
+    for _gauge in (EPOCH_EPSILON, EPSILON, EPSILON_LIMIT, DELTA, DELTA_LIMIT):
         _gauge.labels(_group).set(0)
 AGREEMENT.set(math.nan)
 
@@ -223,9 +234,12 @@ def _show_budget(book: ReleaseBook, limit: Limit) -> None:
     for group in GROUPS:
         most = limit.of(group)
         EPSILON_LIMIT.labels(group).set(most.epsilon)
+        DELTA_LIMIT.labels(group).set(most.delta)
         if last is not None:
             charge = last.parameters.charge
             start_s, end_s = limit.period_of(charge.window_start_s)
             spent = book.ledger.spent(group, start_s, end_s, delta=most.delta)
             EPOCH_EPSILON.labels(group).set(charge.of(group).epsilon)
             EPSILON.labels(group).set(max(0.0, spent.epsilon))
+            delta = book.ledger.delta_spent(group, start_s, end_s, epsilon=most.epsilon)
+            DELTA.labels(group).set(max(0.0, delta))

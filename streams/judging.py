@@ -141,13 +141,14 @@ def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> bool:
     for delivery in deliveries:
         frame = delivery.frame
         if isinstance(frame, ReportFrame):
-            if book.head_list(frame.head_list_id) is None:
-                return True
-        elif (
-            isinstance(frame, OptinFrame)
-            and book.epoch(frame.epoch) is None
-            and not book.is_past(frame.epoch)
-        ):
+            known = book.head_list(frame.head_list_id) is not None
+            stem = Stem.CLIENT_REPORTS
+        elif isinstance(frame, OptinFrame):
+            known = book.epoch(frame.epoch) is not None
+            stem = Stem.OPTIN_RECORDS
+        else:
+            continue
+        if not known and not book.is_past(frame.epoch, stem):
             return True
     return False
 
@@ -162,10 +163,15 @@ def judge_reports(
     """Judge a batch of client reports. `keys` and `seen` have every unreleased epoch."""
     verdict = Verdict()
     accepted: dict[int, tuple[HeadList, list[Delivery]]] = {}
+    past = book.released_through(Stem.CLIENT_REPORTS)
     for delivery in deliveries:
         frame = delivery.frame
         if not isinstance(frame, ReportFrame):
             _refuse_message(verdict, delivery)
+            continue
+        # Before its head list is looked at: the book may have forgotten that, or never read it.
+        if frame.epoch <= past:
+            verdict.late += len(frame)
             continue
         head_list = book.head_list(frame.head_list_id)
         if head_list is None:
@@ -236,7 +242,7 @@ def judge_optin_records(
             continue
         epoch = book.epoch(frame.epoch)
         if epoch is None:
-            if book.is_past(frame.epoch):
+            if book.is_past(frame.epoch, Stem.OPTIN_RECORDS):
                 verdict.late += len(frame)
             else:
                 verdict.refuse(None, delivery, Reason.WRONG_EPOCH, len(frame))
@@ -327,8 +333,7 @@ def _untimely(
     if delivery.append_ms >= late_from or epoch.beyond_seal(stem, partition, delivery.offset):
         verdict.refuse(epoch.number, delivery, Reason.LATE, entries)
         return True
-    # A report cannot be early: the id of its head list is a hash of noise nobody could foresee.
-    if stem is Stem.OPTIN_RECORDS and delivery.append_ms < epoch.window_start_ms - epoch.skew_ms:
+    if delivery.append_ms < epoch.early_before_ms(stem):
         verdict.refuse(epoch.number, delivery, Reason.EARLY, entries)
         return True
     return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -32,6 +33,8 @@ __all__ = [
     "TopicDescription",
     "librdkafka_settings",
     "producer_settings",
+    "security_protocol",
+    "ssl_context",
 ]
 
 T = TypeVar("T")
@@ -62,18 +65,16 @@ class LogBounds:
 
 def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
     """Connection settings as librdkafka takes them."""
-    sasl = kafka.sasl_mechanism != "none"
-    protocol = ("SASL_" if sasl else "") + ("SSL" if kafka.tls else "PLAINTEXT")
     found: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap,
-        "security.protocol": protocol,
+        "security.protocol": security_protocol(kafka),
         "socket.timeout.ms": round(kafka.request_timeout_s * 1000),
         "reconnect.backoff.max.ms": 1000,
         # It logs every reconnection to standard error by itself; ours are in the metrics.
         "log_level": 0,
         "log.connection.close": False,
     }
-    if sasl:
+    if kafka.sasl_mechanism != "none":
         found |= {
             "sasl.mechanism": kafka.sasl_mechanism,
             "sasl.username": kafka.user,
@@ -89,6 +90,23 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
     if kafka.tls_key_password:
         found["ssl.key.password"] = kafka.tls_key_password.reveal()
     return found
+
+
+def security_protocol(kafka: KafkaSettings) -> str:
+    """What Kafka calls the way a connection is secured."""
+    sasl = "SASL_" if kafka.sasl_mechanism != "none" else ""
+    return sasl + ("SSL" if kafka.tls else "PLAINTEXT")
+
+
+def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext | None:
+    """Whom we trust and how we prove who we are, for clients that are not librdkafka."""
+    if not kafka.tls:
+        return None
+    context = ssl.create_default_context(cafile=kafka.tls_ca_file)
+    if kafka.tls_certificate_file is not None:
+        password = kafka.tls_key_password.reveal() or None
+        context.load_cert_chain(kafka.tls_certificate_file, kafka.tls_key_file, password)
+    return context
 
 
 def producer_settings(kafka: KafkaSettings) -> dict[str, Any]:

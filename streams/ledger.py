@@ -220,7 +220,7 @@ class Ledger:
         after = self.charged(charge)
         for group in GROUPS:
             most = limit.of(group)
-            delta = _delta_at(after._worst_person(group, start, end), most.epsilon)
+            delta = after.delta_spent(group, start, end, epsilon=most.epsilon)
             if delta > most.delta * (1 + 1e-12):
                 return Paused(group, Cost(most.epsilon, min(1.0, delta)), limit, end)
         return None
@@ -246,6 +246,10 @@ class Ledger:
     def spent(self, group: Group, start_s: int, end_s: int, *, delta: float) -> Cost:
         """(ε, δ) of the person worst off in [start, end), at this δ or the least possible."""
         return _spent(self._worst_person(group, start_s, end_s), delta)
+
+    def delta_spent(self, group: Group, start_s: int, end_s: int, *, epsilon: float) -> float:
+        """δ of the person worst off in [start, end) at this ε: what `refusal` looks at."""
+        return _delta_at(self._worst_person(group, start_s, end_s), epsilon)
 
     def spent_in_life(self, group: Group, *, delta: float) -> Cost:
         """(ε, δ) of someone present since the first epoch, at this δ or the least possible."""

@@ -101,8 +101,11 @@ class Partition:
         #: What Redis held when it was last read or written; None: it must be read (again).
         self.state: PartitionState | None = None
         self.stopped: stops.StopReason | None = None
-        #: Another worker has it now. It never comes back to life: a new object does.
+        #: Another worker has it now, or it begins anew. It never comes back to life: a new object
+        #: does.
         self.given_up = False
+        #: The mark of the last rebuild, as it was when Redis was last read.
+        self._rebuilt: str | None = None
         self.lag = 0
         self.moved_at = time.monotonic()
         self._of = of
@@ -143,6 +146,7 @@ class Partition:
         of = self._of
         metrics.RELOADS.labels(of.stem).inc()
         self.state = None
+        self._rebuilt = await of.tables.rebuilt(self.number)
         await of.directory.refresh_to_end()
         description = await of.description()
         of.check_partitions(description)
@@ -158,6 +162,10 @@ class Partition:
             extra={"stem": of.stem, "partition": self.number, "offset": state.offset},
         )
         return state
+
+    async def was_rebuilt(self) -> bool:
+        """Whether an operator had its counts forgotten since Redis was last read."""
+        return await self._of.tables.rebuilt(self.number) != self._rebuilt
 
     # --- counting -------------------------------------------------------------------------------
 
@@ -247,6 +255,8 @@ class Partition:
         of = self._of
         if unknown_to(of.directory.book, run):
             await of.directory.refresh_to_end()
+        # One book for all that follows. Had the judge another than the keys were made for, it could
+        # accept an entry of an epoch that opened in between.
         book = of.directory.book
         unreleased = {epoch.number: epoch for epoch in book.unreleased(of.stem)}
         try:

@@ -6,7 +6,8 @@
     ready, stalled    for whoever asks how it goes
 
 A partition that cannot go on without somebody looking is *stopped*: nothing of it is counted, the
-worker says why once, is not ready, and the other partitions go on.
+worker says why once, is not ready, and the other partitions go on. When its counts were rebuilt it
+is taken up again; every other mend needs a new worker.
 """
 
 from __future__ import annotations
@@ -155,12 +156,23 @@ class PartitionCounter:
 
     async def check(self) -> None:
         """Compare every idle partition with Redis and the log; never waits for a busy one."""
-        partitions = {n: p for n, p in self._assigned.items() if p.stopped is None}
         try:
+            for partition in [p for p in self._assigned.values() if p.stopped is not None]:
+                async with self._working_on(partition):
+                    if await partition.was_rebuilt() and not partition.given_up:
+                        partition.give_up()
+                        self._assigned[partition.number] = Partition(
+                            partition.number, self._counted
+                        )
+            partitions = {n: p for n, p in self._assigned.items() if p.stopped is None}
             description = await self._counted.description()
             ends = await self._kafka.ends(self.topic.name, list(partitions)) if partitions else {}
             for number, partition in partitions.items():
-                totals = await self._tables.totals(number)
+                try:
+                    totals = await self._tables.totals(number)
+                except StoreMismatch as error:  # Of this one alone: the others are looked at too.
+                    self._stop(partition, stops.store_refused(str(error)))
+                    continue
                 if partition.given_up:
                     continue
                 metrics.ENTRY_TOTALS.set(self.stem, number, totals)

@@ -11,11 +11,13 @@ a hash tag, topic and partition, so that one script may touch them all on a clus
     blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
     blender:{topic/7}:41:S, :T, :graph   hash    record → count, for each share of opt-in users
     blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
-    blender:{topic/7}:token:<name>       string  a mark of a job that reads: see `put_token`
+    blender:{topic/7}:token:<name>       string  a mark of a job: see `put_token`
     blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
 
-Expiry: no key has a time to live. `release_epoch` removes all keys of an epoch at once, when its
-release is committed; state, totals, late and unknown hold numbers only and stay.
+Expiry: no key that holds counts has a time to live. `release_epoch` removes all keys of an epoch at
+once, when its release is committed; state, totals, late and unknown hold numbers only and stay. Of
+the marks, a reader's goes after an hour (`streams.counted` never removes it); the keeper's and a
+rebuild's stay.
 Memory: 8 bytes a contributor (a slot, and a record where users may send several), and what Redis
 reserves beyond a string's end: at most as much again below 1 MiB, 1 MiB above it.
 
@@ -26,6 +28,7 @@ a script that fails half-way leaves a mark, and nothing is ever added on top of 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -58,6 +61,7 @@ CHUNK_BYTES: Final = 16 * 1024 * 1024
 #: Entries of one script. Fewer share a script's fixed cost less well; more would let a batch's
 #: fingerprints (8 or 16 bytes each) hold Redis up for longer than a few milliseconds.
 MAX_ENTRIES_PER_SCRIPT: Final = 131_072
+_REBUILT: Final = "rebuilt"
 #: Fields of one reading script: some 10 ms during which Redis does nothing else.
 _READ_FIELDS: Final = 10_000
 
@@ -366,7 +370,15 @@ class CountTables:
             names += [(epoch, "seen", chunk) for chunk in range(int(found or 0))]
         keys = [self.key(partition, *name) for name in names]
         offset = "" if state.offset is None else str(state.offset)
-        return bool(await self._forget.run(self._client, keys, offset))
+        if not await self._forget.run(self._client, keys, offset):
+            return False
+        # Afterwards, or a worker might find the new mark and the old counts.
+        await self.put_token(partition, _REBUILT, secrets.token_hex(8), None)
+        return True
+
+    async def rebuilt(self, partition: int) -> str | None:
+        """The mark of the last time that the partition was forgotten, another each time."""
+        return await self.token(partition, _REBUILT)
 
 
 def _fields(tally: Tally) -> dict[str, int]:

@@ -46,6 +46,7 @@ async def take_up(
             raise stops.half_applied(read.applying)
         if _bars_open_epochs(book, stem, read.released_through):
             await directory.refresh_to_end()  # Released since we last read the log?
+            book = directory.book
             if _bars_open_epochs(book, stem, read.released_through):
                 raise stops.released_too_much(read.released_through)
         if read.topic_id not in (None, topic_id):

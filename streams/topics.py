@@ -47,7 +47,10 @@ class Topics:
         prefix, version = settings.prefix, settings.version
         self._prefix = prefix
         durable = {"min.insync.replicas": str(settings.min_insync_replicas)}
-        log = durable | {
+        # A broker that compresses by itself does so with codecs that aiokafka does not read without
+        # further packages: every worker that meets such a batch would crash, and its successor too.
+        readable = durable | {"compression.type": "producer"}
+        log = readable | {
             "cleanup.policy": "delete",
             "message.timestamp.type": "LogAppendTime",
             "retention.ms": str(settings.retention_s * 1000),
@@ -55,7 +58,7 @@ class Topics:
             "segment.ms": str(all_settings.segment_s * 1000),
         }
         compacted = durable | {"cleanup.policy": "compact"}
-        kept = durable | {"cleanup.policy": "delete", "retention.ms": FOR_EVER}
+        kept = readable | {"cleanup.policy": "delete", "retention.ms": FOR_EVER}
         kept |= {"retention.bytes": FOR_EVER, "message.timestamp.type": "LogAppendTime"}
         letters = durable | {"cleanup.policy": "delete"}
         many = settings.partitions

@@ -12,13 +12,17 @@ import io
 import os
 import secrets
 import signal
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+from tests.suite_times import (  # noqa: F401 - hooks, which pytest finds here
+    pytest_runtest_logreport,
+    pytest_terminal_summary,
+)
 
 if TYPE_CHECKING:
     import redis.asyncio
@@ -252,27 +256,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Load
 
 
 WITH_SERVERS = ("integration", "faults", "browser", "package")
-
-
-# --- the time of each suite ----------------------------------------------------------------------
-
-_suite_s: dict[str, float] = defaultdict(float)
-_suite_tests: dict[str, int] = defaultdict(int)
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up each folder's time: set-up, call and tear-down. Runs in the process that reports."""
-    folder = Path(report.nodeid.partition("::")[0]).parts[1:-1]
-    suite = folder[0] if folder else "(top)"
-    _suite_s[suite] += report.duration
-    _suite_tests[suite] += report.when == "call"
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the time of each suite, longest first."""
-    terminalreporter.section("time of each suite")
-    for suite in sorted(_suite_s, key=lambda name: -_suite_s[name]):
-        terminalreporter.write_line(
-            f"{_suite_s[suite]:8.1f} s  {_suite_tests[suite]:5d} tests  tests/{suite}"
-        )
-    terminalreporter.write_line(f"{sum(_suite_s.values()):8.1f} s in all")

@@ -12,12 +12,13 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import numpy as np
 
-from agents.click_graphs import publish_click_graph
-from agents.estimates import publish_estimates
-from agents.head_lists import publish_head_list
+from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
+from agents.estimates import publish_committed_estimates, publish_estimates
+from agents.head_lists import publish_committed_head_lists, publish_head_list
 from agents.job_context import Dice, JobContext
 from agents.keeper import Keeper
 from streams.epochs import Share, Stem
@@ -32,6 +33,11 @@ JOBS = {
     Kind.HEAD_LISTS: publish_head_list,
     Kind.ESTIMATES: publish_estimates,
     Kind.CLICK_GRAPHS: publish_click_graph,
+}
+PUBLISHED = {
+    Kind.HEAD_LISTS: publish_committed_head_lists,
+    Kind.ESTIMATES: publish_committed_estimates,
+    Kind.CLICK_GRAPHS: publish_committed_click_graphs,
 }
 
 
@@ -84,8 +90,10 @@ class JobBench:
         return await JOBS[kind](self.context)
 
     async def take_over(self, kind: Kind) -> bool:
-        """Run as a job does that has just got the lease of another."""
+        """Run as a job does that has just got the lease of another, or its own again after an
+        outage: end what is open, publish what was committed, then do what is due."""
         await self.context.log.fence(kind)
+        await PUBLISHED[kind](self.context)
         return await self.run(kind)
 
 
@@ -139,6 +147,26 @@ async def _add(made: Service, stem: Stem, epoch: int, tally: Tally, partition: i
     outcome = await tables.add_once(state, Verdict({epoch: tally}), stored.offset + 1)
     assert type(outcome).__name__ == "Applied", outcome
     await tables.close()
+
+
+#: A click graph for every epoch, from a share of the opt-in users of its own.
+GRAPHS = {
+    "click_graph__share": "0.2", "click_graph__epsilon": "3", "click_graph__delta": "0.001",
+}  # fmt: skip
+
+
+def url_table(folder: Path, epochs: int = 8) -> dict[str, str]:
+    """The setting that names a file with the URLs of `some_records`: the first epoch, which has no
+    earlier head list to take them from, then draws a graph too."""
+    path = folder / "urls.tsv"
+    pairs = [(epoch, n) for epoch in range(epochs) for n in range(12)]
+    path.write_text("".join(f"query {e} {n}\thttps://site-{n}.example/\n" for e, n in pairs))
+    return {"click_graph__url_table_file": str(path)}
+
+
+def with_graph(shares: dict) -> dict:
+    """The same, and enough in the graph's share that any threshold lets it through."""
+    return shares | {Share.GRAPH: Counter(dict.fromkeys(shares[Share.T], 90))}
 
 
 def some_records(epoch: int, rng: np.random.Generator, users: int = 400) -> dict:

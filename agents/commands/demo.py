@@ -8,17 +8,13 @@ other profile would have said about the same people. Runs until Ctrl-C, or for -
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
+import sys
+from pathlib import Path
 from types import FrameType
 
 __all__ = ["add_arguments", "run"]
-
-_NEXT = """\
-What next:
-  blendstream settings             what a service of your own needs to be told
-  blendstream evaluate             the paper's figures, and this project's beside them
-  docs/localclient.md              embedding the device's side
-  docs/operations.md               running it for real"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window", type=int, default=15, metavar="S", help="seconds of an epoch; default: 15"
     )
-    parser.add_argument("--profile", choices=("sharp", "paper"), default="sharp")
+    parser.add_argument(
+        "--profile",
+        choices=("sharp", "paper"),
+        default="sharp",
+        help="mechanisms that the service runs; the other is computed beside it; default: sharp",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the people, never of the noise")
 
 
@@ -55,8 +56,30 @@ def run(arguments: argparse.Namespace) -> int:
         demo.run(arguments.epochs)
     except KeyboardInterrupt:
         view.say("stopped; nothing is left running or on disk.")
-    view.say(_NEXT)
+    view.say(_what_next(_this_command()))
     return 0
+
+
+def _what_next(command: str) -> str:
+    steps = {
+        f"{command} settings": "what a service of your own needs to be told",
+        f"{command} evaluate": "the paper's figures, and ours beside them",
+        "docs/localclient.md": "embedding the device's side",
+        "docs/operations.md": "running it for real",
+    }
+    width = max(map(len, steps)) + 2
+    return "\n".join(["What next:", *(f"  {do:<{width}}{what}" for do, what in steps.items())])
+
+
+def _this_command() -> str:
+    """How to call this program again: `make demo` runs it from an environment not on the PATH."""
+    here = Path(sys.executable).with_name("blendstream")
+    found = shutil.which("blendstream")
+    if found and Path(found).resolve() == here.resolve():
+        return "blendstream"
+    if not here.exists():
+        return f"{sys.executable} -m agents.cli"
+    return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
 
 
 def _as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:

@@ -1,27 +1,43 @@
-"""Show the recent epochs and what each waits for; or give one up.
+"""Show the recent epochs and what each waits for; give one up; or go on with a restored log.
 
     blendstream epochs                           stages, windows, outcomes
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
+    blendstream epochs restored --reason TEXT    after the release log was restored from a copy
 
 An abandoned epoch's raw data is removed and what it cost stays charged. The reason is kept in the
 release log for ever and shown in the API: it must not name a query, a URL or a person.
+
+`restored` is for a release log that is older than the service: run it before any jobs process. It
+abandons every epoch that is open, since it may have been released after the copy was made, and
+charges and abandons every epoch that may have been opened since then, as the settings say: so no
+release is drawn twice, no number is used twice, and the period's limit holds. Their raw counts are
+removed from Redis. `--until` says when the lost log's last jobs process ended, so that no more is
+charged than may have been opened.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from agents.commands.reading import connected, told
-from agents.epochs import Wait, next_estimates, next_head_list
+from agents.epochs import Wait, lost_epochs, next_estimates, next_head_list
+from agents.job_context import JobContext, limit_from
+from agents.leases import Lease
 from blender.errors import ParameterError
 from streams.epochs import Stem
 from streams.releases import entries
 from streams.releases.book import EpochState
 from streams.releases.entries import MAX_REASON_CHARACTERS, Kind
+from streams.releases.parameters import plan_from
 from streams.settings import Settings, load_settings
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "go_on_with_restored", "run"]
+
+#: Epochs of one transaction: more make it larger than it need be, fewer make more of them.
+_AT_ONCE = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="[ACTION]", title="actions (none: list)")
     abandon = actions.add_parser("abandon", help="release nothing more for one epoch")
     abandon.add_argument("epoch", type=int, metavar="E", help="the epoch to give up")
-    abandon.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
+    restored = actions.add_parser("restored", help="go on with a log restored from an older copy")
+    for action in (abandon, restored):
+        action.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
+    restored.add_argument(
+        "--until",
+        type=_utc_ms,
+        metavar="TIME",
+        help="when jobs last ran on the lost log, in UTC, as 2026-11-16T19:00; default: now",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,14 +63,16 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(_list(settings))
     if not arguments.reason.strip():
         raise ParameterError(
-            "abandoning needs a reason that says something: "
-            "blendstream epochs abandon 41 --reason TEXT"
+            f"this needs a reason that says something: "
+            f"blendstream epochs {arguments.action} ... --reason TEXT"
         )
     if len(arguments.reason) > MAX_REASON_CHARACTERS:
         raise ParameterError(
             f"a reason must have at most {MAX_REASON_CHARACTERS} characters, "
             f"got {len(arguments.reason)}"
         )
+    if arguments.action == "restored":
+        return asyncio.run(_restored(settings, arguments.reason.strip(), arguments.until))
     return asyncio.run(_abandon(settings, arguments.epoch, arguments.reason.strip()))
 
 
@@ -104,3 +130,77 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
         await turn.commit([entries.epoch_abandoned(epoch, reason)])
     print(f"epoch {epoch} is abandoned; its raw data goes when the jobs next look")
     return 0
+
+
+def _utc_ms(text: str) -> int:
+    """A time as people write it; UTC unless it says otherwise."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time such as 2026-11-16T19:00, got {text!r}"
+        ) from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+async def _restored(settings: Settings, reason: str, until_ms: int | None) -> int:
+    async with connected(settings) as context:
+        await go_on_with_restored(context, reason, until_ms)
+    return 0
+
+
+async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | None) -> None:
+    """Abandon what is open; charge and abandon what may have been opened after the copy."""
+    settings, now_ms = context.settings, context.now_ms()
+    if until_ms is not None and until_ms > now_ms:
+        raise ParameterError(
+            f"--until must be a time that has passed, got {told(until_ms)}, now it is "
+            f"{told(now_ms)} UTC"
+        )
+    for kind in (Kind.KEEPER, Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES):
+        lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
+        if await lease.taken():
+            raise ParameterError(
+                f"no jobs process may run with a restored log before this is done, but one holds "
+                f"the lease for {kind.value}; stop them all, wait {settings.jobs.lease_s:g} s and "
+                "run this again"
+            )
+    async with context.log.turn(Kind.OPERATOR) as turn:
+        still_open = [state.epoch for state in turn.book.unfinished()]
+        if still_open:
+            await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
+    print(f"abandoned, as they may have been released: epochs {_listed(still_open)}", flush=True)
+    lost = lost_epochs(
+        await context.log.catch_up(), plan_from(settings), limit_from(settings),
+        now_ms if until_ms is None else until_ms, epochs_ahead=settings.epoch.epochs_ahead,
+    )  # fmt: skip
+    for start in range(0, len(lost), _AT_ONCE):
+        some = lost[start : start + _AT_ONCE]
+        async with context.log.turn(Kind.OPERATOR) as turn:
+            if turn.book.ledger.last_epoch != some[0].epoch - 1:
+                raise ParameterError("somebody else opened an epoch; stop all jobs, run this again")
+            await turn.commit(
+                [
+                    entry
+                    for parameters in some
+                    for entry in (
+                        entries.epoch_opened(parameters),
+                        entries.epoch_abandoned(parameters.epoch, reason),
+                    )
+                ]
+            )
+    charged = [parameters.epoch for parameters in lost]
+    print(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
+    # Of these the book may soon keep too few for the keeper to know what to remove.
+    for stem in Stem:
+        tables = context.tables(stem)
+        for partition in range(context.topics.of(stem).partitions):
+            for epoch in (*still_open, *charged):
+                await tables.release_epoch(partition, epoch)
+    print("their raw counts are removed; see `blendstream ledger`, then start the jobs")
+
+
+def _listed(epochs: Sequence[int]) -> str:
+    if len(epochs) <= 8:
+        return ", ".join(map(str, epochs)) or "none"
+    return f"{epochs[0]} to {epochs[-1]}, {len(epochs)} in all"

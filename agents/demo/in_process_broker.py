@@ -18,9 +18,10 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
@@ -28,6 +29,9 @@ from agents.stack.jars import cached_jars
 from agents.stack.keeper import StackError
 from agents.stack.part import LocalPart
 from streams.kafka import KafkaLog, TopicDescription
+
+if TYPE_CHECKING:
+    from agents.gateway.server import GatewayProcess
 
 __all__ = ["InProcessBroker"]
 
@@ -131,7 +135,8 @@ class InProcessBroker(LocalPart):
             ("streams.trimming:LogTrimmer", "bounds_before", _from_the_beginning),
             # Its transactions are not real, and aiokafka cannot read what they leave.
             ("streams.releases.log", "Producer", _PlainProducer),
-            # It acknowledges with a constant for a time.
+            # It keeps the senders' times, and acknowledges with a constant for a time.
+            ("agents.gateway.frame_writer", "_append_ms", _now_ms),
             ("agents.gateway.server:GatewayProcess", "_compare_clocks", _look_away),
         ):
             where, _, inside = module.partition(":")
@@ -158,8 +163,14 @@ async def _from_the_beginning(
     return [0] * len(at_most)
 
 
-def _look_away(*_: object) -> None:
-    """Compare nothing."""
+def _now_ms(*_: object) -> int:
+    """The sender's own time."""
+    return int(time.time() * 1000)
+
+
+def _look_away(gateway: GatewayProcess, *_: object) -> None:
+    """Take the clock for right: there is no other to compare it with."""
+    gateway._clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
 
 async def _describe(log: KafkaLog, topics: Sequence[str]) -> dict[str, TopicDescription | None]:

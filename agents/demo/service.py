@@ -25,12 +25,12 @@ from agents.demo.in_process_broker import InProcessBroker
 from agents.gateway.tokens import add_token
 from agents.stack import GivenServer, Stack, StackError
 from agents.stack.keeper import Keeper, Server
+from agents.stack.part import ticking
 from agents.stack.ports import free_port
 
 __all__ = ["DemoService", "EpochTimes"]
 
 _PATIENCE_S = 120
-_TELL_EVERY_S = 4.0
 
 
 class EpochTimes:
@@ -138,19 +138,16 @@ class DemoService:
                 raise StackError(f"{name} ended by itself. It last said:\n{process.last_words()}")
 
     def _wait_until_ready(self, say: Callable[[str], None]) -> None:
-        began = time.monotonic()
-        told = began
-        while (now := time.monotonic()) < began + _PATIENCE_S:
-            self.check()
-            if now - told > _TELL_EVERY_S:
-                told = now
-                say(f"waiting until the gateway takes submissions: {now - began:.0f} s so far ...")
-            try:
-                if httpx.get(f"{self.gateway}/readyz", timeout=2).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.2)
+        deadline = time.monotonic() + _PATIENCE_S
+        with ticking(say, "waiting until the gateway takes submissions"):
+            while time.monotonic() < deadline:
+                self.check()
+                try:
+                    if httpx.get(f"{self.gateway}/readyz", timeout=2).status_code == 200:
+                        return
+                except httpx.HTTPError:
+                    pass
+                time.sleep(0.2)
         words = self.processes["gateway"].last_words()
         raise StackError(f"the gateway was not ready within {_PATIENCE_S} s. It said:\n{words}")
 

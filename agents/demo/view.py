@@ -1,11 +1,13 @@
 """What a person sees while the demo runs: a block that is redrawn, or plain lines.
 
-On a terminal the block stays in place at the bottom and finished epochs scroll above it. Where
-there is no terminal, a line is printed when something changed.
+On a terminal the block stays in place at the bottom and finished epochs scroll above it; its lines
+are cut to the terminal's width, since one that wraps takes two rows and the block would crawl down.
+Where there is no terminal, a line is printed when something changed.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -40,8 +42,11 @@ class View:
         """The present state: redrawn on a terminal, else `summary` once when it changed."""
         if self._live:
             self._clear()
-            print("\n".join(lines), file=self._out, flush=True)
-            self._drawn = len(lines)
+            # Asked every time, since people resize their windows.
+            columns, rows = shutil.get_terminal_size()
+            drawn = [_cut(line, columns) for line in lines[: max(1, rows - 1)]]
+            print("\n".join(drawn), file=self._out, flush=True)
+            self._drawn = len(drawn)
         elif (summary,) != self._last:
             self._last = (summary,)
             self.say(summary)
@@ -53,31 +58,38 @@ class View:
             self._drawn = 0
 
 
+def _cut(line: str, columns: int) -> str:
+    # A line of exactly that many columns wraps on some terminals.
+    return line if len(line) < columns else line[: max(0, columns - 2)] + "…"
+
+
 def epoch_table(
     epoch: int, people: str, scores: Sequence[tuple[str, Score]], truth: Mapping[Record, float]
 ) -> str:
     """The ten most frequent records with both profiles' estimates, and how close each came."""
     first = scores[0][1]
     lines = [f"Epoch {epoch} published: {people}"]
-    header = f"  {'query → result':<30}{'true':>8}"
+    # 79 columns: whoever has 80 sees it whole.
+    header = f"{'query → result':<26}{'true':>7}"
     for name, _ in scores:
-        header += f"{name:>10}{'95 % interval':>20}"
+        header += f"{name:>8}{'95 % interval':>15}"
     lines.append(header)
     others = [{row.record: row for row in score.rows} for _, score in scores]
     for row in first.rows[:10]:
         text = f"{row.record.query} → …/{row.record.url.rpartition('/')[2]}"
-        line = f"  {text:<30}{truth.get(row.record, 0.0):>8.2%}"
+        line = f"{text:<26}{truth.get(row.record, 0.0):>7.2%}"
         for rows in others:
             found = rows.get(row.record)
             if found is None:
-                line += f"{'–':>10}{'not listed':>20}"
+                line += f"{'–':>8}{'not listed':>15}"
             else:
-                line += f"{found.estimate:>10.2%}{f'{found.low:.2%} … {found.high:.2%}':>20}"
+                interval = f"{100 * found.low:.2f}–{found.high:.2%}"
+                line += f"{found.estimate:>8.2%}{interval:>15}"
         lines.append(line)
     lines.append("")
     for name, score in scores:
         lines.append(
-            f"  {name}: {len(score.rows)} records listed, L1 {score.l1:.4f}, "
-            f"NDCG {score.ndcg:.4f}, truth within the interval {score.within} of {len(score.rows)}"
+            f"{name}: {len(score.rows)} records listed, L1 {score.l1:.4f}, NDCG {score.ndcg:.4f}, "
+            f"truth in the interval {score.within} of {len(score.rows)}"
         )
     return "\n".join(lines)

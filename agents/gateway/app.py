@@ -63,7 +63,6 @@ class GatewayLimits:
     bodies_bytes: int = 64 * 1024 * 1024
     reports_per_s: float = 0.0
     optin_records_per_s: float = 0.0
-    allowed_skew_s: float = 5.0
 
 
 class Gateway:
@@ -238,7 +237,6 @@ class Gateway:
             self._cohorts,
             self.writer,
             now_ms=now_ms,
-            skew_ms=self.limits.allowed_skew_s * 1000,
             paused_detail=None if paused is None else paused.detail,
         )
         # Kafka may take seconds; ids and text are not kept for that long.
@@ -299,8 +297,8 @@ class Gateway:
     def _wrong_clock(self) -> Answer:
         return problem(
             503,
-            "this gateway's clock is off and it takes no submissions; send the same request "
-            "again, another gateway will take it",
+            "this gateway's clock is off, or was not compared with the brokers' yet, and it takes "
+            "no submissions; send the same request again, another gateway will take it",
             retry_after_s=self._retry_after_s,
             reason="clock",
         )
@@ -319,10 +317,7 @@ class Gateway:
         """Submissions can be taken, or why not."""
         reasons = self._unready()
         if not self.clock.ok:
-            reasons.append(
-                f"this clock is {self.clock.skew_s:+.1f} s off the brokers', more than the "
-                f"allowed {self.clock.allowed_s:g} s; set it right (NTP)"
-            )
+            reasons.append(self.clock.trouble)
         return self.reading.health(503 if reasons else 200, reasons)
 
     def _page(self, request: Request, path: str) -> Answer:

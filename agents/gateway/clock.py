@@ -6,7 +6,8 @@ interval, by this process's clock, shows how far the two clocks are apart at lea
     sent ────────── acknowledged          by the gateway's clock
          append time                      by the broker's: inside, unless the clocks differ
 
-Promises: a slow acknowledgement never looks like a wrong clock; it only says less.
+Promises: a slow acknowledgement never looks like a wrong clock; it only says less. A clock that
+nothing was compared with yet is not right: nobody knows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ __all__ = ["ClockCheck"]
 class ClockCheck:
     """The last known skew, in seconds: above 0 when this gateway's clock is ahead.
 
-    >>> check = ClockCheck(allowed_s=5.0)
+    >>> check = ClockCheck(allowed_s=5.0); check.ok
+    False
     >>> check.appended(sent_s=100.0, append_s=100.1, acknowledged_s=100.2); check.skew_s, check.ok
     (0.0, True)
     >>> check.appended(sent_s=100.0, append_s=92.0, acknowledged_s=100.2); check.skew_s, check.ok
@@ -43,4 +45,16 @@ class ClockCheck:
     @property
     def ok(self) -> bool:
         """Whether the clocks are as close as the epochs' grace assumes."""
-        return abs(self.skew_s) <= self.allowed_s
+        return self.measured and abs(self.skew_s) <= self.allowed_s
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong and what to do, for an operator; empty while the clock is right."""
+        if self.ok:
+            return ""
+        if not self.measured:
+            return "this clock has not been compared with the brokers' yet; this passes by itself"
+        return (
+            f"this clock is {self.skew_s:+.1f} s off the brokers', more than the allowed "
+            f"{self.allowed_s:g} s; set it right (NTP)"
+        )

@@ -4,7 +4,8 @@
                                                                          └─ deadline ─▶ not in time
 
 Promises: `delivered` resolves to the broker's append time when every in-sync replica has the
-frame, and to `None` when that did not happen within the deadline; it never fails and never hangs.
+frame, and to `None` when that did not happen within the deadline, or when the broker did not say
+when: only its own clock can tell what is late. It never fails and never hangs.
 What is held, from the first byte of an entry to the broker's answer however late, stays within
 `max_held_bytes`. A partition that does not acknowledge refuses new entries at once, and others
 go on.
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 _HEADER_BYTES = 64
 _OPTIN_ENTRY_BYTES = CONTRIBUTOR_BYTES + 3 * 2
 
-#: The broker's append time in milliseconds since 1970, or `None`: not acknowledged in time.
+#: The broker's append time in milliseconds since 1970, or `None`: not known to be in time.
 Delivered = asyncio.Future[int | None]
 
 
@@ -152,6 +153,14 @@ class _Frame:
     def resolve(self, append_ms: int | None) -> None:
         if not self.delivered.done():
             self.delivered.set_result(append_ms)
+
+
+def _append_ms(acknowledged: RecordMetadata) -> int | None:
+    # A broker that took the frame before, but no longer remembers when (aiokafka counts
+    # DUPLICATE_SEQUENCE_NUMBER as done), answers without a time, and aiokafka puts ours in its
+    # place. Our topics are LogAppendTime, so every other acknowledgement has one.
+    known = acknowledged.timestamp_type == _APPEND_TIME
+    return acknowledged.timestamp if known else None
 
 
 class FrameWriter:
@@ -293,9 +302,7 @@ class FrameWriter:
         elif (error := sent.exception()) is not None:
             self._over(frame, error, None)
         else:
-            metadata = sent.result()
-            known = metadata.timestamp_type == _APPEND_TIME
-            self._over(frame, None, metadata.timestamp if known else None)
+            self._over(frame, None, _append_ms(sent.result()))
 
     def _over(self, frame: _Frame, error: BaseException | None, append_ms: int | None) -> None:
         """Kafka has answered, however late."""
@@ -310,9 +317,9 @@ class FrameWriter:
         self._on_delivery(frame.sent_at, append_ms, frame.size, frame.count)
         if frame.delivered.done():
             self._warn_seldom("frame_acknowledged_late", frame, None)
-        # A broker that found the frame already there does not say when it was appended; it was
-        # before now.
-        frame.resolve(append_ms or int(time.time() * 1000))
+        if append_ms is None:
+            self._warn_seldom("frame_append_time_unknown", frame, None)
+        frame.resolve(append_ms)
 
     def _warn_seldom(self, event: str, frame: _Frame, error: BaseException | None) -> None:
         # With the broker away every frame fails; the metrics count them, the log has one line.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from streams.kafka import security_protocol, ssl_context
 from streams.records.frames import MAX_FRAME_BYTES
 from streams.settings.sections import KafkaSettings
 
@@ -41,19 +41,13 @@ def make_reader(kafka: KafkaSettings) -> AIOKafkaConsumer:
 
 
 def _connection(kafka: KafkaSettings) -> dict[str, Any]:
-    sasl = kafka.sasl_mechanism != "none"
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap,
         "request_timeout_ms": round(kafka.request_timeout_s * 1000),
-        "security_protocol": ("SASL_" if sasl else "") + ("SSL" if kafka.tls else "PLAINTEXT"),
+        "security_protocol": security_protocol(kafka),
+        "ssl_context": ssl_context(kafka),
     }
-    if kafka.tls:
-        context = ssl.create_default_context(cafile=kafka.tls_ca_file)
-        if kafka.tls_certificate_file is not None:
-            password = kafka.tls_key_password.reveal() or None
-            context.load_cert_chain(kafka.tls_certificate_file, kafka.tls_key_file, password)
-        options["ssl_context"] = context
-    if sasl:
+    if kafka.sasl_mechanism != "none":
         options |= {
             "sasl_mechanism": kafka.sasl_mechanism,
             "sasl_plain_username": kafka.user,

@@ -1,7 +1,8 @@
 """POST /v1/optin-records: judge opt-in users' records against their epoch and queue them.
 
 Promises: a user id is hashed under the epoch's key before its record is looked at, and neither
-kept nor sent on. A retry that repeats user, epoch and slot counts once, across the epoch's end
+kept nor sent on. Accepted means in time by the broker's append time, which is what the counters
+judge by. A retry that repeats user, epoch and slot counts once, across the epoch's end
 too, since the epoch it states decides and not the moment it arrives. Only one cohort of users is
 admitted in an epoch.
 """
@@ -18,7 +19,15 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from agents.gateway.bodies import OptinRecord
 from agents.gateway.frame_writer import Delivered, FrameWriter, OptinFrames
-from agents.gateway.verdicts import ACCEPTED, BUSY, NOT_ACKNOWLEDGED, Reason, Verdict, refused
+from agents.gateway.verdicts import (
+    ACCEPTED,
+    BUSY,
+    NOT_ACKNOWLEDGED,
+    Reason,
+    Verdict,
+    refused,
+    retry,
+)
 from blender.errors import ParameterError
 from blender.record import normalise
 from streams.keys import EpochKeys
@@ -40,7 +49,16 @@ class OptinTarget:
     cohorts: int
     window_start_ms: int
     window_end_ms: int
+    early_before_ms: int
     late_from_ms: int
+
+    def verdict(self, append_ms: int | None) -> Verdict:
+        """What the counters will say of a record that the broker appended at this moment."""
+        if append_ms is None:
+            return NOT_ACKNOWLEDGED
+        if append_ms < self.early_before_ms:
+            return _early(self)
+        return _late(self) if append_ms >= self.late_from_ms else ACCEPTED
 
 
 class OptinTargets:
@@ -60,14 +78,14 @@ class OptinTargets:
                 return target
         return None
 
-    def stated(self, epoch: int, now_ms: float, skew_ms: float) -> OptinTarget | None:
+    def stated(self, epoch: int, now_ms: float) -> OptinTarget | None:
         """The epoch an entry states, from its beginning until its grace is over.
 
-        A device whose clock is a little ahead may state an epoch that begins in a moment; what
-        is early is judged by the broker's append time.
+        A device whose clock is a little ahead may state an epoch that begins in a moment. This
+        asks our own clock; the broker's has the last word, once it has appended the record.
         """
         target = self._targets.get(epoch)
-        if target is None or not (target.window_start_ms - skew_ms <= now_ms < target.late_from_ms):
+        if target is None or not (target.early_before_ms <= now_ms < target.late_from_ms):
             return None
         return target
 
@@ -121,10 +139,7 @@ class QueuedRecords:
         if self.waiting:
             await asyncio.wait({delivered for _, _, delivered in self.waiting})
         for i, target, delivered in self.waiting:
-            append_ms = delivered.result()
-            if append_ms is not None:
-                late = append_ms >= target.late_from_ms
-                self.verdicts[i] = _late(target) if late else ACCEPTED
+            self.verdicts[i] = target.verdict(delivered.result())
         return self.verdicts
 
 
@@ -135,7 +150,6 @@ def queue_optin_records(
     writer: FrameWriter,
     *,
     now_ms: float,
-    skew_ms: float,
     paused_detail: str | None = None,
 ) -> QueuedRecords:
     """Judge each entry (or the sentence that says why it is none) and queue the good ones."""
@@ -147,7 +161,7 @@ def queue_optin_records(
             continue
         target = current
         if entry.epoch is not None:
-            target = targets.stated(entry.epoch, now_ms, skew_ms)
+            target = targets.stated(entry.epoch, now_ms)
         if target is None:
             queued.verdicts.append(_wrong_epoch(current, paused_detail))
             continue
@@ -197,6 +211,14 @@ def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verd
         Reason.WRONG_EPOCH,
         f"epoch must be one that takes records now (the open one, or the last one during its "
         f"grace); {now}; see /v1/epochs",
+    )
+
+
+def _early(target: OptinTarget) -> Verdict:
+    return retry(
+        Reason.EARLY,
+        f"the record reached the log before epoch {target.epoch} began, by the brokers' clock, and "
+        "is not counted; send the same entry again",
     )
 
 

@@ -26,7 +26,7 @@ from agents.gateway.frame_writer import OptinFrames
 from agents.gateway.optin_records import OptinTarget, OptinTargets
 from agents.gateway.publications import Document, EpochView, Paused, Publications
 from agents.gateway.reports import ReportTarget
-from streams.epochs import EpochBook, Stem
+from streams.epochs import Epoch, EpochBook, Stem
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.keys import KeyRing
@@ -131,8 +131,9 @@ class ReleaseFold:
             head_list_id = state.head_list.head_list.id
             kept = self.publications.report_targets.get(head_list_id)
             shape = self._shapes.head_list(bytes.fromhex(head_list_id))
+            late_from_ms = self._counted(state.epoch).late_from_ms(Stem.CLIENT_REPORTS)
             plan = state.parameters.plan
-            if kept is None and shape is not None:
+            if kept is None and shape is not None and late_from_ms is not None:
                 kept = ReportTarget(
                     head_list_id=head_list_id,
                     epoch=state.epoch,
@@ -142,7 +143,7 @@ class ReleaseFold:
                     cells=shape.cells,
                     cells_per_answer=shape.cells_per_answer,
                     answers=shape.answers,
-                    late_from_ms=shape.reports_until_ms + plan.grace_ms,
+                    late_from_ms=late_from_ms,
                 )
             if kept is not None:
                 targets[head_list_id] = kept
@@ -155,6 +156,9 @@ class ReleaseFold:
             if state.stage is not Stage.COLLECTING:
                 continue
             parameters, plan = state.parameters, state.parameters.plan
+            epoch = self._counted(state.epoch)
+            late_from_ms = epoch.late_from_ms(Stem.OPTIN_RECORDS)
+            assert late_from_ms is not None, "records are late from their window's end on"
             targets.append(
                 before.get(state.epoch)
                 or OptinTarget(
@@ -168,10 +172,17 @@ class ReleaseFold:
                     cohorts=plan.cohorts,
                     window_start_ms=parameters.window_start_ms,
                     window_end_ms=parameters.window_end_ms,
-                    late_from_ms=parameters.window_end_ms + plan.grace_ms,
+                    early_before_ms=epoch.early_before_ms(Stem.OPTIN_RECORDS),
+                    late_from_ms=late_from_ms,
                 )
             )
         return OptinTargets(targets)
+
+    def _counted(self, number: int) -> Epoch:
+        """The epoch as the counters see it: by its times they judge what was accepted here."""
+        epoch = self._shapes.epoch(number)
+        assert epoch is not None, "both books hold every epoch that was opened"
+        return epoch
 
 
 def _keep(

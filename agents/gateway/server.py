@@ -1,8 +1,10 @@
 """The gateway process: connects, serves until told to stop, and leaves nothing accepted behind.
 
     start   topics checked, producer connected, release log read to its end, then listening
-    ready   while Kafka answers, the release log can be followed and the clock is right (/readyz)
-    stop    unready at once; requests under way are answered, frames flushed, within a deadline
+    ready   while Kafka answers, the release log can be followed and the clock is right, by
+            comparison with the brokers' (/readyz)
+    stop    unready at once; requests under way are answered, frames flushed and connections
+            closed, all of it within one deadline
 
 Promises: wrong settings, an unreachable Kafka or a bad token file are one clear error before
 anything listens. The access log is off: it would hold addresses.
@@ -17,6 +19,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -50,8 +53,17 @@ log = logging.getLogger(__name__)
 
 #: How often the brokers' clock and answer are looked at when nobody submits anything.
 _PROBE_EVERY_S = 2.0
+#: The same at the start, when nothing can be taken before there is an answer.
+_FIRST_PROBE_AGAIN_S = 0.1
 _PROBE = b"clock"
 _BACKLOG = 4096
+
+#: A stop's steps, and the part of its deadline by which each is over. Answering gets the most: a
+#: request waits for Kafka as long as `gateway.delivery_deadline_s`. Whatever is not acknowledged
+#: when the flush is over was not accepted, and its sender sends it again.
+_ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.85, 0.9, 0.95
+#: The process ended itself: something hung past the stop's deadline.
+_EXIT_HUNG = 3
 
 
 def run_gateway(settings: Settings) -> int:
@@ -67,14 +79,31 @@ def run_gateway(settings: Settings) -> int:
 async def _run(settings: Settings) -> int:
     process = GatewayProcess(settings)
     loop = asyncio.get_running_loop()
+    deadline = threading.Timer(settings.gateway.stop_deadline_s, _end_hung, [settings])
+    deadline.daemon = True
+
+    def told() -> None:
+        process.stop()
+        if deadline.ident is None:
+            deadline.start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, process.stop)
+        loop.add_signal_handler(number, told)
     try:
         await process.start()
         await process.serve()
     finally:
         await process.close()
-    return 0
+    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _end_hung(settings: Settings) -> None:
+    """End the process, from a thread of its own: the event loop may be what hangs."""
+    log.error("stop_deadline_passed", extra={"seconds": settings.gateway.stop_deadline_s})
+    logging.shutdown()
+    os._exit(_EXIT_HUNG)
 
 
 def _looked_back_s(settings: Settings) -> float:
@@ -130,6 +159,7 @@ class GatewayProcess:
         self._publications = Publications()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._stop_began = 0.0
         self._caught_up = False
         self._kafka_answered_at = time.monotonic()
         self._listening: socket.socket
@@ -176,7 +206,6 @@ class GatewayProcess:
                 bodies_bytes=gateway.bodies_bytes,
                 reports_per_s=gateway.reports_per_s,
                 optin_records_per_s=gateway.optin_records_per_s,
-                allowed_skew_s=settings.epoch.allowed_skew_s,
             ),
             publications=self._publications,
             writer=self._writer,
@@ -246,7 +275,8 @@ class GatewayProcess:
                 proxy_headers=False,
                 backlog=_BACKLOG,
                 timeout_keep_alive=max(1, round(gateway.idle_timeout_s)),
-                timeout_graceful_shutdown=max(1, round(gateway.stop_deadline_s)),
+                # It goes to `asyncio.wait_for`, which takes fractions too.
+                timeout_graceful_shutdown=_ANSWERED * gateway.stop_deadline_s,  # type: ignore[arg-type]
                 ssl_certfile=gateway.tls_certificate_file,
                 ssl_keyfile=gateway.tls_key_file,
             )
@@ -263,21 +293,30 @@ class GatewayProcess:
 
     def stop(self) -> None:
         """Take no more connections, answer what is under way, and return from `serve`."""
-        self._stopping = True
+        if not self._stopping:
+            self._stopping = True
+            self._stop_began = time.monotonic()
         if self._server is not None:
             self._server.should_exit = True
 
     async def close(self) -> None:
-        """Flush what was accepted and disconnect."""
-        within_s = self._settings.gateway.stop_deadline_s
+        """Flush what was accepted and disconnect, in what is left of the stop's deadline."""
+        self.stop()
         for task in self._tasks:
             task.cancel()
         if self._writer is not None:
-            await self._writer.close(within_s)
-        await self._producer.stop(within_s)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._kafka.close()
+            await self._writer.close(self._left_s(_FLUSHED))
+        await self._producer.stop(self._left_s(_DISCONNECTED))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._left_s(_CLOSED)):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self._kafka.close()
         log.info("gateway_stopped")
+
+    def _left_s(self, part: float) -> float:
+        """Seconds until this part of the stop's deadline has passed."""
+        passed_s = time.monotonic() - self._stop_began
+        return max(0.0, part * self._settings.gateway.stop_deadline_s - passed_s)
 
     # --- readiness -------------------------------------------------------------------------------
 
@@ -307,17 +346,17 @@ class GatewayProcess:
             if await self._reader.read_to_end():
                 self._caught_up = True
             self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
-            await asyncio.sleep(_PROBE_EVERY_S if self._caught_up else 0.1)
+            await asyncio.sleep(_PROBE_EVERY_S if self._caught_up else _FIRST_PROBE_AGAIN_S)
 
     async def _probe_clock(self, topics: Topics) -> None:
-        # An unready gateway gets no traffic; without this it could never learn that its clock
-        # was set right.
+        # An unready gateway gets no traffic; without this it could never learn that its clock is
+        # right.
         while True:
             sent_s = time.time()
             with contextlib.suppress(Exception):
                 answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
                 self._compare_clocks(sent_s, answer.timestamp)
-            await asyncio.sleep(_PROBE_EVERY_S)
+            await asyncio.sleep(_PROBE_EVERY_S if self._clock.measured else _FIRST_PROBE_AGAIN_S)
 
     def _delivered(self, sent_s: float, append_ms: int | None, size: int, entries: int) -> None:
         metrics.GATEWAY_FRAMES.inc()
@@ -328,7 +367,7 @@ class GatewayProcess:
     def _compare_clocks(self, sent_s: float, append_ms: int | None) -> None:
         if append_ms is None:
             return
-        was_ok = self._clock.ok
+        was_off = self._clock.measured and not self._clock.ok
         self._clock.appended(sent_s=sent_s, append_s=append_ms / 1000, acknowledged_s=time.time())
-        if was_ok and not self._clock.ok:
+        if self._clock.measured and not self._clock.ok and not was_off:
             log.error("clock_is_off", extra={"skew_s": round(self._clock.skew_s, 3)})

@@ -1,6 +1,7 @@
 """Verdicts: what became of each entry, why, and what its sender should do.
 
-Promises: accepted means that Kafka acknowledged the entry in time; whether it is a duplicate is
+Promises: accepted means that Kafka acknowledged the entry within the deadline, and that the
+counters will find it in time by the append time it was given; whether it is a duplicate is
 found out when it is counted. A sentence names what must hold and never quotes what was sent.
 """
 
@@ -24,6 +25,7 @@ class Reason(enum.StrEnum):
     UNKNOWN_HEAD_LIST = "unknown_head_list"
     WRONG_SHAPE = "wrong_shape"
     WRONG_EPOCH = "wrong_epoch"
+    EARLY = "early"
     LATE = "late"
     OVER_LIMIT = "over_limit"
     OTHER_COHORT = "other_cohort"

@@ -113,6 +113,8 @@ def _fetch(folder: Path, progress: Progress) -> None:
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={jars}",
+            # Maven's own repository goes with the fetch: ~/.m2/repository would stay for ever.
+            f"-Dmaven.repo.local={unfinished}/repository",
         ]
         environment = dict(os.environ)
         if not shutil.which("java") and "JAVA_HOME" not in environment:

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 
 from agents.stack.jars import Progress, class_archive, find_java, kafka_jars
 from agents.stack.keeper import StackError
-from agents.stack.part import LocalPart
+from agents.stack.part import LocalPart, ticking
 from agents.stack.ports import free_port
 
 __all__ = ["LocalKafka"]
@@ -48,12 +48,13 @@ class LocalKafka(LocalPart):
         self._archive_option = archive_option or self._shared_archive(progress)
         self.port = free_port()
         self._controller_port = free_port()
-        super().__init__(folder)
+        super().__init__(folder, progress)
 
     def _shared_archive(self, progress: Progress) -> str:
         def record(archive: Path) -> None:
             # Java writes the archive when it ends in order, which takes seconds.
-            with LocalKafka(archive_option=f"-XX:ArchiveClassesAtExit={archive}") as broker:
+            option = f"-XX:ArchiveClassesAtExit={archive}"
+            with ticking(progress, "preparing Kafka"), LocalKafka(archive_option=option) as broker:
                 broker.server.stop(patience_s=120)
 
         archive = class_archive(self._java, record, progress)

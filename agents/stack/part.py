@@ -1,14 +1,38 @@
 """What the local Kafka and the local Redis have in common: a life that tests can disturb."""
 
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from agents.stack.jars import Progress
 from agents.stack.keeper import Keeper, Server, StackError
 
-__all__ = ["LocalPart"]
+__all__ = ["LocalPart", "ticking"]
+
+_TICK_S = 2.0
+
+
+@contextmanager
+def ticking(progress: Progress, what: str, every_s: float = _TICK_S) -> Iterator[None]:
+    """Say every other second how long something has taken, so that nobody thinks that it hangs."""
+    began = time.monotonic()
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(every_s):
+            progress(f"{what}: {time.monotonic() - began:.0f} s so far ...")
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
 
 
 class LocalPart(ABC):
@@ -21,14 +45,15 @@ class LocalPart(ABC):
     name: str
     ready_within_s: float
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, progress: Progress = lambda _line: None) -> None:
         self._keep_files = folder is not None
         self._keeper = Keeper(folder)
         self.folder = self._keeper.folder
         self._server: Server | None = None
         try:
-            self._prepare()
-            self.start()
+            with ticking(progress, f"waiting until {self.name} answers"):
+                self._prepare()
+                self.start()
         except BaseException:
             self._keeper.close()
             raise

@@ -9,7 +9,8 @@ counters need, and readers pass over fields and names they do not know.
     reports_sealed      keeper       the end offset of every report partition
     estimate_released   estimates    the publication; or by head-lists, when there is nothing to ask
     click_graph_released click-graphs  the graph document of the epoch's graph share
-    epoch_abandoned     operator     given up, with the reason; nothing more is released for it
+    epoch_abandoned     operator     given up, with the reason; nothing more is released for it; or
+                                     by head-lists or estimates, when the release failed for good
     service_paused      keeper       the period's budget is spent: from when, until when, why
     log_trimmed         keeper       offsets below which raw records were removed on purpose
     checkpoint          keeper       the ledger so far, and from where a reader needs to start
@@ -86,6 +87,8 @@ class Reason(enum.StrEnum):
     NOT_ALL_COUNTED = "not_all_counted"
     NO_URL_TABLE = "no_url_table"
     COMMIT_REFUSED = "commit_refused"
+    DRAW_FAILED = "draw_failed"
+    JOB_FAILED = "job_failed"
 
 
 def epoch_opened(parameters: EpochParameters) -> Entry:

@@ -113,6 +113,12 @@ class ReleaseLog:
                 await self._read_to(self._book, bounds.end)
             return self._book
 
+    async def find_start(self) -> int:
+        """Where a reader must start, by the last checkpoint, to know all that still matters."""
+        bounds = await self._offsets.bounds(self._topic, 0)
+        _, start = await asyncio.to_thread(self._find_start, bounds.begin, bounds.end)
+        return start
+
     async def read_document(self, reference: DocumentReference) -> bytes:
         """The committed bytes of a document, checked against their hash."""
         return await asyncio.to_thread(self._read_document, reference)
@@ -314,6 +320,7 @@ class Turn:
         self._timeout_s = timeout_s
         self._observe = observe
         self._used = False
+        self.committed = False
         self.book = book
 
     async def commit(
@@ -332,6 +339,7 @@ class Turn:
         await asyncio.to_thread(self._send, records)
         await self._observe(f"{self._kind.value}.sent")
         await asyncio.to_thread(self._commit)
+        self.committed = True
         count_released(added)
         await self._observe(f"{self._kind.value}.committed")
 

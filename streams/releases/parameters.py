@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blender.errors import ParameterError
 from blender.parameters import PrivacyParameters
@@ -17,12 +17,16 @@ from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from streams.ledger import Cost, EpochCharge, click_graph_cost, worst_of
 from streams.records.head_list_document import MAX_HEAD_LIST_BYTES
 
+if TYPE_CHECKING:
+    from streams.settings import Settings
+
 __all__ = [
     "MAX_LISTED_RECORDS",
     "PARTS",
     "ClickGraphParameters",
     "EpochParameters",
     "Plan",
+    "plan_from",
     "shares_ppm",
 ]
 
@@ -129,6 +133,38 @@ class Plan:
     def client_cost(self) -> Cost:
         """What one device pays for an epoch: only the paper's randomizer spends any δ."""
         return Cost(self.privacy.epsilon, self.privacy.delta if self.profile == "paper" else 0.0)
+
+
+def plan_from(settings: Settings) -> Plan:
+    """What the settings say the next epoch should be."""
+    graph, epoch = settings.click_graph, settings.epoch
+    return Plan(
+        window_ms=epoch.window_s * 1000,
+        grace_ms=round(epoch.grace_s * 1000),
+        skew_ms=round(epoch.allowed_skew_s * 1000),
+        privacy=settings.privacy.parameters(),
+        profile=settings.privacy.profile,
+        cohorts=settings.privacy.cohorts,
+        key_id=settings.keys.current_id,
+        optin_partitions=settings.topics.partitions,
+        report_partitions=settings.topics.partitions,
+        topic_version=settings.topics.version,
+        min_optin_users=epoch.minimum_participants,
+        min_reports=epoch.minimum_participants,
+        counting_deadline_ms=epoch.counting_deadline_s * 1000,
+        graph_share_ppm=round(graph.share * PARTS),
+        click_graph=None
+        if graph.share == 0
+        else ClickGraphParameters(
+            epsilon=graph.epsilon,
+            delta=graph.delta,
+            queries_per_user=graph.queries_per_user,
+            clicks_per_user=graph.clicks_per_user,
+            selection_share=graph.selection_share,
+            query_count_share=graph.query_count_share,
+            url_table="head-list" if graph.url_table_file is None else "file",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ __all__ = [
 MIN_SECRET_BYTES = 32
 
 #: Above these a release is private in name only: at ε = 10 one count in 75 gets any noise at all,
-#: and δ is the share of people of whom everything may come out.
-LARGEST_EPSILON, LARGEST_DELTA = 10.0, 1e-3
+#: and δ is the share of people of whom everything may come out. Below the least ε nothing can be
+#: told from the noise of any number of people.
+LEAST_EPSILON, LARGEST_EPSILON, LARGEST_DELTA = 1e-3, 10.0, 1e-3
 
 
 def at_least(low: float) -> Check:
@@ -46,9 +47,12 @@ def between(low: float, high: float) -> Check:
 
 def epsilon(value: float) -> str | None:
     """A promise that means something: no setting may make the noise vanish."""
-    if 0 < value <= LARGEST_EPSILON:
+    if LEAST_EPSILON <= value <= LARGEST_EPSILON:
         return None
-    return f"must be above 0 and at most {LARGEST_EPSILON:g}, since noise hides nothing beyond"
+    return (
+        f"must be at least {LEAST_EPSILON:g}, else nothing can be told, and at most "
+        f"{LARGEST_EPSILON:g}, since noise hides nothing beyond"
+    )
 
 
 def delta(value: float) -> str | None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from blender.errors import ParameterError
+from blender.gaussian_histogram import MIN_DELTA
+from streams.releases.parameters import plan_from
 
 if TYPE_CHECKING:
     from streams.settings.settings import Settings
@@ -17,8 +19,13 @@ __all__ = ["broken_rules"]
 
 def broken_rules(settings: Settings) -> Iterator[str]:
     """Every rule that the settings break, with what to do."""
+    found = False
     for rule in (_lateness, _privacy, _budget, _click_graph, _ports, _topics, _secrets, _leases):
-        yield from rule(settings)
+        for sentence in rule(settings):
+            found = True
+            yield sentence
+    if not found:
+        yield from _first_epoch(settings)
 
 
 def _lateness(settings: Settings) -> Iterator[str]:
@@ -63,6 +70,11 @@ def _privacy(settings: Settings) -> Iterator[str]:
                 "privacy.selection_share must be below 1 in the paper's profile, which estimates "
                 f"from the others, got {selection_share:g}; lower it, or use sharp"
             )
+    if privacy.records_per_optin_user > 1 and privacy.delta < MIN_DELTA:
+        yield (
+            f"privacy.delta must be at least {MIN_DELTA:g} when records_per_optin_user is above 1, "
+            f"got {privacy.delta:g}; raise it, since smaller ones cannot be accounted for"
+        )
     if privacy.records_per_optin_user > 1 and selection_share >= 1:
         yield (
             "privacy.selection_share must be below 1 when records_per_optin_user is above 1, got "
@@ -108,6 +120,14 @@ def _click_graph(settings: Settings) -> Iterator[str]:
             f"({charge[0]:g}, {charge[1]:g}), the limit is ({budget.optin_epsilon_limit:g}, "
             f"{budget.optin_delta_limit:g}); lower them or raise the limit"
         )
+
+
+def _first_epoch(settings: Settings) -> Iterator[str]:
+    """Whatever the parts of an epoch refuse together: gateways must not start without jobs."""
+    try:
+        plan_from(settings)
+    except ParameterError as error:
+        yield f"no epoch could be opened with these settings: {error}; change one of those"
 
 
 def _ports(settings: Settings) -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""Invented publications: five epochs of everyday queries, the last of them with a surprise."""
+"""Invented publications: twelve epochs of everyday queries, the last of them with a surprise."""
 
 from __future__ import annotations
 
 import math
 
+from blender.record import normalise
 from streams.records.estimates_document import (
     Agreement,
     EstimatedCell,
@@ -17,13 +18,16 @@ from streams.records.estimates_document import (
 DAY_S = 86_400
 FIRST_S = 1_790_000_000 // DAY_S * DAY_S
 EPOCHS = range(40, 52)
-QUERIES = (
-    "weather tomorrow", "train times", "news today", "pancake recipe", "straße sperrung", "天気",
+TYPED = (
+    "weather tomorrow", "train times", "news today", "pancake recipe", "Straße Sperrung", "天気",
+    "Οδικός χάρτης", "ısı", "isi",
     "football results", "how to remove red wine from a very old and very dear carpet", "map",
     "cinema tonight", "bus timetable", "cheap flights", "pasta", "bicycle repair", "chess",
     "library hours", "garden plants", "guitar chords", "night sky", "tide tables", "board games",
     "museum", "<b>bold</b> & \"quoted\"",
 )  # fmt: skip
+#: As the service publishes them: folded as Python folds, which leaves no final sigma.
+QUERIES = tuple(normalise(typed, "https://any.example/").query for typed in TYPED)
 
 
 def _figure(p: float, epoch: int, place: int) -> Figure:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Download
 
+from blender.record import normalise
 from tests.browser.conftest import Site, Visit
 
 pytestmark = pytest.mark.browser
@@ -117,6 +119,26 @@ def test_search_finds_a_querys_results_by_keyboard_alone(visit: Open, site: Site
     assert opened.complaints == []
 
 
+def test_what_the_service_takes_for_one_query_is_found_as_one(visit: Open, site: Site):
+    """Browsers fold otherwise than the service: they write a final sigma where it writes none."""
+    opened = visit(site.url)
+    page, latest = opened.page, site.documents[-1]
+    for typed in ("Οδικός χάρτης", "ΟΔΙΚΌΣ  ΧΆΡΤΗΣ", "STRASSE sperrung", "straße", "ISI"):
+        page.fill("#search-box", typed)
+        page.keyboard.press("Enter")
+        published = normalise(typed, "https://any.example/").query
+        wanted = [r.url for r in latest.records if r.query == published]
+        shown = [row[0] for row in rows(opened, "search-table")]
+        assert sorted(shown) == sorted(map(str, wanted)), typed
+    page.click("#more")
+    for query in latest.queries:
+        page.get_by_role("button", name=query.query, exact=True).click()
+        wanted = [r.url for r in latest.records if r.query == query.query]
+        shown = [row[0] for row in rows(opened, "search-table")]
+        assert sorted(shown) == sorted(map(str, wanted)), "every trend leads to its own results"
+    assert opened.complaints == []
+
+
 def test_a_trend_leads_to_its_results(visit: Open, site: Site):
     """A click on a query searches for it; markup in a query stays text."""
     opened = visit(site.url)
@@ -164,6 +186,35 @@ def test_the_latest_epoch_can_be_taken_home(visit: Open, site: Site, form: str, 
         table: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
         assert len(table) >= len(site.documents[-1].records)
     assert opened.complaints == []
+
+
+def test_what_cannot_be_taken_home_is_said_and_not_saved(visit: Open, site: Site):
+    """An error saved as estimates.json would be taken for results."""
+    opened = visit(site.url)
+    page = opened.page
+    saved: list[Download] = []
+    page.on("download", lambda download: saved.append(download))  # noqa: PLW0108 - a builtin will not do
+    before = page.inner_text("#notice")
+
+    def fail(how: int | None) -> None:
+        page.unroute_all()
+        page.route(
+            "**/v1/estimates/latest",
+            lambda route: route.abort() if how is None else route.fulfill(status=how, body="{}"),
+        )
+
+    for how, said in ((503, "answered 503"), (404, "Nothing is published"), (None, "fetch")):
+        fail(how)
+        for form in ("json", "csv"):
+            page.click(f"#get-{form}")
+            page.wait_for_function("said => notice.innerText.includes(said)", arg=said)
+    notice = page.inner_text("#notice")
+    assert notice.startswith(before)
+    assert notice.count("Nothing was saved") == 3, "each once, however often it is tried"
+    page.unroute_all()
+    with page.expect_download():
+        page.click("#get-json")
+    assert len(saved) == 1
 
 
 def test_on_the_first_day_it_says_that_nothing_is_published(visit: Open, empty_site: Site):

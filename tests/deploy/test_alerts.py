@@ -4,6 +4,7 @@ import re
 import subprocess
 
 import pytest
+import yaml
 
 from tests.prometheus_rules import ALERTS, ROOT, alerts, scaled
 
@@ -35,11 +36,27 @@ def test_each_alert_fires_when_it_should_and_only_then_at_its_real_duration():
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_every_alert_is_among_the_unit_tests_firing():
-    tests = "".join(path.read_text() for path in ALERTS.parent.glob("*_test.yml"))
-    fired = set(re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n", tests))
+def cases(alert: str) -> list[list[dict[str, str]]]:
+    """What each case of the unit tests expects of an alert: the labels of those that fire."""
+    return [
+        [fires["exp_labels"] for fires in case["exp_alerts"]]
+        for path in ALERTS.parent.glob("*_test.yml")
+        for test in yaml.safe_load(path.read_text())["tests"]
+        for case in test["alert_rule_test"]
+        if case["alertname"] == alert
+    ]
 
-    assert {alert["alert"] for alert in alerts()} == fired
+
+@pytest.mark.parametrize(
+    "rule", alerts(), ids=lambda rule: "-".join([rule["alert"], rule["labels"].get("stem", "")])
+)
+def test_every_rule_is_among_the_unit_tests_firing_and_silent(rule):
+    """Of two rules with one name, one for each stem, one that never fires could hide."""
+    expected = cases(rule["alert"])
+    own = rule["labels"].items()
+
+    assert [fires for case in expected for fires in case if own <= fires.items()]
+    assert [case for case in expected if not any(own <= fires.items() for fires in case)]
 
 
 def test_each_alert_has_its_entry_in_the_runbook_and_points_there():

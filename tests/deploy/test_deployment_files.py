@@ -1,5 +1,6 @@
 """What an operator copies must be right: linted, valid by its schema, and loadable."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ SETTINGS_FILES = sorted(DEPLOY.rglob("settings.toml")) + sorted(
     (DEPLOY / "settings").glob("*.toml")
 )
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+#: The processes, and the ports of their metrics.
+PROCESSES = {"gateway": 9101, "worker": 9102, "jobs": 9103}
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
@@ -69,7 +72,8 @@ def test_the_image_does_not_run_as_root_and_pins_what_it_is_made_from():
 
     assert re.findall(r"^USER (.+)$", text, re.MULTILINE)[-1] == "10001:10001"
     assert all(
-        re.match(r"python:3\.\d+\.\d+-slim", image) for image in re.findall(r"FROM (\S+)", text)
+        re.match(r"python:3\.\d+\.\d+-slim", image)
+        for image in re.findall(r"^FROM (\S+)", text, re.M)
     )
     assert "--require-hashes -r requirements-server.lock" in text
 
@@ -126,7 +130,8 @@ def test_compose_starts_every_part_and_mounts_files_that_exist():
         "prometheus",
         "grafana",
     } <= services.keys()
-    assert all(":" in service["image"].rpartition("/")[2] for service in services.values())
+    versions = {service["image"].rpartition(":")[2] for service in services.values()}
+    assert [v for v in versions if not re.fullmatch(r"v?\d+\.\d+\.\d+(-alpine)?", v)] == []
     mounts = [mount.split(":")[0] for s in services.values() for mount in s.get("volumes", ())]
     here = [mount for mount in mounts if mount.startswith(".")]
     assert [mount for mount in here if not (CONTAINER / mount).exists()] == []
@@ -150,6 +155,24 @@ def test_kubernetes_takes_the_objects(name):
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+def autoscalers() -> dict[str, dict]:
+    """The autoscalers by the deployment that they scale."""
+    return {
+        document["spec"]["scaleTargetRef"]["name"]: document["spec"]
+        for document in kubernetes()
+        if document["kind"] == "HorizontalPodAutoscaler"
+    }
+
+
+def replicas(deployment: dict) -> int:
+    """How many there are at least: the autoscaler's word, and nobody else's, where there is one."""
+    scaled = autoscalers().get(deployment["metadata"]["name"])
+    if scaled is None:
+        return int(deployment["spec"]["replicas"])
+    assert "replicas" not in deployment["spec"], "each apply would undo what the autoscaler chose"
+    return int(scaled["minReplicas"])
+
+
 def test_every_process_has_probes_limits_and_a_rolling_update():
     """Without a probe a rollout sends traffic to what has not read the release log yet."""
     found = deployments()
@@ -161,7 +184,7 @@ def test_every_process_has_probes_limits_and_a_rolling_update():
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
         assert container["resources"]["limits"]["memory"]
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        assert document["spec"]["replicas"] >= 2
+        assert replicas(document) >= 2
     assert found["gateway"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
@@ -181,8 +204,8 @@ def test_probes_and_scrapes_go_to_the_ports_that_the_settings_name():
             named[container[probe]["httpGet"]["port"]]
             for probe in ("readinessProbe", "livenessProbe")
         }
-        scraped = int(template["metadata"]["annotations"]["prometheus.io/port"])
-        assert (probed, scraped) == ({ports[verb][0]}, ports[verb][1])
+        assert (probed, named["metrics"]) == ({ports[verb][0]}, ports[verb][1])
+        assert PROCESSES[verb] == ports[verb][1]
 
 
 def test_containers_set_only_settings_that_exist():
@@ -206,35 +229,216 @@ def test_containers_set_only_settings_that_exist():
     assert {name for name in used if name.startswith("BLENDSTREAM_")} - known == set()
 
 
+def test_every_gateway_is_given_the_tokens_and_nobody_else():
+    """Without them it refuses every opt-in record, and the service publishes nothing."""
+    name = "BLENDSTREAM_GATEWAY_TOKEN_FILE"
+    compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
+    in_compose = {n: s.get("environment", {}).get(name) for n, s in compose["services"].items()}
+    in_kubernetes = {
+        verb: {variable["name"]: variable["value"] for variable in container["env"]}.get(name)
+        for verb, document in deployments().items()
+        for container in document["spec"]["template"]["spec"]["containers"]
+    }
+    in_systemd = {unit.stem.rpartition("-")[2]: unit.read_text() for unit in UNITS}
+
+    assert {n for n, file in in_compose.items() if file} == {"gateway"}
+    assert in_compose["gateway"] == "/run/secrets/tokens"
+    assert "tokens" in compose["services"]["gateway"]["secrets"]
+    assert compose["secrets"]["tokens"]["file"] == "./tokens.txt"
+    assert {n for n, file in in_kubernetes.items() if file} == {"gateway"}
+    assert {n for n, text in in_systemd.items() if f"{name}=%d/tokens" in text} == {"gateway"}
+    assert "LoadCredential=tokens:" in in_systemd["gateway"]
+    assert "token_file" in (DEPLOY / "settings" / "basic.toml").read_text()
+
+
+def test_files_with_secrets_that_operators_make_are_never_committed():
+    """They lie beside files that are."""
+    compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
+    made = {Path(secret["file"]).name for secret in compose["secrets"].values()}
+    ignored = (CONTAINER / ".gitignore").read_text().split()
+
+    assert made == {"master-secrets.txt", "tokens.txt"}
+    assert {f"/{name}" for name in made} <= set(ignored)
+
+
+#: What our units say, and the form that each value must have.
+YES = "yes|no"
+DIRECTIVES = {
+    "Unit": {"Description": ".+", "After": r"[\w.-]+", "Wants": r"[\w.-]+"},
+    "Service": {
+        "Type": "simple|exec|notify|forking|oneshot|dbus|idle",
+        "ExecStart": r"/opt/blendstream/bin/blendstream \w+",
+        "Environment": r"[A-Z_]+=\S+",
+        "LoadCredential": r"[\w-]+:/\S+",
+        "Restart": "no|always|on-success|on-failure|on-abnormal|on-abort|on-watchdog",
+        "RestartSec": r"\d+",
+        "TimeoutStopSec": r"\d+",
+        "KillMode": "control-group|mixed|process|none",
+        "LimitNOFILE": r"\d+",
+        "ProtectSystem": "yes|no|full|strict",
+        "ProtectHome": "yes|no|read-only|tmpfs",
+        "RestrictAddressFamilies": r"AF_\w+( AF_\w+)*",
+        "SystemCallArchitectures": "native",
+        "CapabilityBoundingSet": "",
+        "DynamicUser": YES,
+        "NoNewPrivileges": YES,
+        "PrivateTmp": YES,
+        "PrivateDevices": YES,
+        "ProtectKernelTunables": YES,
+        "ProtectKernelModules": YES,
+        "ProtectControlGroups": YES,
+        "RestrictNamespaces": YES,
+        "LockPersonality": YES,
+    },
+    "Install": {"WantedBy": r"[\w-]+\.target"},
+}
+
+
+def directives(text: str) -> list[tuple[str, str, str]]:
+    """(section, key, value) of each line of a unit; a line of another form is a mistake."""
+    section, found = "", []
+    for line in text.splitlines():
+        if not line or line[0] in "#;":
+            continue
+        if heading := re.fullmatch(r"\[(\w+)\]", line):
+            section = heading[1]
+            continue
+        key, equals, value = line.partition("=")
+        assert equals, line
+        found.append((section, key, value))
+    return found
+
+
+def complaints(text: str) -> list[str]:
+    """What is wrong with a unit: sections, keys, values, and a verb that does not exist."""
+    from agents.cli import VERBS
+
+    found = directives(text)
+    wrong = [
+        f"[{section}] {key}={value}"
+        for section, key, value in found
+        if not re.fullmatch(DIRECTIVES.get(section, {}).get(key, r"(?!)"), value)
+    ]
+    once = [(s, k) for s, k, _ in found if k not in ("Environment", "LoadCredential")]
+    wrong += [f"{key} twice" for key in {k for k in once if once.count(k) > 1}]
+    started = [value.split()[-1] for _, key, value in found if key == "ExecStart"]
+    wrong += [f"no verb {verb}" for verb in started if verb not in {v.name for v in VERBS}]
+    return wrong if len(started) == 1 else [*wrong, "one ExecStart"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_says_what_systemd_knows_and_starts_a_verb_that_exists(unit):
+    """By our own reading, on every system; `test_systemd_takes_the_unit` asks systemd."""
+    found = directives(unit.read_text())
+
+    assert complaints(unit.read_text()) == []
+    assert {section for section, _, _ in found} == {"Unit", "Service", "Install"}
+    assert f"blendstream {unit.stem.rpartition('-')[2]}" in unit.read_text()
+    given = {value.partition(":")[0] for _, key, value in found if key == "LoadCredential"}
+    used = set(re.findall(r"=%d/([\w-]+)$", unit.read_text(), re.MULTILINE))
+    assert given == used, "a credential that nobody loads would be a file that is not there"
+
+
+def test_a_unit_with_a_mistake_would_be_noticed():
+    text = UNITS[0].read_text()
+    for right, mistaken in (
+        ("Restart=always", "Restart=allways"),
+        ("NoNewPrivileges=yes", "NoNewPriviledges=yes"),
+        ("[Install]", "[Instal]"),
+        ("blendstream gateway\n", "blendstream gatway\n"),
+        ("RestartSec=2", "RestartSec=2\nRestartSec=3"),
+        ("TimeoutStopSec=20", "TimeoutStopSec=20 # seconds"),
+    ):
+        assert right in text
+        assert complaints(text.replace(right, mistaken)), mistaken
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_takes_the_unit(unit):
-    """The executable is not installed where tests run; nothing else may be wrong."""
+    """The executable is not installed where tests run; nothing else may be wrong.
+
+    Where there is no systemd (macOS) the reading above is the check.
+    """
     if shutil.which("systemd-analyze") is None:
-        # Not on every system; the shape of the file is checked all the same.
-        assert "[Service]" in unit.read_text()
+        assert complaints(unit.read_text()) == []
         return
     ended = run("systemd-analyze", "verify", "--man=no", unit)
-    complaints = [
+    said = [
         line
         for line in (ended.stdout + ended.stderr).splitlines()
         if unit.name in line and "is not executable" not in line
     ]
 
-    assert complaints == []
+    assert said == []
 
 
-def test_prometheus_takes_its_configuration(tmp_path):
-    """promtool where Prometheus is installed; the jobs it scrapes are checked everywhere."""
-    configuration = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    jobs = {job["job_name"] for job in configuration["scrape_configs"]}
+def promtool(
+    folder: Path, configuration: dict, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """promtool about a configuration, with the alerts beside it."""
+    copied = shutil.copytree(DEPLOY / "prometheus", folder / "prometheus", dirs_exist_ok=True)
+    file = copied / "checked.yml"
+    file.write_text(yaml.safe_dump(configuration))
+    first, second, *rest = arguments
+    return run("promtool", first, second, file, *rest)
 
-    assert {"gateway", "worker", "jobs"} <= {name.rpartition("-")[2] for name in jobs}
-    if shutil.which("promtool") is not None:
-        copied = shutil.copytree(DEPLOY / "prometheus", tmp_path / "prometheus")
-        text = (copied / "prometheus.yml").read_text().replace("/etc/prometheus/", f"{copied}/")
-        (copied / "prometheus.yml").write_text(text)
-        ended = run("promtool", "check", "config", copied / "prometheus.yml")
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+@pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-hosts.yml"])
+def test_prometheus_takes_its_configuration(name, tmp_path):
+    """Alerts and dashboard go by the names of these jobs."""
+    configuration = yaml.safe_load((DEPLOY / "prometheus" / name).read_text())
+    ended = promtool(tmp_path, configuration, "check", "config")
+
+    assert {job["job_name"] for job in configuration["scrape_configs"]} == set(PROCESSES)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_prometheus_on_kubernetes_finds_every_process_under_the_name_the_alerts_know(tmp_path):
+    """Under another, an alert that a process is missing would fire for ever.
+
+    Debian's Prometheus cannot ask a Kubernetes; so what Kubernetes would say of our pods is given
+    to it in place of that question, and everything else is as shipped.
+    """
+    file = DEPLOY / "prometheus" / "prometheus-kubernetes.yml"
+    configuration = yaml.safe_load(file.read_text())
+    (job,) = configuration["scrape_configs"]
+    (asked,) = job.pop("kubernetes_sd_configs")
+    job["static_configs"] = [
+        {
+            "targets": [f"10.0.0.{number}:{port['containerPort']}"],
+            "labels": {
+                "__meta_kubernetes_namespace": "blendstream",
+                "__meta_kubernetes_pod_name": f"{document['metadata']['name']}-{phase}",
+                "__meta_kubernetes_pod_phase": phase,
+                "__meta_kubernetes_pod_container_port_name": port["name"],
+                "__meta_kubernetes_pod_label_app_kubernetes_io_component": document["spec"][
+                    "template"
+                ]["metadata"]["labels"]["app.kubernetes.io/component"],
+            },
+        }
+        for number, document in enumerate(deployments().values(), start=1)
+        for port in document["spec"]["template"]["spec"]["containers"][0]["ports"]
+        for phase in ("Running", "Failed")
+    ]
+    ended = promtool(tmp_path, configuration, "check", "config")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = promtool(
+        tmp_path, configuration, "check", "service-discovery", job["job_name"], "--timeout=1s"
+    )
+    found = [target["labels"] for target in json.loads(ended.stdout) if target["labels"]]
+
+    assert {(t["job"], t["__address__"].rpartition(":")[2], t["instance"]) for t in found} == {
+        (verb, str(PROCESSES[verb]), f"blendstream-{verb}-Running") for verb in PROCESSES
+    }
+    assert {t["namespace"] for t in found} == {"blendstream"}
+    assert asked == {
+        "role": "pod",
+        "namespaces": {"names": ["blendstream"]},
+        "selectors": [{"role": "pod", "label": "app.kubernetes.io/name=blendstream"}],
+    }
+    for document in deployments().values():
+        labels = document["spec"]["template"]["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "blendstream"
 
 
 def secrets() -> dict[str, str]:
@@ -251,18 +455,21 @@ def test_sample_settings_load(file):
     assert any(str(file) in origin for origin in loaded.origins.values())
 
 
-def test_the_autoscaler_asks_for_a_metric_that_workers_have():
+def test_the_autoscaler_asks_for_a_metric_that_workers_have_and_the_adapter_serves():
     """One that nobody serves would leave the number of workers as it is, silently."""
-    scaled = [
-        document for document in kubernetes() if document["kind"] == "HorizontalPodAutoscaler"
-    ]
     external = [
         metric["external"]["metric"]["name"]
-        for document in scaled
-        for metric in document["spec"]["metrics"]
+        for scaled in autoscalers().values()
+        for metric in scaled["metrics"]
         if metric["type"] == "External"
     ]
+    adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter-rules.yml").read_text())
+    served = [rule["seriesQuery"].partition("{")[0] for rule in adapter["externalRules"]]
     declared = (REPOSITORY / "streams" / "metrics.py").read_text()
 
-    assert external
-    assert [name for name in external if f'"{name}"' not in declared] == []
+    assert external == ["blender_partition_lag"] == served
+    assert '"blender_partition_lag"' in declared
+    for rule in adapter["externalRules"]:
+        # The adapter asks by the namespace that the scrape configuration writes to each series.
+        assert rule["resources"]["overrides"] == {"namespace": {"resource": "namespace"}}
+        assert rule["metricsQuery"] == "sum(<<.Series>>{<<.LabelMatchers>>})"

@@ -99,3 +99,21 @@ def test_tests_that_are_named_exist(page):
     named = set(re.findall(r"`(?:[\w/.]+::)?(test_[a-z0-9_]+)`", page.read_text()))
 
     assert sorted(named - defined) == []
+
+
+def test_versions_and_dates_agree():
+    """A citation with a date says that there is a release; the changelog must know of it."""
+    newest, when = re.findall(
+        r"^## (\S+) \((\S+)\)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE
+    )[0]
+    citation = (REPOSITORY / "CITATION.cff").read_text()
+    released = re.findall(r"^date-released: (\S+)$", citation, re.MULTILINE)
+    declared = re.search(
+        r'^version = "(.+)"$', (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE
+    )
+
+    assert released == ([] if when == "unreleased" else [when])
+    assert re.findall(r"^version: (\S+)$", citation, re.MULTILINE) == [newest]
+    assert declared
+    assert declared[1] == newest
+    assert f"Version {newest}" in README

@@ -10,6 +10,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import faust
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from tests.counting import (
     installation,
     optin_entries,
 )
+from tests.kafka_topics import throttle_fetches
 
 if TYPE_CHECKING:
     from agents.stack import LocalKafka, LocalRedis
@@ -160,6 +162,7 @@ async def test_redis_loses_its_tail(
         await made.assert_exact()
 
 
+@pytest.mark.parametrize("fault_redis", ["single", "cluster"], indirect=True)
 async def test_a_flushed_redis_is_filled_again_from_the_log(
     fault_kafka: LocalKafka, fault_redis: LocalRedis, name_prefix: str
 ) -> None:
@@ -200,3 +203,31 @@ async def test_a_stop_has_a_deadline_whatever_hangs(
     made.start_worker()
     await made.until_counted()
     await made.assert_exact()
+
+
+async def test_a_worker_whose_lag_does_not_move_exits_and_its_successor_counts_on(
+    fault_kafka: LocalKafka, single_redis: LocalRedis, name_prefix: str
+) -> None:
+    """The broker answers every question and sends the consumer nothing: throttled to one byte a
+    second. A restart is what an orchestrator can do about a consumer that is stuck.
+    """
+    rng = np.random.default_rng(18)
+    async with installation(
+        fault_kafka.url, single_redis.url, name_prefix, worker__stall_exit_s="5"
+    ) as made:
+        prepare(made)
+        send_some(made, rng)
+        worker = made.start_worker()
+        await made.until_counted()
+        client_id = f"faust-{faust.__version__}"
+        throttle_fetches(fault_kafka.bootstrap, client_id, 1.0)
+        try:
+            send_some(made, rng)
+            # 4, or 3 where leaving the group took longer than a stop may.
+            assert await asyncio.to_thread(worker.wait, 60) in (3, 4)
+        finally:
+            throttle_fetches(fault_kafka.bootstrap, client_id, None)
+        assert "has lag and has not moved" in worker.output()
+        made.start_worker()
+        await made.until_counted()
+        await made.assert_exact()

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from streams.counted import SealedCounts
 from streams.deliveries import Message
 from streams.directory import ReleaseLogDirectory
 from streams.epochs import Stem
@@ -225,6 +226,20 @@ async def test_a_key_of_another_type_stops_before_anything_is_written(
     await made.assert_exact()
 
 
+async def test_totals_of_another_type_stop_their_partition_and_no_other(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Nobody had looked at the others any more, however far behind they were."""
+    for partition in range(bench.made.partitions):
+        send(bench.made, frames=1, partition=partition, seed=partition)
+    with single_redis.client() as client:
+        client.set(bench.tables.key(0, "totals"), "not a hash")
+        await bench.counter.check()
+        assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+        assert bench.counter.offset(1) == 0
+        client.delete(bench.tables.key(0, "totals"))
+
+
 async def test_a_recreated_topic_stops_even_when_its_offsets_fit(bench: Bench) -> None:
     """200 of 300 new records would be taken for counted ones, the others for the next."""
     made = bench.made
@@ -355,7 +370,7 @@ async def test_a_released_epoch_takes_nothing_more_and_leaves_no_keys(
     assert await bench.tables.totals(0, 1) == {}
 
 
-async def test_no_key_has_a_time_to_live_and_a_contributor_costs_at_most_12_bytes(
+async def test_no_count_has_a_time_to_live_and_a_contributor_costs_at_most_12_bytes(
     bench: Bench, single_redis: LocalRedis
 ) -> None:
     """Stated in streams/tables.py; measured on 300 000 contributors of one partition."""
@@ -370,9 +385,52 @@ async def test_no_key_has_a_time_to_live_and_a_contributor_costs_at_most_12_byte
     with single_redis.client() as client:
         assert client.strlen(key) == 300_000 * 8
         assert client.memory_usage(key, samples=0) / 300_000 <= 12
-        for name in client.keys("*"):
-            if made.topics.client_reports.name in name:
-                assert client.ttl(name) == -1
+    # A job reads, and leaves its mark; the keeper has left one too.
+    await SealedCounts(bench.tables, 1, "estimates").read_reports(1, [30], 40, complete=True)
+    await bench.tables.put_token(0, "swept", "through 0", None)
+    with single_redis.client() as client:
+        lives = {
+            name.partition("}:")[2]: client.ttl(name)
+            for name in client.keys("*")
+            if made.topics.client_reports.name in name
+        }
+    marks = {name: lives.pop(name) for name in list(lives) if name.startswith("token:estimates-")}
+    assert len(marks) == 1
+    assert all(3590 <= ttl <= 3600 for ttl in marks.values())
+    assert lives.keys() >= {"state", "totals", "1:totals", "1:cells", "1:seen:0", "token:swept"}
+    assert set(lives.values()) == {-1}
+
+
+async def test_the_model_sees_what_was_not_sent_wherever_it_is(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """All tests here rest on `assert_exact`: one number more anywhere must fail it."""
+    made = bench.made
+    send(made, frames=2)
+    await bench.count(bench.log())
+    await made.assert_exact()
+    records = await made.tables(Stem.OPTIN_RECORDS)
+    await records.close()
+    with single_redis.client() as client:
+        for key, name in [
+            (bench.tables.key(0, 1, "totals"), "incomplete"),
+            (bench.tables.key(0, 1, "totals"), "users:S"),
+            (bench.tables.key(0, 1, "totals"), "refused:duplicate"),
+            (bench.tables.key(1, "unknown", "totals"), "received"),
+            (bench.tables.key(1, "late"), "received"),
+            (bench.tables.key(1, "totals"), "counted"),
+            (bench.tables.key(1, 2, "totals"), "received"),
+            (bench.tables.key(0, "state"), "applying"),
+            (records.key(0, 1, "totals"), "users:T"),
+            (records.key(0, "totals"), "received"),
+        ]:
+            client.hincrby(key, name, 1)
+            with pytest.raises(AssertionError):
+                await made.assert_exact()
+            client.hdel(key, name)
+        client.append(bench.tables.key(0, 1, "seen", 0), bytes(8))
+        with pytest.raises(AssertionError):
+            await made.assert_exact()
 
 
 async def test_a_contributor_chunk_is_followed_by_another(
@@ -412,28 +470,38 @@ async def test_an_unknown_head_list_is_looked_up_before_it_is_refused(bench: Ben
     await made.assert_exact()
 
 
-async def test_optin_records_and_a_cluster_take_the_plain_path(
+async def test_records_and_reports_take_the_plain_path_on_a_cluster(
     fault_kafka: LocalKafka, cluster_redis: LocalRedis, name_prefix: str
 ) -> None:
     """Every kind of key in one script on a server that checks slots."""
     rng = np.random.default_rng(5)
     async with installation(fault_kafka.url, cluster_redis.url, name_prefix) as made:
         made.open_epoch(1, records_per_user=2)
-        keys = contributors(rng, 200)
-        for slot in (0, 1, 2):
-            made.send_records(1, 1, optin_entries(rng, keys, slot=slot, distinct=10))
-        made.send(Stem.OPTIN_RECORDS, 1, b"")
-        made.expect_refused(Stem.OPTIN_RECORDS, "unknown", Reason.MALFORMED)
+        made.open_epoch(2)
+        made.publish_head_list(2, cells=300, w=3, answers=2)
+        for partition in range(made.partitions):
+            keys = contributors(rng, 200)
+            for slot in (0, 1, 2):
+                entries = optin_entries(rng, keys, slot=slot, distinct=10)
+                made.send_records(1, partition, entries)
+            made.send_reports(2, partition, keys, rng)
+            made.send_reports(2, partition, keys[:20], rng)
+        for stem in Stem:
+            made.send(stem, 1, b"")
+            made.expect_refused(stem, "unknown", Reason.MALFORMED)
         made.flush()
         worker = made.start_worker()
         await made.until_counted()
         await made.assert_exact()
-        await made.until(lambda: _has_metric(made, worker), 10, "the refusal's metric")
+        for stem in Stem:
+            await made.until(
+                lambda stem=stem: _has_metric(made, worker, stem), 10, "the refusal's metric"
+            )
 
 
-async def _has_metric(made: Installation, worker: object) -> bool:
+async def _has_metric(made: Installation, worker: object, stem: Stem) -> bool:
     _, text = await made.get(worker, "/metrics")  # type: ignore[arg-type]
-    return 'blender_optin_records_refused_total{partition="1",reason="malformed"} 1.0' in text
+    return f'blender_{stem}_refused_total{{partition="1",reason="malformed"}} 1.0' in text
 
 
 async def test_a_batch_cancelled_before_it_was_stored_is_counted_when_it_comes_again(
@@ -469,12 +537,17 @@ async def test_epochs_barred_by_redis_and_open_in_the_log_stop_the_partition(
 
 
 async def test_a_damaged_release_log_stops_instead_of_guessing(bench: Bench) -> None:
-    send(bench.made)
-    await bench.count(bench.log()[:1])
-    bench.made.publish({"entry": "epoch_opened", "epoch": "not a number"})
+    """Every partition: the second to ask was once served what lies behind the damage."""
+    made = bench.made
+    for partition in range(made.partitions):
+        send(made, partition=partition, seed=partition)
+        await bench.count(bench.log(partition)[:1], partition)
+    made.publish({"entry": "epoch_opened", "epoch": "not a number"})
+    made.open_epoch(2)
     bench.counter = bench.new_counter()
-    await bench.count(bench.log()[1:])
-    assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+    for partition in range(made.partitions):
+        await bench.count(bench.log(partition)[1:], partition)
+    assert bench.counter.stopped == dict.fromkeys(range(made.partitions), StopReason.STORE_REFUSED)
 
 
 async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
@@ -482,7 +555,8 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
 ) -> None:
     """Counted from when both answered last: an outage must not kill every worker at once."""
     send(bench.made, frames=1)
-    counter = bench.counter
+    bench.tables = await bench.made.tables(REPORTS, timeout_s=3.0)  # It has to be waited for once.
+    counter = bench.new_counter()
     await counter.check()
     await asyncio.sleep(1.1)
     await counter.check()
@@ -498,3 +572,4 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
     await counter.check()
     assert counter.ready
     assert counter.stalled_for_s() < 1
+    await bench.tables.close()

@@ -18,10 +18,11 @@ import pytest
 from streams.errors import StoreUnavailable
 from streams.releases.book import Stage
 from tests.epoch_service import Service, service
-from tests.faults.test_release_once import STEPS, all_entries, same_bytes_everywhere
+from tests.faults.test_release_once import RELEASES, STEPS, all_entries, same_bytes_everywhere
 from tests.integration.test_epochs_end_to_end import shorten
+from tests.job_bench import GRAPHS
 
-KINDS = ("head-lists", "estimates", "keeper")
+KINDS = ("click-graphs", "head-lists", "estimates", "keeper")
 EPOCHS = 4
 
 
@@ -54,7 +55,7 @@ async def test_jobs_killed_and_paused_at_random_steps_release_each_epoch_once(
 ):
     """Two processes at a time; a paused one wakes up long after its lease is gone."""
     dice, rng = random.Random(seed), np.random.default_rng(seed)
-    async with service(kafka.url, redis_server.url, **shorten()) as made:
+    async with service(kafka.url, redis_server.url, **shorten(), **GRAPHS) as made:
         made.start_worker()
         stop = asyncio.Event()
         feeding = asyncio.create_task(_feed(made, rng, stop))
@@ -87,11 +88,16 @@ async def test_jobs_killed_and_paused_at_random_steps_release_each_epoch_once(
         over = [e for e, s in (await made.book()).epochs.items() if s.stage is Stage.PUBLISHED]
 
         async def all_out() -> bool:
-            return set(over) <= (await made.published(made.topics.estimates.name)).keys()
+            estimates = await made.published(made.topics.estimates.name)
+            graphs = await made.published(made.topics.click_graphs.name)
+            epochs = (await made.book()).epochs
+            owed = {epoch for epoch in over if epochs[epoch].click_graph is not None}
+            return set(over) <= estimates.keys() and owed <= graphs.keys()
 
         await made.until(all_out, 60)
-        names = ("epoch_opened", "records_sealed", "head_list_released", "estimate_released")
+        names = ("epoch_opened", "records_sealed", *RELEASES)
         times = Counter((e["entry"], e["epoch"]) for e in all_entries(made) if e["entry"] in names)
         assert set(times.values()) == {1}, times
+        assert {name for name, _ in times} == set(names), times
         for epoch in over:
             await same_bytes_everywhere(made, range(epoch, epoch + 1))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import secrets
 import time
 
@@ -45,8 +46,10 @@ class Senders:
         self.reasons: list[str] = []
         self.gateways: list[str] = []
 
-    async def send_all(self, at_once: int = 32, give_up_after_s: float = 120) -> None:
-        waiting = list(range(len(self.reports)))
+    async def send_all(
+        self, at_once: int = 32, give_up_after_s: float = 120, first: int | None = None
+    ) -> None:
+        waiting = list(range(len(self.reports)))[:first]
         random.shuffle(waiting)
         until = time.monotonic() + give_up_after_s
         async with httpx.AsyncClient(timeout=20) as client:
@@ -174,6 +177,41 @@ async def test_a_paused_broker_is_503_at_the_deadline_then_at_once_and_all_is_we
     await _assert_counted_once(service, senders)
 
 
+async def test_a_stop_ends_within_its_one_deadline_while_the_broker_is_paused(broken, breakable):
+    """Answering, flushing and disconnecting share it: what came after it would be killed."""
+    service, senders, other = broken
+    deadline_s = 6.0
+    gateway = service.start(gateway__stop_deadline_s=str(deadline_s)).wait_ready()
+    senders.gateways = [gateway.url]
+    async with httpx.AsyncClient(timeout=20) as client:
+        assert await senders.send(client, 0) == 202
+        breakable.pause()
+        try:
+            waiting = [asyncio.create_task(senders.send(client, n)) for n in range(1, 40)]
+            while _held_bytes(gateway) == 0:
+                await asyncio.sleep(0.01)
+            began = time.monotonic()
+            stopped = await asyncio.to_thread(gateway.terminate)
+            took_s = time.monotonic() - began
+            answers = await asyncio.gather(*waiting)
+        finally:
+            breakable.resume()
+
+    assert stopped == 0, gateway.output()
+    # A second for a busy machine; with a deadline for each of the three it took 7.7 s.
+    assert took_s < deadline_s + 1, gateway.output()
+    assert set(answers) <= {503, None}, "told to send again, or cut off before it was read"
+    assert 503 in answers
+    senders.gateways = [other.url]
+    await senders.send_all(first=40)
+    assert len(senders.accepted) == 40
+    await _assert_counted_once(service, senders)
+
+
+def _held_bytes(gateway: GatewayUnderTest) -> float:
+    return float(re.findall(r"^blender_gateway_held_bytes (\S+)$", gateway.metrics(), re.M)[0])
+
+
 async def test_a_stopped_broker_makes_the_gateway_unready_and_coming_back_ready(broken, breakable):
     """Away is unready, not dead; nothing accepted before or after is lost."""
     service, senders, gateway = broken
@@ -231,21 +269,23 @@ async def test_a_gateway_whose_clock_is_off_is_unready_and_takes_nothing(kafka, 
     service = GatewayService(kafka.url, name_prefix)
     with running(service):
         senders = await _started(service, 10)
-        gateway = service.start(clock_off_s=off_s)
-        good = service.start().wait_ready()
-        for _ in range(300):
+        gateway, good = service.start(clock_off_s=off_s), service.start()
+        ready = ""
+        for _ in range(3000):
             try:
-                ready = httpx.get(f"{gateway.url}/readyz", timeout=5)
+                ready = httpx.get(f"{gateway.url}/readyz", timeout=5).text
+                # Not even the first request that it answers is let through.
+                refused = httpx.post(f"{gateway.url}/v1/reports", json=senders.reports[0])
             except httpx.TransportError:
-                ready = None
-            if ready is not None and "clock" in ready.text:
+                await asyncio.sleep(0.01)
+                continue
+            assert refused.status_code == 503, refused.text
+            if "NTP" in ready:
                 break
-            await asyncio.sleep(0.1)
-        assert ready is not None
-        assert ready.status_code == 503
-        assert "set it right (NTP)" in ready.json()["reasons"][-1]
+        assert "set it right (NTP)" in ready
         refused = httpx.post(f"{gateway.url}/v1/reports", json=senders.reports[0], timeout=10)
         assert (refused.status_code, refused.json()["reason"]) == (503, "clock")
+        good.wait_ready()
         accepted = httpx.post(f"{good.url}/v1/reports", json=senders.reports[0], timeout=10)
         assert accepted.status_code == 202, "another gateway takes the same bytes"
         assert "clock_is_off" in gateway.output()

@@ -9,12 +9,14 @@ import asyncio
 import secrets
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from agents.job_context import ReleaseFailed
 from blender.errors import HeadListMismatch
 from streams.epochs import Share, Stem
 from streams.errors import StoreMismatch, StoreUnavailable
@@ -24,10 +26,22 @@ from streams.releases.entries import Kind, Outcome
 from streams.releases.log import CommitRefused, Fenced
 from streams.topics import ensure_topics
 from tests.epoch_service import Service, service
-from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, count_reports, some_records
+from tests.job_bench import (
+    GRAPHS,
+    JOBS,
+    Clock,
+    JobBench,
+    bench,
+    count_records,
+    count_reports,
+    some_records,
+    url_table,
+    with_graph,
+)
 
 HOUR_MS = 3_600_000
 STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
+RELEASES = ("click_graph_released", "head_list_released", "estimate_released")
 
 
 def all_entries(made: Service) -> list[dict]:
@@ -60,38 +74,43 @@ def releases(made: Service, name: str) -> Counter[int]:
 
 
 async def same_bytes_everywhere(made: Service, epochs: range) -> None:
-    """What the log committed is what the topics hold, for every one of these epochs."""
+    """What the log committed so far is what the topics hold, for every one of these epochs."""
     book = await made.book()
     heads = await made.published(made.topics.head_lists.name)
     estimates = await made.published(made.topics.estimates.name)
+    graphs = await made.published(made.topics.click_graphs.name)
     for epoch in epochs:
         state = book.epochs[epoch]
-        assert state.stage is Stage.PUBLISHED
+        assert state.stage in (Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED)
         if state.head_list is not None:
             assert heads[epoch] == await made.document(state.head_list.head_list)
-        assert state.estimates is not None
-        assert estimates[epoch] == await made.document(state.estimates.document)
+        if state.estimates is not None:
+            assert estimates[epoch] == await made.document(state.estimates.document)
+        assert (state.click_graph is None) == (epoch not in graphs)
+        if state.click_graph is not None:
+            assert graphs[epoch] == await made.document(state.click_graph.document)
 
 
 @pytest.mark.timeout(180)
 async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(
-    kafka, redis_server, thorough: bool
+    kafka, redis_server, thorough: bool, tmp_path: Path
 ):
-    """Another job takes over meanwhile; both kinds of release. Here it is seen what each of the two
+    """Another job takes over meanwhile; every kind of release. Here it is seen what each of the two
     is told; test_release_processes.py does the same to real processes, at every step."""
     rng, clock = np.random.default_rng(3), Clock()
     steps = STEPS if thorough else ("committed",)
     async with (
-        service(kafka.url, redis_server.url) as made,
+        service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
         bench(made, clock) as sleeper,
         bench(made, clock) as other,
     ):
         await other.keep()
         for epoch, step in enumerate(steps):
-            await count_records(made, epoch, some_records(epoch, rng))
+            await count_records(made, epoch, with_graph(some_records(epoch, rng)))
             state = (await made.book()).epochs[epoch]
             clock.now_ms = state.parameters.records_sealable_at_ms
             await other.keep()
+            await _paused_and_replaced(sleeper, other, Kind.CLICK_GRAPHS, step)
             await _paused_and_replaced(sleeper, other, Kind.HEAD_LISTS, step)
             state = await made.until_stage(epoch, Stage.REPORTING)
 
@@ -102,8 +121,8 @@ async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(
             await made.until_stage(epoch, Stage.PUBLISHED)
 
         everyone = Counter(dict.fromkeys(range(len(steps)), 1))
-        assert releases(made, "head_list_released") == everyone
-        assert releases(made, "estimate_released") == everyone
+        for name in RELEASES:
+            assert releases(made, name) == everyone, name
         await same_bytes_everywhere(made, range(len(steps)))
 
 
@@ -123,22 +142,26 @@ async def _paused_and_replaced(sleeper: JobBench, other: JobBench, kind: Kind, s
 
 
 @pytest.mark.timeout(120)
-async def test_two_jobs_racing_release_once(kafka, redis_server):
+async def test_two_jobs_racing_release_once(kafka, redis_server, tmp_path: Path):
     """Both read, both may draw; one commits."""
     rng, clock = np.random.default_rng(4), Clock()
     async with (
-        service(kafka.url, redis_server.url) as made,
+        service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
         bench(made, clock) as one,
         bench(made, clock) as two,
     ):
         await one.keep()
         for epoch in range(2):
-            await count_records(made, epoch, some_records(epoch, rng))
+            await count_records(made, epoch, with_graph(some_records(epoch, rng)))
             state = (await made.book()).epochs[epoch]
             clock.now_ms = state.parameters.records_sealable_at_ms
             # The keepers race too.
             await asyncio.gather(one.keep(), two.keep(), return_exceptions=True)
             await one.keep()
+            await _race(one, two, Kind.CLICK_GRAPHS)
+            graph = (await made.book()).epochs[epoch].click_graph
+            assert graph is not None
+            assert graph.outcome is Outcome.COMPLETE
             await _race(one, two, Kind.HEAD_LISTS)
             state = await made.until_stage(epoch, Stage.REPORTING, timeout_s=10)
             assert state.head_list is not None
@@ -147,7 +170,7 @@ async def test_two_jobs_racing_release_once(kafka, redis_server):
             await one.keep()
             await _race(one, two, Kind.ESTIMATES)
             await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=10)
-        for name in ("epoch_opened", "records_sealed", "head_list_released", "estimate_released"):
+        for name in ("epoch_opened", "records_sealed", *RELEASES):
             found = releases(made, name)
             assert all(found[epoch] == 1 for epoch in range(2)), name
         await same_bytes_everywhere(made, range(2))
@@ -340,8 +363,9 @@ async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka,
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         _limit_record_size(made, "1000")
-        with pytest.raises(CommitRefused, match="refused a release for good"):
+        with pytest.raises(ReleaseFailed) as failed:
             await jobs.run(Kind.HEAD_LISTS)
+        assert isinstance(failed.value.__cause__, CommitRefused)
         assert jobs.steps.count("head-lists.drawn") == 1
         assert (await made.book()).epochs[0].stage is Stage.ABANDONED
         _limit_record_size(made, "1048588")
@@ -382,11 +406,12 @@ async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadli
         assert (await made.book()).epochs[1].stage is Stage.REPORTS_SEALED
 
         clock.now_ms += made.settings.epoch.counting_deadline_s * 1000
-        with pytest.raises(HeadListMismatch):
+        with pytest.raises(ReleaseFailed) as failed:
             await jobs.run(Kind.ESTIMATES)
+        assert isinstance(failed.value.__cause__, HeadListMismatch)
         state = (await made.book()).epochs[1]
         assert state.stage is Stage.ABANDONED
-        assert "did not fit the head list" in (state.abandoned or "")
+        assert "failed until the deadline" in (state.abandoned or "")
         assert not await jobs.run(Kind.ESTIMATES), "the job goes on to the next epoch"
         assert releases(made, "estimate_released") == Counter({0: 1})
         await jobs.keep()

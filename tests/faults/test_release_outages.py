@@ -5,106 +5,168 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from agents.click_graphs import mechanism_parameters, read_url_table
 from agents.job_context import Dice
 from agents.stack import LocalKafka
 from agents.stack.ports import free_port
+from blender.click_graph import release_data
 from blender.profiles import build_head_list
-from streams.epochs import Stem
+from streams.epochs import Share, Stem
 from streams.errors import StoreUnavailable
-from streams.releases.book import Stage
+from streams.records.click_graph_document import ClickGraphDocument
+from streams.records.estimates_document import EstimatesDocument
+from streams.releases.book import Publication, Stage
 from streams.releases.entries import Kind
 from streams.releases.log import CommitInDoubt
 from streams.settings import Settings
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
 from tests.faults.tcp_proxy import CuttingProxy
-from tests.faults.test_release_once import releases, same_bytes_everywhere
+from tests.faults.test_release_once import RELEASES, releases, same_bytes_everywhere
 from tests.integration.test_epochs_end_to_end import optin_counts
-from tests.job_bench import Clock, bench, count_records, some_records
+from tests.job_bench import (
+    GRAPHS,
+    Clock,
+    JobBench,
+    bench,
+    count_records,
+    count_reports,
+    some_records,
+    url_table,
+    with_graph,
+)
+
+#: In the order in which an epoch owes them.
+RELEASED = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
 
 
-@pytest.mark.timeout(180)
-async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(redis_server):
-    """The broker committed, nobody was told: the draw is thrown away, the log decides."""
-    rng, clock = np.random.default_rng(12), Clock()
+@pytest.mark.timeout(240)
+async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(
+    redis_server, thorough: bool, tmp_path: Path
+):
+    """The broker committed, nobody was told: the draw is thrown away, the log decides.
+
+    Every kind of release in `make chaos`, the head list before that.
+    """
+    lost = RELEASED if thorough else (Kind.HEAD_LISTS,)
+    clock = Clock()
     proxy = CuttingProxy()
     # The ports must be known before the broker starts: it is told where to say it listens.
     port, controller = free_port(), free_port()
     options = dict(proxy.broker_options(port, controller))
     options["controller.quorum.voters"] = f"1@127.0.0.1:{controller}"
     with LocalKafkaOn(port, controller, options) as broker:
-        async with service(broker.url, redis_server.url) as made:
+        async with service(broker.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made:
             values = made.values | {
                 "kafka.url": f"kafka://127.0.0.1:{proxy.port}", "kafka.request_timeout_s": "3",
             }  # fmt: skip
-            async with bench(made, clock) as direct:
+            async with (
+                bench(made, clock) as direct,
+                bench(made, clock, settings=Settings.from_values(values)) as proxied,
+            ):
                 await direct.keep()
-                await count_records(made, 0, some_records(0, rng))
-                clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
-                await direct.keep()
-            async with bench(made, clock, settings=Settings.from_values(values)) as proxied:
-                await proxied.context.log.catch_up()
-                proxy.arm()
-                with pytest.raises(CommitInDoubt):
-                    await proxied.run(Kind.HEAD_LISTS)
-                assert proxy.cut.is_set()
-                drawn = proxied.steps.count("head-lists.drawn")
-                assert drawn == 1
-                proxy.mend()
-                await made.until_stage(0, Stage.REPORTING, timeout_s=20)
-
-                async def nothing_left_to_do() -> bool:
-                    return not await proxied.run(Kind.HEAD_LISTS)
-
-                await made.until(nothing_left_to_do, 20)
-                assert proxied.steps.count("head-lists.drawn") == drawn
-        assert releases(made, "head_list_released") == Counter({0: 1})
+                for kind in RELEASED:
+                    await _make_due(made, direct, kind)
+                    if kind not in lost:
+                        assert await proxied.run(kind)
+                        continue
+                    await proxied.context.log.catch_up()
+                    proxy.arm()
+                    with pytest.raises(CommitInDoubt):
+                        await proxied.run(kind)
+                    assert proxy.cut.is_set()
+                    proxy.mend()
+                    assert await made.until(partial(_nothing_left, proxied, kind), 30)
+                    assert proxied.steps.count(f"{kind.value}.drawn") == 1
+                assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
+            await _one_of_each(made)
     proxy.close()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
-    fault_kafka, redis_server
+    fault_kafka, redis_server, thorough: bool, tmp_path: Path
 ):
-    """Killed between send and commit; the transaction ends one way or the other."""
-    rng, clock = np.random.default_rng(13), Clock()
-    async with service(fault_kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
-        await jobs.keep()
-        await count_records(made, 0, some_records(0, rng))
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
-        await jobs.keep()
-        jobs.stop_at("head-lists.sent")
-        task = asyncio.create_task(jobs.run(Kind.HEAD_LISTS))
-        await asyncio.wait_for(jobs.stopped.wait(), 30)
-        await asyncio.to_thread(fault_kafka.kill)
-        jobs.go_on.set()
-        await asyncio.sleep(0.5)
-        await asyncio.to_thread(fault_kafka.start)
-        with_or_without = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(with_or_without[0], bool | StoreUnavailable), with_or_without
+    """Killed between send and commit; the transaction ends one way or the other.
 
-        async def released() -> bool:
-            await jobs.run(Kind.HEAD_LISTS)
-            return (await made.book()).epochs[0].stage is Stage.REPORTING
+    Every kind of release in `make chaos`, the head list before that.
+    """
+    disturbed = RELEASED if thorough else (Kind.HEAD_LISTS,)
+    clock = Clock()
+    async with (
+        service(fault_kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
+        bench(made, clock) as jobs,
+    ):
+        await jobs.keep()
+        for kind in RELEASED:
+            await _make_due(made, jobs, kind)
+            if kind not in disturbed:
+                assert await jobs.run(kind)
+                continue
+            jobs.stop_at(f"{kind.value}.sent")
+            task = asyncio.create_task(jobs.run(kind))
+            await asyncio.wait_for(jobs.stopped.wait(), 30)
+            await asyncio.to_thread(fault_kafka.kill)
+            jobs.go_on.set()
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(fault_kafka.start)
+            with_or_without = await asyncio.gather(task, return_exceptions=True)
+            assert isinstance(with_or_without[0], bool | StoreUnavailable), with_or_without
+            assert await made.until(partial(_nothing_left, jobs, kind), 60)
+        assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
+        await _one_of_each(made)
 
-        await made.until(released, 60)
-        assert releases(made, "head_list_released") == Counter({0: 1})
+
+async def _make_due(made: Service, jobs: JobBench, kind: Kind) -> None:
+    """All that epoch 0 needs for this kind of release."""
+    rng = np.random.default_rng(12)
+    state = (await made.book()).epochs[0]
+    if kind is Kind.CLICK_GRAPHS:
+        await count_records(made, 0, with_graph(some_records(0, rng)))
+        jobs.clock.now_ms = state.parameters.records_sealable_at_ms
+    elif kind is Kind.ESTIMATES:
+        assert state.head_list is not None
+        await count_reports(made, 0, state.head_list.cells, 500, rng)
+        jobs.clock.now_ms = state.head_list.reports_until_ms + 360_000
+    await jobs.keep()
+
+
+async def _nothing_left(jobs: JobBench, kind: Kind) -> bool:
+    """What a job does when its server is back; whether that was all."""
+    return not await jobs.take_over(kind)
+
+
+async def _one_of_each(made: Service) -> None:
+    """Epoch 0 has one release of every kind, and every reader reads the same."""
+    for name in RELEASES:
+        assert releases(made, name) == Counter({0: 1}), name
+    await same_bytes_everywhere(made, range(1))
 
 
 @pytest.mark.timeout(240)
 async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_is_published(
-    kafka, single_redis
+    kafka, single_redis, tmp_path: Path
 ):
     """Counts come again from Kafka, states from the log; what is published is as if nothing was."""
     rng, clock = np.random.default_rng(14), Clock()
     origin = int(time.time()) - 5
     dice = Dice(RepeatableNoise(5), lambda: np.random.default_rng(5))
+    urls = tmp_path / "urls.tsv"
+    urls.write_text("".join(f"query 0 {n:03}\thttps://site-{n:03}.example/0\n" for n in range(41)))
     async with (
-        service(kafka.url, single_redis.url, epoch__origin_unix_s=str(origin)) as made,
+        service(
+            kafka.url,
+            single_redis.url,
+            epoch__origin_unix_s=str(origin),
+            click_graph__url_table_file=str(urls),
+            **GRAPHS,
+        ) as made,
         bench(made, clock, dice=dice) as jobs,
     ):
         made.start_worker()
@@ -122,7 +184,9 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         clock.now_ms = state.parameters.records_sealable_at_ms
         await jobs.keep()
 
-        # Sealed: flushed whole.
+        # Sealed: flushed whole, before the click graph and before the head list.
+        await _flush(made)
+        await _click_graph_is_what_was_sent(made, jobs, urls)
         await _flush(made)
         head_list = await _until_released(made, jobs, Kind.HEAD_LISTS, Stage.REPORTING)
         expected = build_head_list(
@@ -146,8 +210,6 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         await jobs.keep()
         await _flush(made)
         await _until_released(made, jobs, Kind.ESTIMATES, Stage.PUBLISHED)
-        from streams.records.estimates_document import EstimatesDocument
-
         state = (await made.book()).epochs[0]
         assert state.estimates is not None
         document = EstimatesDocument.from_bytes(await made.document(state.estimates.document))
@@ -159,8 +221,8 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         await asyncio.to_thread(single_redis.rollback, early)
         await jobs.keep()
         await same_bytes_everywhere(made, range(1))
-        assert releases(made, "head_list_released") == Counter({0: 1})
-        assert releases(made, "estimate_released") == Counter({0: 1})
+        for name in RELEASES:
+            assert releases(made, name) == Counter({0: 1}), name
         held = b"".join(k + v for k, v in (await made.redis_keys()).items())
         assert not any(text.encode() in held for text in made.texts), "raw counts came back"
 
@@ -197,6 +259,27 @@ class LocalKafkaOn(LocalKafka):
     def _prepare(self) -> None:
         self.port, self._controller_port = self._chosen
         super()._prepare()
+
+
+async def _click_graph_is_what_was_sent(made: Service, jobs: JobBench, urls: Path) -> None:
+    """Released, and as `blender` draws it from what was sent, with the same dice."""
+
+    async def released() -> Publication | None:
+        await jobs.run(Kind.CLICK_GRAPHS)
+        return (await made.book()).epochs[0].click_graph
+
+    graph: Publication = await made.until(released, 40)
+    document = ClickGraphDocument.from_bytes(await made.document(graph.document))
+    sent = made.sent[0, Share.GRAPH]
+    assert document.participants == sent.total()
+    clicks = {record: sent[record] for record in sorted(sent)}
+    queries: Counter[str] = Counter()
+    for record, n in clicks.items():
+        queries[record.query] += n
+    parameters = mechanism_parameters((await made.book()).epochs[0])
+    drawn = release_data(queries, clicks, read_url_table(urls), parameters, RepeatableNoise(5))
+    assert drawn.queries
+    assert {query.query: query.count for query in document.queries} == drawn.queries
 
 
 async def _counted(made: Service, stem: Stem) -> None:

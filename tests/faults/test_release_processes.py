@@ -2,7 +2,7 @@
 
 Two processes run all the time; whichever holds the lease of a kind reaches the step and is
 disturbed there, the other one takes over when the lease runs out. A stopped one is let go on only
-after that. Head lists and estimates in turn, an epoch for each step.
+after that. Head lists and estimates in turn, an epoch for each step; click graphs by themselves.
 
 Not a failure: a draw that was thrown away before anyone could see it; a job that gives way.
 """
@@ -12,16 +12,24 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from streams.epochs import Stem
 from streams.releases.book import Stage
-from streams.releases.entries import Kind
+from streams.releases.entries import Kind, Outcome
 from tests.epoch_service import Part, Service, service
-from tests.faults.test_release_once import STEPS, releases, same_bytes_everywhere
-from tests.job_bench import count_records, count_reports, some_records
+from tests.faults.test_release_once import RELEASES, STEPS, releases, same_bytes_everywhere
+from tests.job_bench import (
+    GRAPHS,
+    count_records,
+    count_reports,
+    some_records,
+    url_table,
+    with_graph,
+)
 
 #: Steps at which the log has the release: whoever sleeps there wakes up to nothing.
 SEEN = ("committed", "published")
@@ -70,10 +78,58 @@ async def test_disturbed_at_every_step_another_process_releases_once(
         assert releases(made, "head_list_released") == everyone
         assert releases(made, "estimate_released") == everyone
         await same_bytes_everywhere(made, range(len(steps)))
-        for part in made.parts:
-            part.terminate()
-        ended = {part.wait(20) for part in made.parts}
-        assert ended <= {0, -signal.SIGKILL}
+        _end(made)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("action", ["kill", pytest.param("pause", marks=pytest.mark.slow)])
+async def test_click_graphs_disturbed_at_every_step_are_released_once(
+    kafka, redis_server, action: str, thorough: bool, tmp_path: Path
+):
+    """The same for the graph, which comes first: the head list waits for it, and follows.
+
+    Killed and paused at all five steps in `make chaos`; before that killed at the hardest, between
+    send and commit.
+    """
+    steps = STEPS if thorough else ("sent",)
+    rng = np.random.default_rng(12)
+    settings = {
+        "epoch__origin_unix_s": str(int(time.time()) - 5), **GRAPHS, **url_table(tmp_path),
+    }  # fmt: skip
+    async with service(kafka.url, redis_server.url, **settings) as made:
+        made.start_jobs()
+        made.start_jobs()
+        opened = await made.until_stage(0, Stage.COLLECTING)
+        await made.until_stage(1, Stage.COLLECTING)
+        made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
+        _let_time_pass(made, opened.parameters.records_sealable_at_ms)
+        for epoch, step in enumerate(steps):
+            await made.until_stage(epoch, Stage.SEALED)
+            disturbance = Disturbance(made, Kind.CLICK_GRAPHS, step, action)
+            await count_records(made, epoch, with_graph(some_records(epoch, rng)))
+            await disturbance.passes(epoch)
+            state = await made.until_stage(epoch, Stage.REPORTING)
+            assert state.click_graph is not None
+            assert state.click_graph.outcome is Outcome.COMPLETE
+            assert state.head_list is not None
+            made.send_raw(Stem.OPTIN_RECORDS, 0, b"of the next epoch")
+            await made.until_stage(epoch + 1, Stage.COLLECTING)
+            await made.until_stage(epoch + 2, Stage.COLLECTING)
+            _let_time_pass(made, state.head_list.reports_until_ms)
+            await made.until_stage(epoch, Stage.PUBLISHED)
+
+        everyone = Counter(dict.fromkeys(range(len(steps)), 1))
+        for name in RELEASES:
+            assert releases(made, name) == everyone, name
+        await same_bytes_everywhere(made, range(len(steps)))
+        _end(made)
+
+
+def _end(made: Service) -> None:
+    for part in made.parts:
+        part.terminate()
+    ended = {part.wait(20) for part in made.parts}
+    assert ended <= {0, -signal.SIGKILL}
 
 
 class Disturbance:
@@ -95,8 +151,12 @@ class Disturbance:
         await made.until(
             lambda: self._taken_over(victim), what=f"another with the lease of {self._kind.value}"
         )
-        head_list = self._kind is Kind.HEAD_LISTS
-        topic = (made.topics.head_lists if head_list else made.topics.estimates).name
+        topics = {
+            Kind.CLICK_GRAPHS: made.topics.click_graphs,
+            Kind.HEAD_LISTS: made.topics.head_lists,
+            Kind.ESTIMATES: made.topics.estimates,
+        }
+        topic = topics[self._kind].name
 
         async def out() -> bool:
             return epoch in await made.published(topic)

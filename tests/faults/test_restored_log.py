@@ -1,7 +1,7 @@
 """A release log restored from an older copy: what the operator must do, and that it is enough.
 
 The copy is the folder of a stopped broker, as docs/operations.md says. After it was made an epoch's
-head list was released; the restored log knows nothing of that.
+head list was released, and further epochs were opened; the restored log knows nothing of that.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.commands.epochs import _abandon
+from agents.commands.epochs import go_on_with_restored
+from agents.commands.ledger import show
+from agents.leases import Lease
 from agents.stack import LocalKafka, LocalRedis
+from blender.errors import ParameterError
 from streams.releases.book import Stage
 from streams.releases.entries import Kind
 from tests.epoch_service import Service
-from tests.job_bench import Clock, JobBench, bench, count_records, some_records
+from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, some_records
 
 
 @asynccontextmanager
@@ -41,10 +44,11 @@ async def running(
 
 
 @pytest.mark.timeout(300)
-async def test_epochs_open_in_an_older_log_are_abandoned_and_never_drawn_again(
+async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spent(
     tmp_path: Path, own_redis: LocalRedis
 ) -> None:
-    """Without its record a release would be drawn a second time, and cost people twice."""
+    """Without its record a release would be drawn a second time, and cost people twice; without its
+    charge an epoch opened after the copy would be paid for from a budget that is spent."""
     prefix, clock = f"test-{secrets.token_hex(6)}", Clock()
     live, backup = tmp_path / "live", tmp_path / "backup"
     async with running(live, own_redis, prefix, clock) as (made, jobs):
@@ -52,27 +56,61 @@ async def test_epochs_open_in_an_older_log_are_abandoned_and_never_drawn_again(
         await count_records(made, 0, some_records(0, np.random.default_rng(41)))
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
+        known = max((await made.book()).epochs)
         snapshot = own_redis.snapshot()
     shutil.copytree(live, backup)
     async with running(live, own_redis, prefix, clock) as (made, jobs):
+        # Released after the copy: one epoch that the copy knows, and one that it does not.
         assert await jobs.run(Kind.HEAD_LISTS)
-        head_list = (await made.book()).epochs[0].head_list
-        assert head_list is not None
+        lost = known + 1
+        for epoch in range(1, lost + 1):
+            await count_records(made, epoch, some_records(epoch, np.random.default_rng(epoch)))
+            clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
+            await jobs.keep()
+            assert await jobs.run(Kind.HEAD_LISTS)
+        before = await made.book()
+        assert before.epochs[lost].head_list is not None
+        spent = before.ledger
+        stopped_ms = clock.now_ms
 
     own_redis.rollback(snapshot)
+    clock.now_ms += 50 * 3_600_000  # Finding and copying the backup took two days.
     async with running(backup, own_redis, prefix, clock) as (made, jobs):
-        before = await made.book()
-        still_open = [n for n, state in before.epochs.items() if not state.stage.over]
-        assert before.epochs[0].stage is Stage.SEALED, "the log has forgotten the head list"
-        assert 0 in still_open
-        for epoch in still_open:
-            assert await _abandon(made.settings, epoch, "log restored") == 0
+        restored = await made.book()
+        assert restored.epochs[0].stage is Stage.SEALED, "the log has forgotten the head list"
+        assert lost not in restored.epochs
+        assert restored.ledger.epochs() < spent.epochs(), "and what the later ones cost"
 
-        while await jobs.run(Kind.HEAD_LISTS):
-            pass
-        clock.now_ms = before.epochs[max(still_open)].parameters.window_end_ms
+        await _refuses_what_would_do_harm(made, jobs, stopped_ms)
+        assert any(b":0:S" in key for key in await made.redis_keys())
+        await go_on_with_restored(jobs.context, "log restored", stopped_ms)
+        assert not any(b":0:S" in key for key in await made.redis_keys()), "raw counts stay"
+        book = await made.book()
+        assert book.ledger == spent, "the ledger is what it was"
+        assert show(made.settings, book, stopped_ms) == show(made.settings, before, stopped_ms)
+        assert not book.unfinished()
+        await go_on_with_restored(jobs.context, "log restored", stopped_ms)
+        assert (await made.book()).ledger == spent, "repeating it changes nothing"
+
+        for kind in JOBS:
+            assert not await jobs.run(kind)
         await jobs.keep()
         after = await made.book()
         assert after.epochs[0].abandoned == "log restored"
-        assert after.epochs[0].head_list is None, "nothing was drawn again"
-        assert max(after.epochs) > max(still_open), "and the service goes on with new epochs"
+        assert all(after.epochs[epoch].head_list is None for epoch in range(lost + 1))
+        assert min(state.epoch for state in after.unfinished()) > max(before.epochs), (
+            "the service goes on, with numbers that nobody has seen"
+        )
+
+
+async def _refuses_what_would_do_harm(made: Service, jobs: JobBench, stopped_ms: int) -> None:
+    """While jobs run, or with a time that has not come; nothing changes."""
+    before = (await made.book()).epochs
+    held = Lease(jobs.context.redis, made.settings.topics.prefix, Kind.KEEPER, 60)
+    assert await held.hold()
+    with pytest.raises(ParameterError, match="no jobs process may run"):
+        await go_on_with_restored(jobs.context, "log restored", stopped_ms)
+    await held.leave()
+    with pytest.raises(ParameterError, match="a time that has passed"):
+        await go_on_with_restored(jobs.context, "log restored", jobs.clock.now_ms + 1)
+    assert (await made.book()).epochs == before

@@ -106,12 +106,14 @@ async def test_a_topic_with_other_partitions_or_policy_is_refused_in_one_line(
     values = made.values | {"topics.prefix": f"{name_prefix}-wrong"}
     settings = Settings.from_values(values)
     bootstrap = settings.kafka.bootstrap
-    create_topic(bootstrap, f"{name_prefix}-wrong.optin-records.v1", partitions=3)
+    create_topic(bootstrap, f"{name_prefix}-wrong.optin-records.v1", partitions=3,
+                 config={"compression.type": "zstd"})  # fmt: skip
     with pytest.raises(TopicMismatch) as refused:
         await ensure_topics(settings, made.kafka)
     message = str(refused.value)
     assert "optin-records.v1 must have 2 partitions, found 3; set topics.partitions" in message
     assert "must have message.timestamp.type=LogAppendTime, found CreateTime" in message
+    assert "must have compression.type=producer, found zstd" in message
     assert "\n" not in message
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +19,23 @@ from confluent_kafka.admin import AdminClient
 
 SMALL = ("--people", "8000")
 PATIENCE_S = 280
+REPOSITORY = Path(__file__).parents[2]
+ENVIRONMENT = Path(sys.executable).parents[1]
+
+
+def make_demo(*arguments: str) -> list[str]:
+    """`make demo` with the environment that runs these tests, as it is: nothing is installed."""
+    return [
+        "make", "--no-print-directory", "demo", f"VENV={ENVIRONMENT}",
+        # Whatever its age: it would otherwise be made anew under the running tests.
+        "--old-file", str(ENVIRONMENT / "installed"),
+        f"ARGS={' '.join(arguments)}",
+    ]  # fmt: skip
 
 
 @contextmanager
 def demo(
-    tmp_path: Path, *arguments: str, kafka: bool = True, **given: str
+    tmp_path: Path, *arguments: str, kafka: bool = True, make: bool = False, **given: str
 ) -> Iterator["RunningDemo"]:
     """`blendstream demo` with files of its own; without Kafka, where there is no way to get it."""
     (tmp_path / "files").mkdir()
@@ -30,20 +43,26 @@ def demo(
     environment |= {"TMPDIR": str(tmp_path / "files"), **given}
     if not kafka:
         environment |= {"PATH": str(tmp_path / "empty"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    plain = [sys.executable, "-m", "agents.cli", "demo", *SMALL, *arguments]
     process = subprocess.Popen(
-        [sys.executable, "-m", "agents.cli", "demo", *SMALL, *arguments],
+        make_demo(*SMALL, *arguments) if make else plain,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,
+        cwd=REPOSITORY,
     )
     running = RunningDemo(process, tmp_path / "files")
     try:
         yield running
     finally:
         if process.poll() is None:
+            running.look()  # what make started does not end with make
             process.kill()
             process.wait()
+            for child in running.family:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
 
 
 class RunningDemo:
@@ -97,17 +116,23 @@ def is_alive(process: psutil.Process) -> bool:
 PUBLISHED = (
     r"Epoch \d+ published: [\d,]+ opt-in users, [\d,]+ devices; paper computed beside it",
     r"query → result +true +sharp +95 % interval +paper +95 % interval",
-    r"weather tomorrow → …/1 +8\.29% +\d+\.\d+% +\d+\.\d+% … +\d+\.\d+%",
-    r"sharp: \d+ records listed, L1 0\.\d{4}, NDCG 0\.\d{4}, truth within the interval",
-    r"paper: \d+ records listed, L1 \d\.\d{4}, NDCG 0\.\d{4}, truth within the interval",
+    r"weather tomorrow → …/1 +8\.29% +\d+\.\d+% +\d+\.\d+–\d+\.\d+%",
+    r"sharp: \d+ records listed, L1 0\.\d{4}, NDCG 0\.\d{4}, truth in the interval",
+    r"paper: \d+ records listed, L1 \d\.\d{4}, NDCG 0\.\d{4}, truth in the interval",
 )
 
 
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory) -> Iterator[tuple[RunningDemo, RunningDemo]]:
-    """One on a real Kafka that ends by itself, one without Maven that does not, side by side."""
+    """One on a real Kafka that ends by itself, one without Maven that does not, side by side.
+
+    The first is the command that a newcomer types: `make demo`.
+    """
     folders = tmp_path_factory.mktemp("real"), tmp_path_factory.mktemp("in-process")
-    with demo(folders[0], "--epochs", "1") as real, demo(folders[1], kafka=False) as in_process:
+    with (
+        demo(folders[0], "--epochs", "1", make=True) as real,
+        demo(folders[1], kafka=False) as in_process,
+    ):
         yield real, in_process
 
 
@@ -129,6 +154,10 @@ def test_the_demo_publishes_an_epoch_on_a_real_kafka_and_ends_by_itself(demos):
     assert re.search(r"worker metrics +http://127.0.0.1:\d+/metrics", running.text)
     assert re.search(r"first epoch published \d+ s after the start", running.text)
     assert "in-process broker" not in running.text
+    assert "installing" not in running.text
+    again = re.search(r"(\S+) settings +what a service of your own", running.text)
+    assert again, running.text
+    assert shutil.which(again[1], path=f"{os.environ['PATH']}:{REPOSITORY}"), "what next must work"
     running.assert_nothing_is_left()
 
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from streams.directory import ReleaseLogDirectory
 from streams.epochs import EpochBook, Stem
-from tests.counting import installation
+from streams.fingerprints import FingerprintTable
+from streams.judging import Delivery, judge_optin_records, judge_reports, unknown_to
+from streams.keys import EpochKeys
+from streams.ledger import Ledger
+from streams.partition import Judge
+from streams.records.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from streams.releases import entries
+from tests.counting import MASTER, Installation, installation
 
 if TYPE_CHECKING:
     from agents.stack import GivenServer, LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.integration
+OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
 
 
 async def test_a_reader_that_was_given_up_on_stays_the_only_one(
@@ -58,3 +68,85 @@ async def test_a_reader_that_was_given_up_on_stays_the_only_one(
         await second
         assert known == [[1, 2, 3]]
         await directory.close()
+
+
+YEAR_MS = 365 * 86_400_000
+
+
+@pytest.mark.parametrize("quiet_for_ms", [0, 5 * YEAR_MS], ids=["busy", "quiet for years"])
+async def test_a_directory_that_starts_at_a_checkpoint_judges_as_one_that_read_everything(
+    kafka: LocalKafka | GivenServer,
+    redis_server: LocalRedis | GivenServer,
+    name_prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet_for_ms: int,
+) -> None:
+    """The log's age must neither cost anything nor change what is late, unknown or counted."""
+    folded: list[bytes] = []
+    apply_message = EpochBook.apply_message
+
+    def noted(book: EpochBook, key: bytes | None, value: bytes | None) -> None:
+        folded.append(value or b"")
+        apply_message(book, key, value)
+
+    async with installation(kafka.url, redis_server.url, name_prefix) as made:
+        ids = long_log(made)
+        everything = EpochBook(made.published)
+        monkeypatch.setattr(EpochBook, "apply_message", noted)
+        directory = ReleaseLogDirectory(
+            made.settings.kafka,
+            made.kafka,
+            made.topics.releases.name,
+            now_ms=lambda: time.time_ns() // 1_000_000 + quiet_for_ms,
+        )
+        await directory.refresh_to_end()
+        assert len(folded) < len(made.published) / 10
+        for stem, judge, open_epochs in (
+            (OPTIN, judge_optin_records, [60]),
+            (REPORTS, judge_reports, [59, 60]),
+        ):
+            for book in (directory.book, everything):
+                assert [e.number for e in book.unreleased(stem)] == open_epochs
+                assert book.trimmed(stem, 1) == (58 if stem is OPTIN else 0)
+            assert directory.book.unreleased(stem) == everything.unreleased(stem)
+            for value in frames(ids):
+                found = [judged(judge, value, book) for book in (directory.book, everything)]
+                assert found[0] == found[1]
+        await directory.close()
+
+
+def long_log(made: Installation) -> list[bytes]:
+    """Sixty epochs with documents between, a checkpoint before the last two; head-list ids."""
+    ids = [bytes(32)]
+    for epoch in range(1, 59):
+        made.open_epoch(epoch)
+        ids.append(made.publish_head_list(epoch))
+        made.publish({"entry": "estimate_released", "epoch": epoch})
+    made.publish({"entry": "log_trimmed", "topic": "optin_records", "bounds": [57, 58]})
+    start = made.open_epoch(59)
+    ids.append(made.publish_head_list(59))
+    made.publish(entries.checkpoint(Ledger(), start))
+    # What a checkpoint would hide is repeated after it.
+    made.publish({"entry": "log_trimmed", "topic": "optin_records", "bounds": [57, 58]})
+    made.open_epoch(60)
+    return ids
+
+
+def frames(ids: list[bytes]) -> list[bytes]:
+    """Records and reports of epochs long past, just over, open, and never opened."""
+    found = []
+    for epoch in (0, 3, 58, 59, 60, 61):
+        found.append(encode_optin_records(epoch, [OptinEntry(bytes(16), 0, b"q", b"u")]))
+        for of in (ids[3], ids[58], ids[59], bytes(32)):
+            found.append(encode_reports(epoch, of, [bytes(16)], np.zeros((1, 1), int), 1))
+    return found
+
+
+def judged(judge: Judge, value: bytes, book: EpochBook) -> Any:
+    frame = decode(value)
+    delivery = Delivery(0, int(time.time() * 1000), frame, len(value))  # type: ignore[arg-type]
+    keys = {n: EpochKeys.derive(MASTER, n) for n in (59, 60)}
+    seen = {n: FingerprintTable() for n in (59, 60)}
+    verdict = judge(0, [delivery], book, keys, seen)
+    counts = {n: (t.received, dict(t.refused)) for n, t in verdict.epochs.items()}
+    return counts, verdict.late, unknown_to(book, [delivery])

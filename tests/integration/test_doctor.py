@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import redis
+from confluent_kafka.admin import AdminClient
 
 from agents.cli import main
-from agents.doctor import Finding, Grade, examine
+from agents.doctor import Finding, Grade, elections, examine
+from agents.gateway.tokens import add_token
 from agents.stack.ports import free_port
 from streams.kafka import KafkaLog
 from streams.settings import Settings
@@ -29,9 +31,21 @@ def to_mend(found: list[Finding], what: str) -> str:
     return " ".join(f.found for f in found if f.what == what and f.grade is Grade.MEND)
 
 
+def graded(found: list[Finding], what: str) -> tuple[Grade, str]:
+    (one,) = [(f.grade, f.found) for f in found if f.what == what]
+    return one
+
+
 @pytest.fixture
-def healthy(kafka, redis_server, make_settings: MakeSettings) -> Settings:
-    return make_settings({"kafka.url": kafka.url, "redis.url": redis_server.url})
+def healthy(kafka, redis_server, make_settings: MakeSettings, tmp_path: Path) -> Settings:
+    add_token(tmp_path / "tokens.txt", "news-app")
+    return make_settings(
+        {
+            "kafka.url": kafka.url,
+            "redis.url": redis_server.url,
+            "gateway.token_file": str(tmp_path / "tokens.txt"),
+        }
+    )
 
 
 async def test_a_healthy_set_up_needs_no_mending(healthy: Settings) -> None:
@@ -39,11 +53,49 @@ async def test_a_healthy_set_up_needs_no_mending(healthy: Settings) -> None:
     await ensure_topics(healthy, KafkaLog(healthy.kafka))
     found = await findings(healthy)
     assert [f for f in found if f.grade is Grade.MEND] == []
+    assert graded(found, "elections") == (Grade.OK, "unclean elections are off on 1 broker(s)")
     looked_at = {f.what for f in found}
     assert looked_at >= {
-        "versions", "kafka", "replication", "elections", "topics", "clock", "redis", "eviction",
-        "persistence",
+        "versions", "tokens", "kafka", "replication", "elections", "topics", "clock", "redis",
+        "eviction", "persistence",
     }  # fmt: skip
+
+
+async def test_without_tokens_it_says_that_nothing_would_ever_be_published(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    """A gateway without them runs, looks healthy, and refuses every opt-in record."""
+    file = tmp_path / "tokens.txt"
+    nobody = {
+        "kafka.url": f"kafka://127.0.0.1:{free_port()}",
+        "redis.url": f"redis://127.0.0.1:{free_port()}/0",
+        "kafka.request_timeout_s": 0.2,
+    }
+
+    async def tokens(**given: Path) -> tuple[Grade, str]:
+        values = {f"gateway.{name}": str(value) for name, value in given.items()}
+        async for finding in examine(make_settings(nobody | values)):
+            if finding.what == "tokens":
+                return finding.grade, finding.found
+        raise AssertionError("tokens were not looked at")
+
+    grade, found = await tokens()
+    assert grade is Grade.MEND
+    assert "refuses every opt-in record" in found
+    assert "blendstream tokens add APPLICATION --file FILE" in found
+    for text, complaint in (("", "names no application"), ("news-app plain\n", "line 1 of")):
+        file.write_text(text)
+        grade, found = await tokens(token_file=file)
+        assert grade is Grade.MEND
+        assert complaint in found
+    file.write_bytes(b"\xff\xfe")
+    assert (await tokens(token_file=file))[0] is Grade.MEND
+    file.unlink()
+    add_token(file, "news-app")
+    assert await tokens(token_file=file) == (
+        Grade.OK,
+        "1 application(s) may send opt-in records",
+    )
 
 
 async def test_before_the_first_start_it_only_notes_that_topics_will_be_made(
@@ -53,6 +105,52 @@ async def test_before_the_first_start_it_only_notes_that_topics_will_be_made(
     (topics,) = [f for f in found if f.what == "topics"]
     assert topics.grade is Grade.NOTE
     assert "creates them" in topics.found
+
+
+@pytest.mark.parametrize(("off_s", "grade"), [(0.0, Grade.OK), (-60.0, Grade.MEND)])
+async def test_before_the_first_start_clocks_are_compared_and_no_topic_is_left(
+    healthy: Settings, kafka, off_s: float, grade: Grade
+) -> None:
+    """A wrong clock is found before any record goes to a wrong epoch; looking leaves nothing."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    found = await findings(healthy, lambda: time.time() + off_s)
+
+    assert graded(found, "clock")[0] is grade
+    mine = [t for t in admin.list_topics(timeout=10).topics if healthy.topics.prefix in t]
+    assert mine == []
+
+
+async def test_fewer_brokers_than_copies_are_to_be_mended(
+    healthy: Settings, make_settings: MakeSettings
+) -> None:
+    """The first start would fail to make the topics; better told before."""
+    three = make_settings(
+        {
+            "kafka.url": healthy.kafka.url.reveal(),
+            "redis.url": healthy.redis.url.reveal(),
+            "topics.replication": 3,
+            "topics.min_insync_replicas": 2,
+            "topics.one_node": False,
+        }
+    )
+    assert "topics.replication is 3 and there are 1 brokers" in to_mend(
+        await findings(three), "replication"
+    )
+
+
+def test_one_broker_of_three_that_elects_uncleanly_is_to_be_mended() -> None:
+    """Whichever broker leads the partition decides; the first one's word is not enough."""
+    assert elections({1: "false", 2: "false"}).grade is Grade.OK
+    some = elections({1: "false", 2: "true", 3: None})
+    assert some.grade is Grade.MEND
+    assert "is true on broker(s) 2:" in some.found
+
+
+def test_a_broker_that_does_not_tell_is_noted_and_not_called_healthy() -> None:
+    """A user who may not read the brokers' configuration is told nothing, not that all is well."""
+    unknown = elections({1: "false", 2: None})
+    assert unknown.grade is Grade.NOTE
+    assert "broker(s) 2 did not tell" in unknown.found
 
 
 async def test_a_kafka_that_is_away_is_named_with_what_to_do(
@@ -79,19 +177,28 @@ async def test_a_redis_that_drops_counts_or_forgets_is_to_be_mended(
     kafka, own_redis, make_settings: MakeSettings
 ) -> None:
     """Eviction loses counts for good; without persistence every restart counts again."""
-    settings = make_settings(
-        {
-            "kafka.url": kafka.url,
-            "redis.url": own_redis.url,
-            "topics.one_node": True,
-        }
-    )
+    servers = {"kafka.url": kafka.url, "redis.url": own_redis.url}
+    copies = {True: {}, False: {"topics.replication": 3, "topics.min_insync_replicas": 2}}
     with redis.Redis.from_url(own_redis.url) as client:
         client.config_set("appendonly", "no")
-        found = await findings(settings)
-        assert any(f.what == "persistence" and "appendonly" in f.found for f in found)
+        for one_node, grade in ((True, Grade.NOTE), (False, Grade.MEND)):
+            settings = make_settings({**servers, "topics.one_node": one_node, **copies[one_node]})
+            found = graded(await findings(settings), "persistence")
+            assert found[0] is grade
+            assert "set `appendonly yes`" in found[1]
         client.config_set("maxmemory-policy", "allkeys-lru")
     assert "must have maxmemory-policy noeviction" in to_mend(await findings(settings), "redis")
+
+
+async def test_a_cluster_is_asked_node_by_node(
+    kafka, own_cluster_redis, make_settings: MakeSettings
+) -> None:
+    """INFO goes to one node of a cluster unless told otherwise."""
+    settings = make_settings({"kafka.url": kafka.url, "redis.url": own_cluster_redis.url})
+    found = await findings(settings)
+    assert graded(found, "redis")[0] is Grade.OK
+    assert "1 node(s)" in graded(found, "redis")[1]
+    assert {graded(found, what)[0] for what in ("eviction", "persistence")} == {Grade.OK}
 
 
 async def test_a_topic_of_another_shape_is_to_be_mended(

@@ -164,10 +164,11 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
     head_list = service.log.publish_head_list(head_list_document(7))
     gateway = service.start(gateway__linger_s="1").wait_ready()
 
+    entries = reports(head_list, 20)  # a cell of its own for each
+
     async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
         under_way = [
-            asyncio.create_task(client.post("/v1/reports", json=entry))
-            for entry in reports(head_list, 20)
+            asyncio.create_task(client.post("/v1/reports", json=entry)) for entry in entries
         ]
         await _until(lambda: _held_bytes(gateway) > 0)
         stopped = await asyncio.to_thread(gateway.terminate)
@@ -175,10 +176,20 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
 
     assert stopped == 0, gateway.output()
     # A request that the gateway had not begun to read is cut off, and its sender sends it again.
-    begun = [answer for answer in answers if not isinstance(answer, httpx.TransportError)]
+    begun = {
+        cell: answer
+        for cell, answer in enumerate(answers)
+        if not isinstance(answer, httpx.TransportError)
+    }
     assert begun
-    assert {answer.status_code for answer in begun} == {202}
+    assert {answer.status_code for answer in begun.values()} == {202}
     assert "gateway_stopped" in gateway.output()
+    service.start_worker()
+    tables = await counted(service, Stem.CLIENT_REPORTS, 7, len(begun))
+    cells = await tables.cell_counts(7, range(service.partitions), 51)
+    await tables.close()
+    assert [cells[cell] for cell in begun] == [1] * len(begun), "accepted, and counted once"
+    assert cells.max() == 1
 
 
 def _held_bytes(gateway: GatewayUnderTest) -> float:
@@ -316,7 +327,7 @@ async def test_a_device_reports_through_the_gateway(service, tmp_path):
     )
     randomizer = randomizer_for(document.head_list)
     service.log.publish_head_list(document, cells_per_answer=randomizer.cells_per_answer)
-    service.log.open_epoch(8)
+    service.log.open_epoch(8, cohorts=2)
     gateway = service.start().wait_ready()
     service.start_worker()
     limits = Limits(
@@ -328,18 +339,29 @@ async def test_a_device_reports_through_the_gateway(service, tmp_path):
     )
     device = LocalClient(gateway.url, tmp_path / "device", limits)
     device.record("query 3", "https://r3.example/")
-    trusting = LocalClient(
-        gateway.url, tmp_path / "optin", limits, opt_in=OptIn(user_id="user-1", token=service.token)
+    # Opt-in users take turns in two cohorts; this epoch is the turn of one of these two.
+    turn, other = (
+        LocalClient(gateway.url, tmp_path / user, limits, opt_in=OptIn(user, service.token))
+        for user in ("user-2", "user-1")
     )
-    trusting.record("query 3", "https://r3.example/")
+    turn.record("query 3", "https://r3.example/")
+    other.record("query 3", "https://r3.example/")
 
     sent = await asyncio.to_thread(device.report_now)
     again = await asyncio.to_thread(device.report_now)
-    trusted = await asyncio.to_thread(trusting.report_now)
+    trusted = await asyncio.to_thread(turn.report_now)
+    waits = await asyncio.to_thread(other.report_now)
 
     assert sent.what is What.SENT, sent
     assert again.what is What.NOTHING_NEW, again
     assert trusted.what is What.SENT, trusted
+    assert waits.what is What.NOTHING_NEW, waits
+    assert "not this person's turn" in waits.detail
+    assert other.status().unsent_epoch is None, "raw records must not stay to be sent again"
+    posts = 'blender_gateway_entries_total{stem="optin_records",verdict="other_cohort"} 1'
+    assert posts in gateway.metrics()
+    assert (await asyncio.to_thread(other.report_now)).what is What.NOTHING_NEW
+    assert posts in gateway.metrics(), "nothing was sent again"
     await (await counted(service, Stem.CLIENT_REPORTS, 7, 1)).close()
     await (await counted(service, Stem.OPTIN_RECORDS, 8, 1)).close()
-    _nothing_personal(service, ["query 3", "r3.example", "user-1"])
+    _nothing_personal(service, ["query 3", "r3.example", "user-1", "user-2"])

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from agents.commands.epochs import _abandon
 from agents.commands.ledger import show
 from agents.commands.rebuild import rebuild
 from agents.commands.verify import differences
+from agents.stack import LocalRedis
 from blender.errors import ParameterError
 from streams.epochs import Share, Stem
+from streams.errors import StoreMismatch, StoreUnavailable
 from streams.records.schemas import schema
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
-from tests.epoch_service import ROOT, Service, service
+from tests.epoch_service import ROOT, Part, Service, service
 from tests.job_bench import Clock, bench, count_records, count_reports, some_records
 
 
@@ -87,9 +90,10 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(ka
         )
 
 
-@pytest.mark.timeout(120)
-async def test_rebuild_counts_everything_unreleased_again_and_verify_agrees(kafka, own_redis):
-    """After a script that failed half-way, or counts that differ, Kafka is where they come from."""
+@pytest.mark.timeout(180)
+async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(kafka, own_redis):
+    """When counts differ, or half a batch stayed in Redis and the partition stands still, Kafka is
+    where they come from: with the worker that stopped as with one that somebody restarted."""
     rng, clock = np.random.default_rng(22), Clock()
     origin = str(clock.now_ms // 1000 - 5)
     async with (
@@ -97,28 +101,82 @@ async def test_rebuild_counts_everything_unreleased_again_and_verify_agrees(kafk
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
-        made.start_worker()
-        made.send_optin((await made.book()).epochs[0], 500, rng)
-
-        async def counted() -> bool:
-            found = await made.counted(0)
-            return sum(sum(c.values()) for c in found.values()) == 500
-
-        await made.until(counted, 40)
-        before = await made.counted(0)
-        assert before[Share.S] == dict(made.sent[0, Share.S])
-        assert before[Share.T] == dict(made.sent[0, Share.T])
+        state = (await made.book()).epochs[0]
+        worker = made.start_worker()
+        made.send_optin(state, 200, rng)
+        await made.until(partial(_counted_as_sent, made), 40)
         assert await differences(jobs.context) == []
 
         # Somebody's hand in Redis is found, and mended.
         tables = await made.tables(Stem.OPTIN_RECORDS)
         key = tables.key(0, 0, "S")
         await jobs.context.redis.hincrby(key, b"query\thttps://made-up.example/", 3)
-        assert any("the tables hold 503" in line for line in await differences(jobs.context))
-        await rebuild(jobs.context, 60)
-        assert await made.counted(0) == before
-        assert await differences(jobs.context) == []
         await tables.close()
+        assert any("the tables hold 203" in line for line in await differences(jobs.context))
+        await rebuild(jobs.context, 60)
+        assert await _counted_as_sent(made)
+        assert await differences(jobs.context) == []
+
+        # So is a script that failed half-way.
+        for restarted in (False, True):
+            said = worker.output().count("partition_stopped")
+            _allow(own_redis, "-append")
+            made.send_optin(state, 200, rng)
+            await made.until(
+                partial(_said, worker, "partition_stopped", said + made.partitions), 40
+            )
+            _allow(own_redis, "+append")
+            found = await differences(jobs.context)
+            assert sum("a script failed half-way" in line for line in found) == made.partitions
+            if restarted:
+                worker.kill()
+                worker = made.start_worker()
+                await made.until(partial(_said, worker, "reason=half_applied", made.partitions), 40)
+            await rebuild(jobs.context, 60)
+            assert await _counted_as_sent(made)
+            assert await differences(jobs.context) == []
+        # What comes after is counted too.
+        made.send_optin(state, 200, rng)
+        await made.until(partial(_counted_as_sent, made), 40)
+
+
+async def _counted_as_sent(made: Service) -> bool:
+    found = await made.counted(0)
+    return all(found[share] == dict(made.sent.get((0, share), {})) for share in Share)
+
+
+def _said(part: Part, words: str, times: int) -> bool:
+    return part.output().count(words) == times
+
+
+def _allow(redis: LocalRedis, command: str) -> None:
+    """Take a command from everybody, so that the script fails at it, or give it back."""
+    with redis.client() as client:
+        client.execute_command(f"ACL SETUSER default {command}")
+
+
+@pytest.mark.timeout(120)
+async def test_rebuild_says_when_it_fails_half_way_again_and_when_nobody_counts(kafka, own_redis):
+    """Waiting an hour for what cannot come helps nobody."""
+    clock = Clock()
+    async with service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
+        await jobs.keep()
+        made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
+        with pytest.raises(StoreUnavailable, match=r"1 are done so far; is `blendstream worker`"):
+            await rebuild(jobs.context, 0.1)
+        tables = await made.tables(Stem.OPTIN_RECORDS)
+
+        async def fails_again() -> None:
+            await asyncio.sleep(1)
+            await jobs.context.redis.hset(tables.key(0, "state"), "applying", 1)
+
+        failing = asyncio.create_task(fails_again())
+        with pytest.raises(StoreMismatch, match="failed half-way again: mend Redis"):
+            await rebuild(jobs.context, 30)
+        await failing
+        await tables.close()
+        told = await asyncio.to_thread(verb, made, "rebuild", "--help")
+        assert "default: 3600" in told.stdout
 
 
 @pytest.mark.timeout(180)

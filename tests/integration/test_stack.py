@@ -14,6 +14,8 @@ import pytest
 import redis
 
 from agents.stack import GivenServer, LocalKafka, LocalRedis, Stack, StackError
+from agents.stack.jars import kafka_jars
+from agents.stack.part import ticking
 from tests.kafka_topics import create_topic
 
 
@@ -118,6 +120,20 @@ def test_a_named_folder_keeps_the_data_for_the_next_start(tmp_path):
             assert client.incr("starts") == expected
 
 
+def test_what_takes_longer_than_a_moment_says_how_long_it_has_taken():
+    """Silence looks like a hang."""
+    said: list[str] = []
+    with ticking(said.append, "waiting", every_s=0.01):
+        deadline = time.monotonic() + 10
+        while len(said) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    ended = len(said)
+    time.sleep(0.05)
+
+    assert said[:2] == ["waiting: 0 s so far ...", "waiting: 0 s so far ..."]
+    assert len(said) == ended, "nobody is told after the end"
+
+
 def test_a_server_that_cannot_start_says_what_it_printed():
     """Otherwise one would look for its log in a folder that is gone."""
     with pytest.raises(StackError, match=r"ended while starting[\s\S]*no-such-option"):
@@ -204,6 +220,36 @@ def test_without_java_or_maven_the_error_says_how_to_get_them(monkeypatch, tmp_p
     with pytest.raises(StackError, match=r"Java 17 or later must be installed .* no java is on"):
         LocalKafka()
     assert list(Path(tmp_path).rglob("*.jar")) == []
+
+
+MAVEN = """#!/bin/sh
+for argument; do
+    case $argument in
+    -DoutputDirectory=*) jars=${argument#*=} ;;
+    -Dmaven.repo.local=*) repository=${argument#*=} ;;
+    esac
+done
+mkdir -p "$jars" "${repository:-$HOME/.m2/repository}/org"
+echo Downloaded from central: kafka.jar; touch "$jars/kafka.jar" "$repository/org/kafka.jar"
+"""
+
+
+def test_fetching_the_jars_leaves_the_jars_and_no_repository_of_mavens(monkeypatch, tmp_path):
+    """`~/.m2/repository` would hold 50 MB that nobody asked for, for ever."""
+    for name in ("bin", "home", "cache"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin/mvn").write_text(MAVEN)
+    (tmp_path / "bin/mvn").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    jars = kafka_jars()
+
+    assert [file.name for file in jars.iterdir()] == ["kafka.jar"]
+    assert list((tmp_path / "home").iterdir()) == []
+    kept = {file.name for file in jars.parent.iterdir()}
+    assert kept == {jars.name, f"{jars.name}.lock"}
 
 
 INNER = """

@@ -114,6 +114,8 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_epoch_epsilon": ("gauge", {"group": GROUPS}),
     "blender_epsilon_spent": ("gauge", {"group": GROUPS}),
     "blender_epsilon_limit": ("gauge", {"group": GROUPS}),
+    "blender_delta_spent": ("gauge", {"group": GROUPS}),
+    "blender_delta_limit": ("gauge", {"group": GROUPS}),
     "blender_head_list_cells": ("gauge", {}),
     "blender_head_list_reports": ("gauge", {}),
     "blender_agreement_p_value": ("gauge", {}),
@@ -242,6 +244,7 @@ def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
     assert value(jobs, "blender_releases_recorded_twice") == 0
     assert value(jobs, "blender_head_list_cells") > 0
     assert value(jobs, "blender_epsilon_limit", group="optin") == 1e6
+    assert value(jobs, "blender_delta_limit", group="optin") == 1.0
     for group in GROUPS:
         assert value(jobs, "blender_epoch_epsilon", group=group) > 0
     assert value(jobs, "blender_job_lease_held", kind="keeper") == 1
@@ -343,14 +346,17 @@ def test_a_stopped_worker_fires_and_clears(watched, prometheus, scraped):
 
 def test_a_stopped_broker_fires_and_clears(watched, prometheus, scraped):
     """Every process says so, and goes on by itself when the broker is back."""
-    prometheus.wait_for(("KafkaUnreachable", "jobs"), firing=False)
+    processes = ("gateway", "worker", "jobs")
+    for job in processes:
+        prometheus.wait_for(("KafkaUnreachable", job), firing=False)
 
     watched.service.stack.kafka.stop()
 
-    prometheus.wait_for(("KafkaUnreachable", "jobs"), firing=True)
+    for job in processes:
+        prometheus.wait_for(("KafkaUnreachable", job), firing=True)
     assert "RedisUnreachable" not in {name for name, _ in prometheus.firing() or ()}
     watched.service.stack.kafka.start()
-    for job in ("jobs", "worker"):
+    for job in processes:
         prometheus.wait_for(("KafkaUnreachable", job), firing=False, within_s=90)
 
 

@@ -112,6 +112,54 @@ def test_a_retry_repeats_epoch_slots_and_bytes(
     assert len(set(gateway.bodies)) == 1
 
 
+def test_records_of_another_cohorts_turn_leave_the_device_once_and_are_dropped(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """The server told that it wants none of them: sending them again would only expose them."""
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    for record in LISTED:
+        client.record(*record)
+    turn = b'{"verdicts":[%s]}' % b",".join([b'{"status":"refused","reason":"other_cohort"}'] * 2)
+    gateway.answers["/v1/optin-records"] = (200, {"content-type": "application/json"}, turn)
+    outcome = client.report_now()
+    assert outcome.what is What.NOTHING_NEW
+    assert "not this person's turn" in outcome.detail
+    state = state_of(tmp_path)
+    assert (len(state.claims), state.outgoing) == (1, None)
+    assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
+
+    for later_s in range(4):
+        clock.now_s += HOUR * later_s
+        assert opted_in(gateway, tmp_path, clock).report_now().what is What.NOTHING_NEW
+    assert len(gateway.posted) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>log in to the hotel</html>",
+        b"{}",
+        b'{"verdicts":[]}',
+        b'{"verdicts":[{"status":"retry"},{"status":"refused","reason":"other_cohort"}]}',
+    ],
+)
+def test_a_200_that_settles_nothing_is_not_taken_for_an_answer(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock, body: bytes
+) -> None:
+    """Else a hotel's login page would take a person's records for ever."""
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    client.record(*LISTED[0])
+    gateway.answers["/v1/optin-records"] = (200, {}, body)
+    assert client.report_now().what is What.TRY_LATER
+    gateway.answers.clear()
+    assert client.report_now().what is What.SENT
+    assert len(set(gateway.bodies)) == 1
+
+
 def test_a_window_sent_is_not_reported_on(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:

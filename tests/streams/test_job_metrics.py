@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from agents.epochs import Open, next_keeper_move
 from streams import job_metrics
-from streams.ledger import Cost, Limit
+from streams.ledger import Cost, Ledger, Limit
 from streams.releases import entries
 from streams.releases.entries import Kind, Reason
 from tests.agents.model_log import PLENTY, WINDOW_MS, ModelLog, plan
@@ -112,6 +112,28 @@ def test_the_budget_is_told_against_the_limit_in_force(log):
     assert spent is not None
     assert 0 < spent <= charge.clients.epsilon
     assert not math.isclose(spent, 0)
+
+
+def test_a_budget_that_ends_by_its_delta_is_told_before_it_ends(log):
+    """Many small epochs spend δ evenly and little ε: by ε alone nobody would see the pause come."""
+    limit = Limit(31_536_000, optin=Cost(120.0, 1e-3), clients=Cost(120.0, 0.0))
+    one = {"optin": Cost(0.5, 1e-5), "clients": Cost(0.5, 0.0)}
+    ledger = Ledger()
+    start_s = log.book.epochs[0].parameters.charge.window_start_s
+    while (
+        ledger.refusal(charge := ledger.price(ledger.epochs(), start_s, 1, limit, **one), limit)
+        is None
+    ):
+        ledger = ledger.charged(charge)
+    log.book.ledger = ledger
+    job_metrics.show(log.book, limit, SETTLED)
+
+    assert ledger.epochs() == 100
+    assert value("blender_epsilon_spent", group="optin") < 0.3 * 120.0
+    assert value("blender_delta_limit", group="optin") == 1e-3
+    assert value("blender_delta_spent", group="optin") == pytest.approx(1e-3, rel=1e-3)
+    assert value("blender_delta_spent", group="clients") == 0.0
+    assert value("blender_delta_limit", group="clients") == 0.0
 
 
 def test_only_the_keeper_tells_what_the_log_says(log):

@@ -145,9 +145,11 @@ def test_wrong_epoch_unknown_list_and_wrong_size_are_told_apart() -> None:
 
 def test_reports_of_a_released_epoch_are_late_and_keep_totals_only() -> None:
     book = EpochBook([opened(1), published(1), {"entry": "estimate_released", "epoch": 1}])
-    verdict = judged_reports(delivered(reports([[0, 1, 0, 1]] * 3)), book=book)
-    assert verdict.late == 3
+    stranger = delivered(encode_reports(1, bytes(32), [person(1)], np.zeros((1, 4), int), 1))
+    verdict = judged_reports(delivered(reports([[0, 1, 0, 1]] * 3)), stranger, book=book)
+    assert verdict.late == 4, "whatever the head list: the book has forgotten those of the past"
     assert not verdict.epochs
+    assert not unknown_to(book, [stranger]), "nothing to look up"
 
 
 # --- opt-in records -------------------------------------------------------------------------------

@@ -90,10 +90,26 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"epoch.grace_s": 20.0}, "epoch.grace_s must be at least gateway.linger_s + gateway.del"),
         ({"epoch.window_s": 100}, "must be at most half of epoch.window_s = 100, got 65"),
         ({"gateway.port": 9102}, "gateway.port and worker.metrics_port must differ, got 9102"),
-        ({"privacy.epsilon": 0}, "privacy.epsilon must be above 0 and at most 10"),
-        ({"privacy.epsilon": 10.1}, "privacy.epsilon must be above 0 and at most 10"),
+        ({"privacy.epsilon": 0}, "privacy.epsilon must be at least 0.001, else"),
+        ({"privacy.epsilon": 10.1}, "privacy.epsilon must be at least 0.001, else"),
+        ({"privacy.epsilon": 1e-11}, "privacy.epsilon must be at least 0.001, else"),
+        (
+            {"privacy.records_per_optin_user": 2, "privacy.delta": 1e-13},
+            "privacy.delta must be at least 1e-12 when records_per_optin_user is above 1",
+        ),
+        (
+            {"privacy.head_list_cells": 100_000},
+            "no epoch could be opened with these settings: head_list_cells must be at most 25407",
+        ),
+        (
+            {"privacy.records_per_optin_user": 5, "click_graph.share": 0.1},
+            "records_per_optin_user=5, got queries_per_user=1, clicks_per_user=1",
+        ),
         ({"privacy.delta": 0.01}, "privacy.delta must be above 0 and at most 0.001"),
-        ({"click_graph.epsilon": 1e9}, "click_graph.epsilon must be above 0 and at most 10"),
+        (
+            {"click_graph.epsilon": 1e9},
+            "click_graph.epsilon must be at least 0.001, else nothing can be told, and at most 10",
+        ),
         ({"click_graph.delta": 0.01}, "click_graph.delta must be above 0 and at most 0.001"),
         (
             {"privacy.profile": "paper", "privacy.epsilon": 0.69},

@@ -24,16 +24,23 @@
     return row[prefer] || row.blend || row.client || row.optin;
   };
 
-  // The same rule as the service: NFC, folded, one space. JavaScript has no casefold; upper then
-  // lower case comes closest, and what does not match is simply not found.
-  const fold = (text) =>
-    text.normalize("NFC").toUpperCase().toLowerCase().normalize("NFC").trim().split(/\s+/u).join(" ");
+  // The service publishes queries in NFC, folded, with single spaces. JavaScript has no casefold;
+  // upper then lower case comes closest. It is not the same (the service writes no final sigma), so
+  // what was typed and what was published are compared with both folded here.
+  const tidy = (text) => text.normalize("NFC").trim().split(/\s+/u).join(" ");
+  const fold = (text) => tidy(tidy(text).toUpperCase().toLowerCase());
 
-  async function load(path, accept = "application/json") {
+  /* The answer, or null where nothing is published. */
+  async function ask(path, accept) {
     const answer = await fetch(path, { headers: { accept } });
     if (answer.status === 404) return null;
     if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
-    return accept === "application/json" ? answer.json() : answer.text();
+    return answer;
+  }
+
+  async function load(path) {
+    const answer = await ask(path, "application/json");
+    return answer && answer.json();
   }
 
   /* Publications, newest first, at most `count`; the server may put fewer on a page than asked. */
@@ -155,13 +162,18 @@
   }
 
   function search() {
-    const wanted = fold(byId("search-box").value);
-    const found = state.latest ? state.latest.records.filter((r) => r.query === wanted && r.url !== null) : [];
+    const typed = tidy(byId("search-box").value);
+    const wanted = fold(typed);
+    const alike = state.latest ? state.latest.records.filter((r) => r.url !== null && fold(r.query) === wanted) : [];
+    // Queries that fold alike here but not in the service (ı and i) are two: the one typed is meant.
+    const queries = [...new Set(alike.map((r) => r.query))];
+    const query = [typed, typed.toLowerCase()].find((q) => queries.includes(q)) || queries[0];
+    const found = alike.filter((r) => r.query === query);
     byId("search-results").hidden = !found.length;
     byId("search-status").textContent = !wanted
       ? "Type a query first."
       : found.length
-        ? `${found.length} result${found.length > 1 ? "s" : ""} for “${wanted}”`
+        ? `${found.length} result${found.length > 1 ? "s" : ""} for “${query}”`
         : `Nothing is published for “${wanted}”: too few people searched for it, or nobody did.`;
     fill("search-table", found.map((r) => {
       const f = figure(r, state.latest);
@@ -228,6 +240,7 @@
 
   function notice(text) {
     const place = byId("notice");
+    if (place.textContent.includes(text)) return;
     place.textContent = place.hidden ? text : `${place.textContent} ${text}`;
     place.hidden = false;
   }
@@ -251,9 +264,18 @@
   }
 
   async function save(accept, name) {
-    const text = await (await fetch("v1/estimates/latest", { headers: { accept } })).text();
+    let body;
+    try {
+      const answer = await ask("v1/estimates/latest", accept);
+      if (!answer) throw new Error("Nothing is published yet");
+      body = await answer.blob();
+    } catch (error) {
+      notice(`Nothing was saved: ${error.message || error}.`);
+      byId("notice").scrollIntoView({ block: "center" });
+      return;
+    }
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: accept }));
+    link.href = URL.createObjectURL(body);
     link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);

@@ -30,6 +30,31 @@ def test_on_a_terminal_the_next_block_takes_the_place_of_the_last():
     assert screen.getvalue() == "one\ntwo\n\x1b[2F\x1b[Jthree\n\x1b[1F\x1b[Jfor good\n"
 
 
+def test_a_line_too_long_for_the_terminal_is_cut_and_not_wrapped(monkeypatch):
+    """A wrapped line takes two rows; going up over one of them leaves the other on the screen."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "24")
+    screen = Terminal()
+    view = View(screen)
+    view.show(["short", "x" * 500, "y" * 40], summary="s")
+    view.show(["gone"], summary="s")
+
+    first, _, second = screen.getvalue().partition("\x1b[3F\x1b[J")
+    assert first.splitlines() == ["short", "x" * 38 + "…", "y" * 38 + "…"]
+    assert second == "gone\n"
+
+
+def test_a_block_higher_than_the_terminal_keeps_its_top(monkeypatch):
+    """The cursor cannot go up beyond the first row."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "4")
+    screen = Terminal()
+    view = View(screen)
+    view.show([str(number) for number in range(9)], summary="s")
+
+    assert screen.getvalue().splitlines() == ["0", "1", "2"]
+
+
 def test_without_a_terminal_a_line_comes_when_something_changed():
     """In a log file nothing can be redrawn, and the same line again says nothing."""
     file = io.StringIO()
@@ -51,12 +76,11 @@ def test_the_table_sets_both_profiles_beside_the_truth():
 
     table = epoch_table(3, "2 people", [("sharp", both), ("paper", one)], truth)
 
-    assert "tea → …/1                       50.00%    50.00%     40.00% … 60.00%    75.00%" in table
+    assert "tea → …/1                  50.00%  50.00%   40.00–60.00%  75.00%" in table
     assert "not listed" in table
-    assert (
-        "sharp: 2 records listed, L1 0.0000, NDCG 1.0000, truth within the interval 2 of 2" in table
-    )
+    assert "sharp: 2 records listed, L1 0.0000, NDCG 1.0000, truth in the interval 2 of 2" in table
     assert "paper: 1 records listed, L1 0.2500" in table
+    assert max(map(len, table.splitlines())) < 80, "whoever has 80 columns sees it whole"
 
 
 def test_the_crowds_truth_is_a_distribution_and_the_seed_decides_who_searches():

@@ -30,6 +30,8 @@ class ScriptedProducer:
     def __init__(self) -> None:
         self.sent: list[tuple[str, int, bytes]] = []
         self.append_ms: int | None = None
+        #: Whether the acknowledgement tells when the frame was appended.
+        self.append_known = True
         self.failure: Exception | None = None
         self.holding = False
         self._held: list[asyncio.Future[RecordMetadata]] = []
@@ -56,7 +58,9 @@ class ScriptedProducer:
 
     def _acknowledge(self, answer: asyncio.Future[RecordMetadata]) -> None:
         append_ms = int(time.time() * 1000) if self.append_ms is None else self.append_ms
-        answer.set_result(RecordMetadata("t", 0, TopicPartition("t", 0), 0, append_ms, 1, 0))
+        # What aiokafka makes of an acknowledgement without a time: our own time, and type 0.
+        told_ms, kind = (append_ms, 1) if self.append_known else (int(time.time() * 1000), 0)
+        answer.set_result(RecordMetadata("t", 0, TopicPartition("t", 0), 0, told_ms, kind, 0))
 
     def frames(self) -> list[ReportFrame | OptinFrame]:
         """What was sent, decoded."""
@@ -99,6 +103,7 @@ def optin_target(epoch: int = 8, **changes: Any) -> OptinTarget:
         "cohorts": 1,
         "window_start_ms": 0,
         "window_end_ms": 1 << 60,
+        "early_before_ms": 0,
         "late_from_ms": (1 << 60) + 60_000,
     }
     return OptinTarget(**fields | changes)
@@ -185,6 +190,7 @@ def make_gateway(
     optin: OptinTargets | None = None,
     limits: GatewayLimits | None = None,
     frame_limits: FrameLimits | None = None,
+    clock_compared: bool = True,
     **options: Any,
 ) -> TestGateway:
     """Call it inside a running event loop."""
@@ -198,6 +204,8 @@ def make_gateway(
         optin_targets=OptinTargets([optin_target()]) if optin is None else optin,
     )
     clock = ClockCheck(allowed_s=5.0)
+    if clock_compared:
+        clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
     options.setdefault("cohorts", Cohorts(None))
     options.setdefault("tokens", None)
     moment = [1_000_000.0]

@@ -131,6 +131,17 @@ async def test_a_producer_that_fails_means_send_again_not_an_error():
     assert writer.held_bytes == 0
 
 
+async def test_a_frame_whose_append_time_is_not_told_is_not_known_to_be_in_time():
+    """Our own clock may be behind: it would call in time what the counters call late."""
+    producer = ScriptedProducer()
+    producer.append_known = False
+    writer = FrameWriter(producer, LIMITS)
+
+    assert await writer.add_report(KIND, 0, key(1), b"\x01") is None
+    assert writer.held_bytes == 0
+    assert not writer.is_stalled("reports", 0), "the broker has answered"
+
+
 async def test_closing_flushes_what_is_open():
     """A stop must not lose what is in a half-full frame, nor wait for its linger."""
     producer = ScriptedProducer()

@@ -59,6 +59,7 @@ def windows(*epochs: int, now_ms: int = 1_000_000_000) -> OptinTargets:
                 epoch,
                 window_start_ms=start + i * HOUR_MS,
                 window_end_ms=start + (i + 1) * HOUR_MS,
+                early_before_ms=start + i * HOUR_MS - 5_000,
                 late_from_ms=start + (i + 1) * HOUR_MS + 60_000,
             )
             for i, epoch in enumerate(epochs)
@@ -167,6 +168,21 @@ async def test_a_record_appended_after_the_grace_is_late_not_accepted(applicatio
     reply = await app.post(record(epoch=8))
 
     assert (reply.status, reply.json()["reason"]) == (422, "late")
+
+
+async def test_a_record_appended_before_its_epoch_is_sent_again_not_accepted(application):
+    """A gateway whose clock is a little ahead opens the epoch before the counters do."""
+    app = application(optin=windows(8, 9))
+    app.gateway.moment_s[0] += HOUR_MS / 2000 - 4
+    app.gateway.producer.append_ms = 1_000_000_000 + HOUR_MS // 2 - 5_001
+
+    reply = await app.post(record(epoch=9), record("user-2", epoch=9))
+
+    assert (reply.status, reply.json()["reason"]) == (503, "early")
+    assert {v["status"] for v in reply.json()["verdicts"]} == {"retry"}
+    assert "before epoch 9 began" in reply.json()["detail"]
+    app.gateway.producer.append_ms += 1
+    assert (await app.post(record(epoch=9))).status == 202, "the same entry, in time"
 
 
 async def test_slots_beyond_the_limit_are_refused(application):

@@ -47,7 +47,13 @@ class Log:
     def open_epoch(self, epoch: int, start_ms: int = NOW_MS - 60_000, **changes: Any) -> None:
         self.commit(opened(epoch, start_ms, plan(**changes)))
 
-    def publish_head_list(self, epoch: int, *, cells_per_answer: int = 1) -> StoredDocument:
+    def publish_head_list(
+        self,
+        epoch: int,
+        *,
+        cells_per_answer: int = 1,
+        reports_until_ms: int = NOW_MS + 1_000_000,
+    ) -> StoredDocument:
         self.commit(entries.records_sealed(epoch, [0] * 4))
         document = head_list_document(epoch)
         stored = split("head_list", document.to_bytes())
@@ -59,7 +65,7 @@ class Log:
                 cells=len(document.head_list.cells),
                 cells_per_answer=cells_per_answer,
                 answers=1,
-                reports_until_ms=NOW_MS + 1_000_000,
+                reports_until_ms=reports_until_ms,
                 reasons=[],
             ),
             stored,

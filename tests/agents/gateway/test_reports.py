@@ -217,6 +217,26 @@ async def test_memory_for_waiting_entries_is_bounded():
     gateway.producer.release()
 
 
+async def test_a_clock_that_nothing_was_compared_with_yet_takes_no_submissions():
+    """It may be hours off. It would put records without an epoch into any that is open."""
+    gateway = make_gateway(clock_compared=False)
+
+    reply = await gateway.report(report())
+    ready = await gateway.ask("GET", "/readyz")
+
+    assert (reply.status, reply.json()["reason"]) == (503, "clock")
+    assert int(reply.headers["retry-after"]) >= 1
+    assert gateway.producer.sent == []
+    assert ready.status == 503
+    assert "not been compared" in ready.json()["reasons"][0]
+    # A minute between sending and acknowledgement says nothing about five seconds.
+    gateway.clock.appended(sent_s=100, append_s=130, acknowledged_s=160)
+    assert (await gateway.report(report())).status == 503
+    gateway.clock.appended(sent_s=200, append_s=200, acknowledged_s=200.1)
+    assert (await gateway.report(report())).status == 202
+    assert (await gateway.ask("GET", "/readyz")).status == 200
+
+
 async def test_a_wrong_clock_takes_no_submissions_and_is_unready():
     """A gateway whose now is not now would put records into the wrong epoch."""
     gateway = make_gateway()

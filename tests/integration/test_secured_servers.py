@@ -1,0 +1,172 @@
+"""The whole service on a Kafka and a Redis that let in only whom they know, over TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agents.gateway.tokens import add_token
+from agents.stack import LocalRedis
+from agents.stack.keeper import Keeper, Server
+from agents.stack.ports import free_port
+from agents.worker import Worker
+from blender.errors import BlenderError
+from streams.kafka import KafkaLog
+from streams.settings import Settings
+from tests.gateway_service import base_values
+from tests.secured_servers import (
+    KEY_PASSWORD,
+    PASSWORD,
+    USER,
+    Authority,
+    SecuredKafka,
+    TlsRelay,
+)
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE_S = 60
+
+
+@dataclass
+class Secured:
+    """Both servers, and the settings that get in."""
+
+    authority: Authority
+    kafka: SecuredKafka
+    redis_port: int
+    values: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder)
+    certificate, key = authority.issue("service", password=KEY_PASSWORD)
+    operators = {"requirepass": "of-the-operator"}
+    with SecuredKafka(authority) as kafka, LocalRedis(options=operators) as redis:
+        with redis.client() as client:
+            client.acl_setuser(
+                USER, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], channels=["*"],
+                categories=["+@all"],
+            )  # fmt: skip
+        relay = TlsRelay(*authority.issue("redis"), redis.port)
+        values = base_values(kafka.secured_url, "secured", 2) | {
+            "kafka.tls_ca_file": str(authority.file),
+            "kafka.tls_certificate_file": str(certificate),
+            "kafka.tls_key_file": str(key),
+            "kafka.tls_key_password": KEY_PASSWORD,
+            "kafka.sasl_mechanism": "SCRAM-SHA-512",
+            "kafka.sasl_user": USER,
+            "kafka.sasl_password": PASSWORD,
+            "redis.url": f"rediss://{USER}:{PASSWORD}@127.0.0.1:{relay.port}/0",
+            "redis.tls_ca_file": str(authority.file),
+        }
+        yield Secured(authority, kafka, relay.port, values)
+        relay.close()
+
+
+def environment(values: dict[str, str]) -> dict[str, str]:
+    names = {f"BLENDSTREAM_{n.upper().replace('.', '_')}": values[n] for n in values}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | names
+
+
+def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> None:
+    """Gateway (aiokafka), worker (Faust, librdkafka) and jobs (transactions) each get in."""
+    tokens = tmp_path / "tokens.txt"
+    token = add_token(tokens, "app")
+    ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
+    settings = environment(
+        secured.values
+        | {"gateway.token_file": str(tokens), "gateway.port": str(ports["http"])}
+        | {f"{name}.metrics_port": str(ports[name]) for name in ("gateway", "worker", "jobs")}
+        | {"jobs.poll_s": "0.3", "log.form": "json"}
+    )
+    gateway = f"http://127.0.0.1:{ports['http']}"
+    with Keeper() as keeper, httpx.Client(timeout=10) as http:
+        processes = [
+            keeper.start(
+                [sys.executable, "-m", "agents.cli", verb],
+                log=keeper.folder / f"{verb}.log",
+                environment=settings | {"TMPDIR": str(keeper.folder)},
+            )
+            for verb in ("jobs", "worker", "gateway")
+        ]
+        wait_for(processes, lambda: http.get(f"{gateway}/readyz").status_code == 200)
+        wait_for(processes, lambda: http.get(f"{gateway}/v1/epochs").json()["collecting"])
+        records = [
+            {"user_id": f"user {i}", "slot": 0, "query": "weather", "url": "https://w.example/"}
+            for i in range(20)
+        ]
+        answer = http.post(
+            f"{gateway}/v1/optin-records",
+            json=records,
+            headers={"authorization": f"Bearer {token}"},
+        )
+        assert answer.status_code == 202, answer.text
+        metrics = f"http://127.0.0.1:{ports['worker']}/metrics"
+        wait_for(processes, lambda: counted(http.get(metrics).text) == len(records))
+        for process in processes:
+            process.stop(patience_s=20)
+        for verb in ("jobs", "worker", "gateway"):
+            written = (keeper.folder / f"{verb}.log").read_text()
+            for secret in (PASSWORD, KEY_PASSWORD):
+                assert secret not in written
+
+
+def wait_for(processes: list[Server], come: object) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for process in processes:
+            assert process.running, process.last_words()
+        try:
+            if come():  # type: ignore[operator]
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError("\n".join(process.last_words() for process in processes))
+
+
+def counted(metrics: str) -> float:
+    found = re.findall(r"^blender_optin_records_counted_total\{[^}]*\} (\S+)$", metrics, re.M)
+    return sum(map(float, found))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+async def test_the_other_mechanisms_get_in_too(secured: Secured, mechanism: str) -> None:
+    settings = Settings.from_values(secured.values | {"kafka.sasl_mechanism": mechanism})
+    found = await KafkaLog(settings.kafka).describe(["not-there"])
+    assert found == {"not-there": None}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"kafka.sasl_password": "guessed"}, "Kafka"),
+        ({"redis.url": "rediss://blender:guessed@127.0.0.1:{redis}/0"}, "Redis"),
+        ({"kafka.tls_ca_file": "{other}"}, "Kafka"),
+        ({"redis.tls_ca_file": "{other}"}, "Redis"),
+    ],
+)
+async def test_who_is_not_let_in_is_told_in_one_line_without_the_secret(
+    secured: Secured, tmp_path: Path, wrong: dict[str, str], named: str
+) -> None:
+    other = Authority(tmp_path, "stranger").file
+    changed = {n: v.format(redis=secured.redis_port, other=other) for n, v in wrong.items()}
+    values = secured.values | {"kafka.request_timeout_s": "3"} | changed
+    with pytest.raises(BlenderError) as refused:
+        await Worker.connect(Settings.from_values(values))
+    message = str(refused.value)
+    assert named in message
+    assert "\n" not in message
+    for secret in ("guessed", PASSWORD, KEY_PASSWORD):
+        assert secret not in message

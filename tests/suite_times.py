@@ -1,0 +1,82 @@
+"""The time that each part of the project's tests took, beside what it may take in `make test`.
+
+Parts are given by file, since a part has tests in several folders. Times are added up over both
+processes, so the whole took a little over half of their sum.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fnmatch import fnmatch
+
+import pytest
+
+#: What a part may take in minutes, and its files; the first that fits decides.
+PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "counting": (
+        5,
+        (
+            "faults/test_counting*",
+            "integration/test_counting*",
+            "integration/test_directory*",
+            "integration/test_one_request*",
+            "integration/test_sealed*",
+            "streams/*",
+        ),
+    ),
+    "epochs": (
+        4,
+        (
+            "faults/test_release*",
+            "faults/test_epoch*",
+            "faults/test_restored*",
+            "integration/test_epochs*",
+            "integration/test_leases*",
+            "integration/test_operator*",
+            "integration/test_release*",
+            "agents/test_epoch*",
+            "agents/test_keeper*",
+        ),
+    ),
+    "edge": (2, ("*/gateway/*", "*/test_gateway*", "localclient/*")),
+    "core and sharper": (4, ("blender/*", "statistical/*", "properties/*")),
+    "ground": (
+        2,
+        (
+            "package/*",
+            "integration/test_first*",
+            "integration/test_fixtures*",
+            "integration/test_secured*",
+            "integration/test_stack*",
+            "agents/test_*",
+        ),
+    ),
+    "the rest": (3, ("*",)),
+}
+
+_seconds: dict[str, float] = defaultdict(float)
+_tests: dict[str, int] = defaultdict(int)
+
+
+def part_of(nodeid: str) -> str:
+    """The part that a test belongs to."""
+    file = nodeid.partition("::")[0].removeprefix("tests/")
+    return next(p for p, (_, files) in PARTS.items() if any(fnmatch(file, f) for f in files))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up set-up, call and tear-down. Runs in the process that reports."""
+    part = part_of(report.nodeid)
+    _seconds[part] += report.duration
+    _tests[part] += report.when == "call"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time of each part, longest first."""
+    terminalreporter.section("time of each part")
+    for part in sorted(_seconds, key=lambda name: -_seconds[name]):
+        terminalreporter.write_line(
+            f"{_seconds[part]:8.1f} s  {_tests[part]:5d} tests  {part} "
+            f"(of {PARTS[part][0]} min in make test)"
+        )
+    terminalreporter.write_line(f"{sum(_seconds.values()):8.1f} s in all")
