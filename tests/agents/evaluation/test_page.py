@@ -10,12 +10,16 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agents.evaluation.certainty import surely_less
 from agents.evaluation.claims import check_claims
 from agents.evaluation.list_checks import REACHED
+from agents.evaluation.simulated_noise import SimulatedNoise
 from agents.evaluation.summary import Curve, Mean, Summary
+from blender.parameters import PrivacyParameters
+from blender.profiles import selector_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
 GENERATED = ("aol", "yandex")
@@ -164,6 +168,24 @@ def test_how_much_longer_lists_are(at: At, says: Says) -> None:
     says("find two to three times as many as the paper at every ε, thirty three to five times")
 
 
+def test_what_all_of_delta_does_to_the_threshold(says: Says) -> None:
+    thresholds = {}
+    for epsilon in (1.0, 3.0, 4.0, 5.0):
+        parameters = PrivacyParameters(epsilon=epsilon, delta=1e-5)
+        noise = SimulatedNoise(np.random.default_rng(1))
+        nobody, unknown = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_)
+        thresholds[epsilon] = [
+            selector_of(profile, parameters).select(nobody, unknown, parameters, noise).threshold
+            for profile in ("paper", "sharp")
+        ]
+    (one, less), (three, below), (four, under), (five, same) = thresholds.values()
+    says(
+        f"{four} to {under} at ε = 4 and δ = 1e-5, {three} to {below} at ε = 3, {one} to {less} "
+        "at ε = 1, not at all at ε = 5"
+    )
+    assert five == same
+
+
 def test_how_many_records_the_tables_share(at: At, says: Says) -> None:
     found = [
         at("epsilon", table, "found", f"{profile}, M = 50", 4).mean
@@ -201,6 +223,11 @@ def test_coverage_and_width(summary: Summary, at: At, says: Says) -> None:
         pytest.approx(0.5, abs=0.06),
     )
     says("intervals are between a ninth and a half as wide")
+    narrower = [
+        at("coverage", p, "width", "paper", 0).mean / at("coverage", p, "width", "sharp", 0).mean
+        for p in EVERYWHERE
+    ]
+    says(f"Over whole lists its intervals are {span(narrower, '.1f')} times narrower")
 
 
 def test_people_it_takes_to_match_a_sample(summary: Summary, says: Says) -> None:
@@ -233,7 +260,7 @@ def test_several_records_a_user(summary: Summary, at: At, says: Says) -> None:
     alone, ten, thirty = (
         at("records_each", "aol", "found", "0% return to a query", m).mean for m in (1, 10, 30)
     )
-    says(f"from {alone - 0.5:.0f} records to {ten:.0f} with ten a user and {thirty:.0f} with")
+    says(f"from {alone:.0f} records to {ten:.0f} with ten a user and {thirty:.0f} with")
     ratios: dict[str, list[float]] = {"l1": [], "l1_plain": []}
     for metric, found in ratios.items():
         paper = at("records_each", "aol", metric, "paper", 1).mean
