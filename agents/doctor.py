@@ -15,18 +15,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
-from redis.asyncio.cluster import RedisCluster
 
 from agents.gateway.tokens import TokenFileError, read_tokens
 from blender.errors import BlenderError
 from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
-from streams.redis_calls import answered
+from streams.redis_calls import node_info
 from streams.settings import Settings
 from streams.tables import Client, check_redis, connect_redis
 from streams.topics import Topics, topic_problems
@@ -297,7 +295,7 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Finding]:
-    servers = await _nodes(client, "server")
+    servers = await node_info(client, "server")
     name = "Valkey" if "valkey_version" in servers[0] else "Redis"
     versions = {str(s.get("valkey_version") or s.get("redis_version", "0.0")) for s in servers}
     found = min(versions, key=_numbers)
@@ -308,7 +306,7 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
     else:
         yield Finding(Grade.OK, "redis", f"{name} {found} answers, {len(servers)} node(s)")
     await check_redis(client)
-    policies = {n.get("maxmemory_policy", "noeviction") for n in await _nodes(client, "memory")}
+    policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
     if policies == {"noeviction"}:
         yield Finding(Grade.OK, "eviction", "noeviction: no count is dropped when memory is short")
     else:
@@ -318,7 +316,7 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
             "every node must have maxmemory-policy noeviction, found "
             f"{', '.join(sorted(policies - {'noeviction'}))}; set it in redis.conf of all",
         )
-    if all(int(n.get("aof_enabled", 0)) for n in await _nodes(client, "persistence")):
+    if all(int(n.get("aof_enabled", 0)) for n in await node_info(client, "persistence")):
         yield Finding(Grade.OK, "persistence", "append-only file is on")
     else:
         yield Finding(
@@ -327,16 +325,6 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
             "appendonly is off: a restart of Redis counts everything again from Kafka; set "
             "`appendonly yes` in redis.conf, or `CONFIG SET appendonly yes`",
         )
-
-
-async def _nodes(client: Client, section: str) -> list[Mapping[str, Any]]:
-    """What each node says of itself; one that is no cluster has one."""
-    if not isinstance(client, RedisCluster):
-        return [await answered(client.info(section))]
-    info = await answered(client.info(section, target_nodes=RedisCluster.ALL_NODES))
-    # A cluster of one node answers without the node's name.
-    each = list(info.values())
-    return each if each and all(isinstance(node, dict) for node in each) else [info]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

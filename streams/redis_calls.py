@@ -10,7 +10,7 @@ nothing is retried here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from blender.errors import BlenderError
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings.sections import RedisSettings
 
-__all__ = ["Client", "Script", "answered", "check_redis", "connect_redis", "text_of"]
+__all__ = ["Client", "Script", "answered", "check_redis", "connect_redis", "node_info", "text_of"]
 
 Client = aioredis.Redis | aioredis.RedisCluster
 
@@ -51,11 +51,19 @@ async def connect_redis(settings: RedisSettings) -> Client:
     return aioredis.RedisCluster.from_url(settings.url.reveal(), **limits)
 
 
+async def node_info(client: Client, section: str) -> list[Mapping[str, Any]]:
+    """What each node says of itself; one that is no cluster has one."""
+    if not isinstance(client, aioredis.RedisCluster):
+        return [await answered(client.info(section))]
+    info = await answered(client.info(section, target_nodes=aioredis.RedisCluster.ALL_NODES))
+    # A cluster of one node answers without the node's name.
+    each = list(info.values())
+    return each if each and all(isinstance(node, dict) for node in each) else [info]
+
+
 async def check_redis(client: Client) -> None:
     """Refuse a Redis that may throw counts away by itself."""
-    info = await answered(client.info("memory"))
-    nodes = info.values() if all(isinstance(v, dict) for v in info.values()) else [info]
-    for node in nodes:
+    for node in await node_info(client, "memory"):
         policy = node.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise StoreMismatch(

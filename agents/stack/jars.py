@@ -6,18 +6,19 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agents.stack.keeper import StackError
+from agents.stack.keeper import Keeper, StackError
 
 __all__ = ["Progress", "cached_jars", "class_archive", "find_java", "jars_folder", "kafka_jars"]
 
 Progress = Callable[[str], None]
 
 OLDEST_JAVA = 17
+_TELL_EVERY_S = 2.0
 
 
 def kafka_jars(progress: Progress = lambda _line: None) -> Path:
@@ -45,8 +46,10 @@ def jars_folder() -> Path:
     return cache / "blendstream" / f"kafka-jars-{fingerprint}"
 
 
-def class_archive(java: Path, record: Callable[[Path], None], progress: Progress) -> Path | None:
+def class_archive(java: Path, record: Callable[[Path], bool], progress: Progress) -> Path | None:
     """Return Java's archive of Kafka's loaded classes, made by `record` the first time.
+
+    `record` says whether Java ended in order: what it was killed over is not whole.
 
     With it a broker took 2.3-2.6 s of processor time to start, without
     it 3.4-4.5 s (Java 17). None where this Java cannot make one; Java itself ignores an archive
@@ -60,7 +63,8 @@ def class_archive(java: Path, record: Callable[[Path], None], progress: Progress
             if not archive.exists():
                 progress("preparing Kafka to start faster (once per user) ...")
                 unfinished = archive.with_suffix(".unfinished")
-                record(unfinished)
+                if not record(unfinished):
+                    unfinished.unlink(missing_ok=True)
                 # An empty one says that it was tried, and is not tried again.
                 unfinished.touch()
                 unfinished.rename(archive)
@@ -105,40 +109,39 @@ def _fetch(folder: Path, progress: Progress) -> None:
             "PATH. Install it (Debian: apt-get install maven; macOS: brew install maven), or set "
             "KAFKA_URL to a Kafka that runs."
         )
-    with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder.parent) as unfinished:
+    for left in folder.parent.glob(f"{folder.name}.fetching-*"):
+        shutil.rmtree(left, ignore_errors=True)  # Of a fetch that was killed while it copied.
+    # Under a keeper, so that neither Maven nor what it fetched outlives whoever waits for it.
+    with Keeper() as keeper:
         # The pom is copied away so that Maven writes nothing beside the project's own.
-        pom = shutil.copy(_pom(), unfinished)
-        jars = Path(unfinished) / "jars"
-        goal = [
-            "dependency:copy-dependencies",
-            "-DincludeScope=runtime",
+        pom = str(shutil.copy(_pom(), keeper.folder))
+        jars = keeper.folder / "jars"
+        command = [
+            maven, "-B", "-f", pom, "dependency:copy-dependencies", "-DincludeScope=runtime",
             f"-DoutputDirectory={jars}",
             # Maven's own repository goes with the fetch: ~/.m2/repository would stay for ever.
-            f"-Dmaven.repo.local={unfinished}/repository",
-        ]
-        environment = dict(os.environ)
-        if not shutil.which("java") and "JAVA_HOME" not in environment:
+            f"-Dmaven.repo.local={keeper.folder}/repository",
+        ]  # fmt: skip
+        environment = {}
+        if not shutil.which("java") and "JAVA_HOME" not in os.environ:
             environment["JAVA_HOME"] = str(find_java().parents[1])
         progress("fetching Kafka's jars with Maven (44 MB, once per user) ...")
-        fetched, said = 0, ""
-        with subprocess.Popen(  # noqa: S603
-            [maven, "-B", "-f", pom, *goal],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            for line in process.stdout or ():
-                said = line.strip() if "ERROR" in line and not said else said
-                if "Downloaded" in line and ".jar" in line:
-                    fetched += 1
-                    if fetched % 20 == 0:
-                        progress(f"fetching Kafka's jars: {fetched} files so far ...")
-        if process.returncode != 0:
+        process = keeper.start(command, log=keeper.folder / "maven.log", environment=environment)
+        told = time.monotonic()
+        while (status := process.status) is None:
+            time.sleep(0.1)
+            if time.monotonic() - told > _TELL_EVERY_S:
+                told = time.monotonic()
+                fetched = len(re.findall(r"Downloaded.*\.jar", process.printed()))
+                progress(f"fetching Kafka's jars: {fetched} files so far ...")
+        if status != 0:
+            errors = [line for line in process.printed().splitlines() if "ERROR" in line]
+            said = errors[0].strip() if errors else process.last_words(1)
             raise StackError(f"Maven could not fetch Kafka's jars; it said: {said}. Is it online?")
-        jars.rename(folder)  # All or nothing: a fetch that is interrupted leaves no half a cache.
-        progress(f"Kafka's jars are now in {folder}")
+        # All or nothing: a fetch that is interrupted leaves no half a cache.
+        unfinished = shutil.copytree(jars, f"{folder}.fetching-{os.getpid()}")
+        Path(unfinished).rename(folder)
+    progress(f"Kafka's jars are now in {folder}")
 
 
 @contextmanager

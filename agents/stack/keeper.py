@@ -117,12 +117,20 @@ class Server:
         self._keeper._ask(do="stop", pid=self.pid, patience_s=patience_s)
 
     @property
+    def status(self) -> int | None:
+        """Its exit code, negative for the signal that ended it; None while it exists."""
+        status: int | None = self._keeper._ask(do="poll", pid=self.pid)["status"]
+        return status
+
+    @property
     def running(self) -> bool:
         """Whether the process exists (paused counts)."""
-        return self._keeper._ask(do="poll", pid=self.pid)["status"] is None
+        return self.status is None
+
+    def printed(self) -> str:
+        """All that it printed so far."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def last_words(self, lines: int = 12) -> str:
         """The end of what it printed, for an error message."""
-        if not self.log.exists():
-            return "(it printed nothing)"
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(self.printed().splitlines()[-lines:]) or "(it printed nothing)"

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -51,11 +52,12 @@ class LocalKafka(LocalPart):
         super().__init__(folder, progress)
 
     def _shared_archive(self, progress: Progress) -> str:
-        def record(archive: Path) -> None:
+        def record(archive: Path) -> bool:
             # Java writes the archive when it ends in order, which takes seconds.
             option = f"-XX:ArchiveClassesAtExit={archive}"
             with ticking(progress, "preparing Kafka"), LocalKafka(archive_option=option) as broker:
                 broker.server.stop(patience_s=120)
+                return broker.server.status != -signal.SIGKILL
 
         archive = class_archive(self._java, record, progress)
         return f"-XX:SharedArchiveFile={archive}" if archive else "-Xshare:auto"

@@ -252,6 +252,44 @@ def test_fetching_the_jars_leaves_the_jars_and_no_repository_of_mavens(monkeypat
     assert kept == {jars.name, f"{jars.name}.lock"}
 
 
+ROOT = Path(__file__).parents[2]
+FETCH = """
+from agents.stack.jars import kafka_jars
+kafka_jars()
+"""
+
+
+def test_a_fetch_whose_parent_is_killed_leaves_neither_maven_nor_half_a_cache(tmp_path):
+    """The first thing a newcomer may do is to lose patience."""
+    for name in ("bin", "files", "cache"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin/mvn").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
+    (tmp_path / "bin/mvn").chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "TMPDIR": str(tmp_path / "files"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    fetching = subprocess.Popen([sys.executable, "-c", FETCH], cwd=ROOT, env=environment)
+    try:
+        _wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        maven = psutil.Process(int((tmp_path / "pid").read_text()))
+    finally:
+        fetching.kill()
+        fetching.wait(10)
+    _wait_until(lambda: not maven.is_running() or maven.status() == psutil.STATUS_ZOMBIE)
+    _wait_until(lambda: not list((tmp_path / "files").iterdir()))
+    left = [file.name for file in (tmp_path / "cache/blendstream").iterdir()]
+    assert [name for name in left if not name.endswith(".lock")] == []
+
+
+def _wait_until(true):
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 INNER = """
 import os, time
 def test_that_fails(redis_server):

@@ -72,7 +72,7 @@ def copy_to(name: str, folder: Path) -> None:
 def run(command: list[str], cwd: Path | None = None) -> str:
     """Run, with nothing of this process's Python environment; show what it said if it fails."""
     kept = {name: os.environ[name] for name in os.environ if not name.startswith(("PYTHON", "COV"))}
-    environment = {**kept, "UV_NATIVE_TLS": "true"}
+    environment = {**kept, "UV_SYSTEM_CERTS": "true"}
     ended = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
