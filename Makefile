@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # On a terminal the long step shows what it does; a log gets a line for each step.
-QUIET := $$(test -t 1 || echo --quiet)
+QUIET := $$(test -t 2 || echo --quiet)
 # Two processes: one for the tests that start servers, one after another because they are about time,
 # and one for all others. JOBS=0 runs everything in one.
 JOBS ?= 2
@@ -41,7 +41,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP) --require-hashes -r $(VENV)/uv.txt
 	@echo "installing $$(grep -c == requirements.lock) packages of requirements.lock, by hash ..."
 	@# uv is quicker with a lock this long; where it cannot reach the index, pip may.
-	@UV_NATIVE_TLS=true $(BIN)/uv pip install $(QUIET) --python $(BIN)/python --require-hashes -r requirements.lock \
+	@UV_SYSTEM_CERTS=true $(BIN)/uv pip install $(QUIET) --python $(BIN)/python --require-hashes -r requirements.lock \
 	  || $(PIP) --no-deps --require-hashes -r requirements.lock
 	@echo "installing blendstream itself ..."
 	@$(PIP) --no-deps --no-build-isolation -e .
@@ -84,10 +84,10 @@ test-statistical: setup  ## larger samples
 	$(BIN)/python -m pytest --slow --timeout 7200 -m statistical $(ARGS)
 
 lock: setup  ## choose the newest versions anew; write requirements.lock, the image's lock and licences
-	UV_NATIVE_TLS=true $(BIN)/uv pip compile pyproject.toml --all-extras --upgrade --universal --python-version 3.11 \
+	UV_SYSTEM_CERTS=true $(BIN)/uv pip compile pyproject.toml --all-extras --upgrade --universal --python-version 3.11 \
 	  --fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 	  --quiet --output-file requirements.lock
-	UV_NATIVE_TLS=true $(BIN)/uv pip compile pyproject.toml --extra server --constraint requirements.lock \
+	UV_SYSTEM_CERTS=true $(BIN)/uv pip compile pyproject.toml --extra server --constraint requirements.lock \
 	  --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" --quiet --output-file deploy/container/requirements-server.lock
 	$(MAKE) setup

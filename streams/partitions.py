@@ -168,7 +168,11 @@ class PartitionCounter:
             description = await self._counted.description()
             ends = await self._kafka.ends(self.topic.name, list(partitions)) if partitions else {}
             for number, partition in partitions.items():
-                totals = await self._tables.totals(number)
+                try:
+                    totals = await self._tables.totals(number)
+                except StoreMismatch as error:  # Of this one alone: the others are looked at too.
+                    self._stop(partition, stops.store_refused(str(error)))
+                    continue
                 if partition.given_up:
                     continue
                 metrics.ENTRY_TOTALS.set(self.stem, number, totals)

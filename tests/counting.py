@@ -364,9 +364,9 @@ class Installation:
 
     # --- what came out --------------------------------------------------------------------------
 
-    async def tables(self, stem: Stem) -> CountTables:
+    async def tables(self, stem: Stem, timeout_s: float = 20.0) -> CountTables:
         # With the patience of a test on a busy machine, which workers must not have.
-        client = await connect_redis(replace(self.settings.redis, timeout_s=20.0))
+        client = await connect_redis(replace(self.settings.redis, timeout_s=timeout_s))
         return CountTables(client, self.topics.of(stem).name, prefix=self.settings.topics.prefix)
 
     async def ends(self, stem: Stem) -> dict[int, int]:

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _what_next(command: str) -> str:
     steps = {
         f"{command} settings": "what a service of your own needs to be told",
-        f"{command} evaluate": "the paper's figures, and this project's beside them",
+        f"{command} evaluate": "the paper's figures, and ours beside them",
         "docs/localclient.md": "embedding the device's side",
         "docs/operations.md": "running it for real",
     }

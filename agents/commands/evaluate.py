@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from agents.evaluation.drawing import require_matplotlib
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.experiments import EXPERIMENTS
 from agents.evaluation.figures import draw_all
@@ -81,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute what is missing, then write tables and figures of all that is there."""
+    require_matplotlib()
     experiments = _chosen(arguments.only)
     settings = {setting.name: setting for setting in _settings(arguments)}
     runs = arguments.runs or (SMOKE_RUNS if arguments.smoke else None)

@@ -47,6 +47,7 @@ class Demo:
         self._shown: set[int] = set()
         self._empty: set[int] = set()
         self._rates: dict[str, tuple[float, float]] = {}
+        self._sending: list[asyncio.Task[None]] = []
 
     def run(self, epochs: int | None) -> None:
         """Start everything, run until `epochs` were published with estimates, end everything.
@@ -84,7 +85,9 @@ class Demo:
                 await self._show_published(http, states, began)
                 await self._show_state(http, service, states, sender, devices)
                 await asyncio.sleep(0.5)
-            background.cancel()
+            # Whoever still searches would keep it going for half a window.
+            for task in (background, *self._sending):
+                task.cancel()
 
     async def _let_devices_report(self, devices: RealDevices) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -104,7 +107,8 @@ class Demo:
             return
         window = self._crowd.window(self._optin, self._clients, self._rng)
         self._windows[now["epoch"]] = window
-        tasks.create_task(sender.send_optin(self._crowd, window.optin, now["epoch"], over_s))
+        searching = sender.send_optin(self._crowd, window.optin, now["epoch"], over_s)
+        self._sending.append(tasks.create_task(searching))
         await devices.search(self._crowd, self._rng)
 
     async def _start_reporting(
@@ -119,11 +123,10 @@ class Demo:
             return
         self._reported.add(document.id)
         left = max(0.5, (document.reports_until_s - time.time()) * 0.8)
-        tasks.create_task(
-            sender.send_reports(
-                document.head_list, document.id, self._crowd, window.clients, self._rng, left
-            )
+        reporting = sender.send_reports(
+            document.head_list, document.id, self._crowd, window.clients, self._rng, left
         )
+        self._sending.append(tasks.create_task(reporting))
 
     async def _show_published(self, http: httpx.AsyncClient, states: Any, began: float) -> None:
         for state in sorted(states["epochs"], key=lambda s: int(s["epoch"])):

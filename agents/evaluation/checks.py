@@ -1,48 +1,61 @@
 """Whether the measurements show what a sentence of the paper says: one small function each.
 
-A check answers `None` where nothing was measured. Points at which fewer than half of the runs got a
-list of the wanted length are not there, as in the paper's figures.
+A sentence may say several things; each is judged, and "partly" means that some of them hold. What
+must differ has to differ by more than two standard errors (`agents.evaluation.certainty`); a line
+that declines has to do so from point to point, not from end to end.
+
+A check answers `None` where nothing was measured. Here: Figures 9 and 11, and how a verdict reads;
+`agents.evaluation.list_checks` has the rest.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agents.evaluation.summary import Mean, Summary
+from agents.evaluation.certainty import (
+    falls_steadily,
+    rises_between,
+    surely_less,
+    surely_over,
+    surely_under,
+)
+from agents.evaluation.summary import Curve, Mean, Summary
 
 __all__ = [
     "Check",
     "Shown",
-    "all_but",
-    "aol_five_percent",
-    "begins",
     "blend_beats_ingredients",
     "blend_is_closest",
     "blend_ndcg_flat",
     "client_ndcg_peaks",
+    "ends_text",
     "epsilon_text",
-    "falls",
-    "five_hundred",
     "l1_falls_with_query_budget",
-    "l1_under",
-    "list_of_ten",
-    "longer_lists_are_less_accurate",
+    "mean_text",
     "one_regression",
     "optin_ndcg_constant",
     "percent",
     "query_beats_urls",
-    "yandex_above_aol",
 ]
 
-REACHED = 0.5
+#: "Several" or "many" of nine neighbours out of order: chance alone would give four and a half.
+SEVERAL = 3
 
 
 class Shown(NamedTuple):
-    """What we see, in words with numbers, and whether it is what the paper says."""
+    """What we see, in words with numbers, and for each thing the sentence says whether it holds."""
 
     text: str
-    same: bool
+    holds: tuple[bool, ...]
+
+    @property
+    def verdict(self) -> str:
+        """In one word."""
+        if all(self.holds):
+            return "yes"
+        return "partly" if any(self.holds) else "no"
 
 
 Check = Callable[[Summary], Shown | None]
@@ -50,6 +63,21 @@ Check = Callable[[Summary], Shown | None]
 
 def percent(value: float) -> str:
     return f"{100 * value:.3g} %"
+
+
+def epsilon_text(x: float) -> str:
+    return f"ε = {x:g}"
+
+
+def mean_text(mean: Mean, digits: int = 3) -> str:
+    return f"{mean.mean:.{digits}f} ± {mean.error:.{digits}f}"
+
+
+def ends_text(name: str, line: Curve, unit: Callable[[float], str]) -> str:
+    """Where a line starts and ends, and every step at which it surely rises."""
+    up = [f"{unit(line.x[i])} to {unit(line.x[i + 1])}" for i in rises_between(line.means)]
+    rises = f" (rises from {', '.join(up)})" if up else ""
+    return f"{name}: {line.means[0].mean:.3g} → {line.means[-1].mean:.3g}{rises}"
 
 
 # ---------------------------------------------------------------- Figure 9
@@ -64,267 +92,131 @@ def one_regression(summary: Summary) -> Shown | None:
     counted = _regressions(summary, "blended")
     if counted is None:
         return None
-    return Shown(f"{counted[0].mean:.1f} on average", counted[0].mean <= 1.5)
+    return Shown(f"{mean_text(counted[0], 1)} on average", (not surely_over(counted[0], 1),))
 
 
 def blend_beats_ingredients(summary: Summary) -> Shown | None:
-    """Fewer by more than two standard errors of the difference."""
     counted = _regressions(summary, "blended", "optin", "client_urls")
     if counted is None:
         return None
     blend, *others = counted
-    text = (
-        f"blend {blend.mean:.1f}, opt-in {others[0].mean:.1f}, clients (URLs added up) "
-        f"{others[1].mean:.1f} (standard error {blend.error:.1f})"
+    names = ("opt-in", "clients (URLs added up)")
+    text = f"blend {mean_text(blend, 1)}, " + ", ".join(
+        f"{name} {mean_text(mean, 1)}" for name, mean in zip(names, others, strict=True)
     )
-    surely = [o.mean - blend.mean > 2 * (o.error**2 + blend.error**2) ** 0.5 for o in others]
-    return Shown(text, all(surely))
+    return Shown(text, tuple(surely_less(blend, other) for other in others))
 
 
 def blend_is_closest(summary: Summary) -> Shown | None:
-    """Root mean square error over the ten queries and all runs: spread and shortfall together."""
-    errors = {}
-    for name in ("blended", "optin", "client_urls"):
-        squares = []
-        for rank in range(1, 11):
-            truth = summary.at("top_ten", "aol", "p", "paper/truth", rank)
-            found = summary.at("top_ten", "aol", "p", f"paper/{name}", rank)
-            if truth and found and found.runs > 1:
-                squares.append((found.mean - truth.mean) ** 2 + found.runs * found.error**2)
-        if not squares:
-            return None
-        errors[name] = 1e4 * (sum(squares) / len(squares)) ** 0.5
+    """Mean square error over the ten queries: spread and shortfall together."""
+    squares = {n: _square_error(summary, n) for n in ("blended", "optin", "client_urls")}
+    blend, optin, clients = squares.values()
+    if blend is None or optin is None or clients is None:
+        return None
+    roots = [1e4 * mean.mean**0.5 for mean in (blend, optin, clients)]
     text = (
-        f"typical error in 1/10 000: blend {errors['blended']:.1f}, opt-in {errors['optin']:.1f}, "
-        f"clients (URLs added up) {errors['client_urls']:.1f}"
+        f"typical error in 1/10 000: blend {roots[0]:.1f}, opt-in {roots[1]:.1f}, "
+        f"clients (URLs added up) {roots[2]:.1f}"
     )
-    return Shown(text, errors["blended"] < min(errors["optin"], errors["client_urls"]))
+    return Shown(text, (surely_less(blend, optin), surely_less(blend, clients)))
+
+
+def _square_error(summary: Summary, name: str) -> Mean | None:
+    """The mean of (bias² + s²) over the queries, s² being the spread of single runs.
+
+    Its own variance per query is 2s⁴/(n−1) from s² and 4·bias²·s²/n from bias². Columns of one run
+    share their people, so taking them for independent asks for more than it must.
+    """
+    squares, variance = [], 0.0
+    for rank in range(1, 11):
+        truth = summary.at("top_ten", "aol", "p", "paper/truth", rank)
+        found = summary.at("top_ten", "aol", "p", f"paper/{name}", rank)
+        if truth and found and found.runs > 1:
+            bias, spread = found.mean - truth.mean, found.runs * found.error**2
+            squares.append(bias**2 + spread)
+            variance += 2 * spread**2 / (found.runs - 1) + 4 * bias**2 * spread / found.runs
+    if not squares:
+        return None
+    return Mean(sum(squares) / len(squares), variance**0.5 / len(squares), len(squares))
 
 
 def query_beats_urls(summary: Summary) -> Shown | None:
     counted = _regressions(summary, "client_query", "client_urls")
     if counted is None:
         return None
-    query, urls = (mean.mean for mean in counted)
+    query, urls = counted
+    text = f"query itself {mean_text(query, 1)}, URLs added up {mean_text(urls, 1)}"
     return Shown(
-        f"query itself {query:.1f}, URLs added up {urls:.1f}", query <= 1.5 and urls > query
+        text, (not surely_over(query, 1), surely_less(query, urls), not surely_under(urls, SEVERAL))
     )
 
 
 # ---------------------------------------------------------------- Figure 11
 
 
-def _split(summary: Summary, metric: str, series: str) -> dict[float, Mean]:
-    curve = summary.curve("budget_split", "aol", metric, series)
-    return dict(zip(curve.x, curve.means, strict=True))
+def _split(summary: Summary, metric: str, series: str) -> Curve:
+    return summary.curve("budget_split", "aol", metric, series)
 
 
 def l1_falls_with_query_budget(metric: str) -> Check:
     def check(summary: Summary) -> Shown | None:
-        clients, blend = (_split(summary, metric, s) for s in ("paper, clients", "paper"))
-        if not clients or not blend:
+        lines = [_split(summary, metric, series) for series in ("paper, clients", "paper")]
+        if any(len(line.x) < 2 for line in lines):
             return None
-        ends = [(c[min(c)].mean, c[max(c)].mean) for c in (clients, blend)]
         text = "; ".join(
-            f"{name} {first:.2f} at {min(clients):g} → {last:.2f} at {max(clients):g}"
-            for name, (first, last) in zip(("clients", "blend"), ends, strict=True)
+            ends_text(name, line, lambda x: f"f_C = {x:g}")
+            for name, line in zip(("clients", "blend"), lines, strict=True)
         )
-        return Shown(text, all(last < first for first, last in ends))
+        return Shown(text, tuple(falls_steadily(line.means) for line in lines))
 
     return check
 
 
 def client_ndcg_peaks(summary: Summary) -> Shown | None:
-    clients = _split(summary, "ndcg", "paper, clients")
-    if not clients:
+    line = _split(summary, "ndcg", "paper, clients")
+    points = dict(zip(line.x, line.means, strict=True))
+    if 0.85 not in points:
         return None
-    best = max(clients, key=lambda x: clients[x].mean)
-    last = max(clients)
+    wanted, first, last = points[0.85], line.means[0], line.means[-1]
+    best = max(points, key=lambda x: points[x].mean)
     text = (
-        f"highest at f_C = {best:g} ({clients[best].mean:.3f}; "
-        f"{clients[last].mean:.3f} at {last:g})"
+        f"{mean_text(wanted)} at 0.85, {mean_text(first)} at {line.x[0]:g}, {mean_text(last)} at "
+        f"{line.x[-1]:g}; highest at {best:g}: {mean_text(points[best])}"
     )
-    return Shown(text, 0.75 <= best < max(clients))
+    peak = not any(surely_less(wanted, mean) for mean in line.means)
+    return Shown(text, (surely_less(first, wanted), surely_less(last, wanted), peak))
 
 
 def blend_ndcg_flat(summary: Summary) -> Shown | None:
+    """High (above 95 %), the same at every f_C, and the same as the opt-in group's."""
     blend, optin = (_split(summary, "ndcg", s) for s in ("paper", "paper, opt-in"))
-    if not blend or not optin:
+    if not blend.x or not optin.x:
         return None
-    values = [m.mean for m in blend.values()]
-    apart = max(abs(blend[x].mean - optin[x].mean) for x in blend)
+    pairs = list(zip(blend.means, optin.means, strict=True))
+    apart = max(abs(b.mean - o.mean) for b, o in pairs)
+    low, high = min(blend.means), max(blend.means)
     text = (
-        f"between {min(values):.3f} and {max(values):.3f} over all f_C; "
+        f"between {low.mean:.3f} and {high.mean:.3f} over all f_C; "
         f"at most {apart:.3f} from the opt-in group's"
     )
-    return Shown(text, max(values) - min(values) < 0.02 and apart < 0.02)
+    equal = not any(surely_less(o, b) or surely_less(b, o) for b, o in pairs)
+    return Shown(text, (surely_over(low, 0.95), _alike(blend.means), equal))
 
 
 def optin_ndcg_constant(summary: Summary) -> Shown | None:
-    optin = list(_split(summary, "ndcg", "paper, opt-in").values())
+    optin = _split(summary, "ndcg", "paper, opt-in").means
     if len(optin) < 2:
         return None
     low, high = min(optin), max(optin)
-    text = f"between {low.mean:.3f} and {high.mean:.3f} (standard error {high.error:.3f})"
-    # The largest of eight means lies within four standard errors of the smallest.
-    return Shown(text, high.mean - low.mean <= 4 * max(low.error, high.error))
+    text = f"between {mean_text(low)} and {mean_text(high)}"
+    return Shown(text, (_alike(optin),))
 
 
-# ---------------------------------------------------------------- Figures 12 to 16
+def _alike(means: list[Mean]) -> bool:
+    """Whether one value could have given all of them.
 
-
-def _reached(summary: Summary, experiment: str, population: str, size: int) -> list[float]:
-    curve = summary.curve(experiment, population, "reached", f"paper, M = {size}")
-    return [x for x, m in zip(curve.x, curve.means, strict=True) if m.mean >= REACHED]
-
-
-def _value(
-    summary: Summary, experiment: str, population: str, metric: str, size: int, x: float
-) -> float | None:
-    """A point of a `paper` curve, if it is drawn: the list got that long in half of the runs."""
-    if x not in _reached(summary, experiment, population, size):
-        return None
-    mean = summary.at(experiment, population, metric, f"paper, M = {size}", x)
-    return mean.mean if mean else None
-
-
-def _sizes(summary: Summary, experiment: str, population: str) -> list[int]:
-    names = summary.series(experiment, population, "reached")
-    return sorted({int(n.rsplit(" ", 1)[1]) for n in names if n.startswith("paper")})
-
-
-def list_of_ten(metric: str) -> Check:
-    def check(summary: Summary) -> Shown | None:
-        curve = summary.curve("list_of_ten", "aol", metric, "paper, M = 10")
-        sharp = summary.curve("list_of_ten", "aol", metric, "sharp, M = 10")
-        if not curve.x or not sharp.x:
-            return None
-        lowest = min(curve.means, key=lambda m: m.mean)
-        at = curve.x[curve.means.index(lowest)]
-        text = (
-            f"lowest {lowest.mean:.3f} at ε = {at:g}, {curve.means[-1].mean:.3f} at "
-            f"ε = {curve.x[-1]:g} (sharp: lowest {min(m.mean for m in sharp.means):.3f})"
-        )
-        return Shown(text, lowest.mean > 0.95)
-
-    return check
-
-
-def begins(
-    experiment: str, size: int, low: float, high: float, unit: Callable[[float], str]
-) -> Check:
-    def check(summary: Summary) -> Shown | None:
-        if not summary.populations(experiment) or size not in _sizes(summary, experiment, "aol"):
-            return None
-        reached = _reached(summary, experiment, "aol", size)
-        if not reached:
-            return Shown(f"{size} records are never reached", False)
-        return Shown(f"begins at {unit(reached[0])}", low <= reached[0] <= high)
-
-    return check
-
-
-def falls(experiment: str, metric: str) -> Check:
-    def check(summary: Summary) -> Shown | None:
-        parts, same = [], True
-        for population in ("aol", "yandex"):
-            for size in _sizes(summary, experiment, population):
-                drawn = _reached(summary, experiment, population, size)
-                if len(drawn) < 2:
-                    continue
-                first, last = (
-                    _value(summary, experiment, population, metric, size, x)
-                    for x in (drawn[0], drawn[-1])
-                )
-                if first is not None and last is not None:
-                    parts.append(f"{population} {size}: {first:.2f} → {last:.2f}")
-                    same = same and last < first
-        return Shown("; ".join(parts), same) if parts else None
-
-    return check
-
-
-def longer_lists_are_less_accurate(summary: Summary) -> Shown | None:
-    """L1 at the usual opt-in share, from the shortest list to the longest."""
-    parts, same = [], True
-    for population, share in (("aol", 0.05), ("yandex", 0.025)):
-        found = [
-            (size, value)
-            for size in _sizes(summary, "optin_share", population)
-            if (value := _value(summary, "optin_share", population, "l1", size, share)) is not None
-        ]
-        if len(found) > 1:
-            parts.append(f"{population} " + ", ".join(f"{size}: {v:.3f}" for size, v in found))
-            values = [value for _, value in found]
-            same = same and values == sorted(values)
-    return Shown("; ".join(parts), same) if parts else None
-
-
-def l1_under(summary: Summary) -> Shown | None:
-    parts, under = [], []
-    for size in _sizes(summary, "epsilon", "yandex"):
-        records, queries = (
-            _value(summary, "epsilon", "yandex", metric, size, 1.0)
-            for metric in ("l1", "l1_queries")
-        )
-        if records is not None and queries is not None:
-            parts.append(f"M = {size}: {records:.3f} over records, {queries:.3f} over queries")
-            under.append(min(records, queries) < 0.1)
-    return Shown("at ε = 1 " + ", ".join(parts), any(under)) if parts else None
-
-
-def five_hundred(summary: Summary) -> Shown | None:
-    value = _value(summary, "optin_share", "yandex", "ndcg", 500, 0.025)
-    if not summary.curve("optin_share", "yandex", "reached", "paper, M = 500").x:
-        return None
-    if value is None:
-        return Shown("500 records are not reached at 2.5 %", False)
-    return Shown(f"500 are found, NDCG {value:.3f}", value > 0.95)
-
-
-def aol_five_percent(summary: Summary) -> Shown | None:
-    parts = []
-    for size in _sizes(summary, "optin_share", "aol"):
-        value = _value(summary, "optin_share", "aol", "ndcg", size, 0.05)
-        if value is not None:
-            parts.append((size, value))
-    if not parts:
-        return None
-    text = ", ".join(f"M = {size}: {value:.3f}" for size, value in parts)
-    # "≈ 5 %" for "an NDCG level of 95 %": within a point of it.
-    return Shown(f"at 5 % {text}", all(value > 0.94 for _, value in parts))
-
-
-def all_but(experiment: str, x: float, left_out: int) -> Check:
-    """NDCG above 95 % at x on the second data set, for all but the `left_out` largest lists."""
-
-    def check(summary: Summary) -> Shown | None:
-        sizes = _sizes(summary, experiment, "yandex")
-        if not sizes:
-            return None
-        values = {s: _value(summary, experiment, "yandex", "ndcg", s, x) for s in sizes}
-        text = ", ".join(
-            f"M = {size}: " + ("not reached" if value is None else f"{value:.3f}")
-            for size, value in values.items()
-        )
-        small = [values[size] for size in sizes[: len(sizes) - left_out]]
-        return Shown(text, all(value is not None and value > 0.95 for value in small))
-
-    return check
-
-
-def yandex_above_aol(summary: Summary) -> Shown | None:
-    parts, same = [], True
-    for epsilon in (1.0, 2.0, 3.0, 4.0, 5.0):
-        aol, yandex = (
-            _value(summary, "epsilon", population, "ndcg", 10, epsilon)
-            for population in ("aol", "yandex")
-        )
-        if aol is not None and yandex is not None:
-            parts.append(f"ε = {epsilon:g}: {aol:.3f} and {yandex:.3f}")
-            same = same and yandex > aol
-    return Shown("M = 10, " + "; ".join(parts), same) if parts else None
-
-
-def epsilon_text(x: float) -> str:
-    return f"ε = {x:g}"
+    The largest of eight equal means passes the smallest by five standard errors one time in a
+    hundred (the studentized range).
+    """
+    variance = sum(mean.error**2 for mean in means) / len(means)
+    return max(means).mean - min(means).mean <= 5 * math.sqrt(variance)

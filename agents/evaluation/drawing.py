@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from agents.evaluation.summary import Curve
 from blender.errors import ParameterError
 
-__all__ = ["THEMES", "Line", "Panel", "Theme", "draw_figure"]
+__all__ = ["THEMES", "Line", "Panel", "Theme", "draw_figure", "require_matplotlib"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,15 @@ class Panel:
     x_ticks: Sequence[float] | None = None
 
 
+def require_matplotlib() -> None:
+    """Say at once that figures cannot be drawn, before anybody computes what they would show."""
+    if find_spec("matplotlib") is None:
+        raise ParameterError(
+            "the figures need matplotlib, which is not installed; nothing was computed. "
+            "Run: pip install 'blendstream[eval]'"
+        )
+
+
 def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Iterator[Path]:
     """Draw the panels in both themes, as SVG and PNG: NAME-light.svg, NAME-dark.png, …"""
     columns = min(columns, len(panels))
@@ -96,6 +106,7 @@ def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Ite
                 )
                 _draw_panel(axes, panel, theme)
                 _label_lines(axes, panel, theme)
+                _label_mark(axes, panel, theme)
             for kind in ("svg", "png"):
                 target = path.with_name(f"{path.name}-{theme.name}.{kind}")
                 # Without a date or random ids, the same numbers give the same file.
@@ -106,12 +117,8 @@ def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Ite
 
 @contextmanager
 def _pyplot(theme: Theme) -> Iterator[Any]:
-    try:
-        import matplotlib as mpl  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise ParameterError(
-            "drawing needs matplotlib, which is not installed. Run: pip install 'blendstream[eval]'"
-        ) from None
+    import matplotlib as mpl  # noqa: PLC0415
+
     mpl.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
@@ -168,15 +175,8 @@ def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
         high = [m.mean + 2 * m.error for m in line.curve.means]
         axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
     if panel.mark is not None:
-        height, meaning = panel.mark
+        height, _ = panel.mark
         axes.axhline(height, color=theme.colours["plain"], linewidth=1, linestyle=(0, (2, 2)))
-        # At the right end, where curves have come to where they are going: seldom just here.
-        above = height < 0.5
-        axes.annotate(
-            meaning, (1.0, height), xycoords=("axes fraction", "data"),
-            xytext=(-4, 3 if above else -3), textcoords="offset points", ha="right",
-            va="bottom" if above else "top", color=theme.colours["plain"], fontsize=8.5,
-        )  # fmt: skip
     if panel.y_scale == "linear":
         axes.set_ylim(*panel.y_range)
     if panel.x_ticks is not None:
@@ -209,7 +209,8 @@ def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
         if line.curve.x:
             end = (line.curve.x[-1], line.curve.means[-1].mean)
             ends.append((axes.transData.transform(end)[1], end, line))
-    bottom, top = axes.bbox.y0, axes.bbox.y1
+    # A long title runs on above the names: the topmost stays clear of it.
+    bottom, top = axes.bbox.y0, axes.bbox.y1 - 5 * axes.figure.dpi / 72
     heights = _spread([height for height, _, _ in ends], 13 * axes.figure.dpi / 72, bottom, top)
     points = 72 / axes.figure.dpi
     for (height, end, line), wanted in zip(ends, heights, strict=True):
@@ -218,6 +219,33 @@ def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
             va="center", ha="left", fontsize=9, color=theme.colours[line.colour],
             annotation_clip=False,
         )  # fmt: skip
+
+
+def _label_mark(axes: Any, panel: Panel, theme: Theme) -> None:
+    """Write what a reference line means at that end, above or below, which curves leave free."""
+    if panel.mark is None:
+        return
+    height, meaning = panel.mark
+    place = axes.transData.transform((axes.get_xlim()[0], height))[1]
+    step = 8 * axes.figure.dpi / 72  # from the line to the middle of the text
+    free = []
+    for at, left in ((-1, False), (0, True)):
+        taken = [
+            axes.transData.transform((line.curve.x[at], line.curve.means[at].mean))[1]
+            for line in panel.lines
+            if line.curve.x
+        ]
+        for above in (True, False):
+            middle = place + step if above else place - step
+            around = [abs(middle - y) for y in [*taken, axes.bbox.y0, axes.bbox.y1]]
+            free.append((min(around), left, above))
+    _, left, above = max(free)
+    axes.annotate(
+        meaning, (0.0 if left else 1.0, height), xycoords=("axes fraction", "data"),
+        xytext=(4 if left else -4, 3 if above else -3), textcoords="offset points",
+        ha="left" if left else "right", va="bottom" if above else "top",
+        color=theme.colours["plain"], fontsize=8.5,
+    )  # fmt: skip
 
 
 def _spread(heights: Iterable[float], gap: float, bottom: float, top: float) -> list[float]:

@@ -17,7 +17,8 @@ __all__ = ["Experiment"]
 class Experiment:
     """`measure(setting, point, rng)` is one repetition; `runs` of them make an error band.
 
-    Millions of people take longer and vary less: `large_runs` are enough there.
+    Millions of people take longer and vary less: `large_runs` are enough there. No sentence of
+    the paper is judged by a table, so `table_runs` may be fewer too.
     `populations` names the populations it is made for; a table suits an experiment that says so.
     """
 
@@ -29,9 +30,12 @@ class Experiment:
     large_runs: int
     populations: tuple[str, ...] = ("aol", "yandex")
     tables: bool = False
+    table_runs: int | None = None
 
     def runs_on(self, setting: Setting) -> int:
         """How many repetitions this population gets."""
+        if setting.is_table and self.table_runs is not None:
+            return self.table_runs
         return self.large_runs if setting.is_large else self.runs
 
     def suits(self, setting: Setting) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.evaluation.drawing import Line, Panel, draw_figure
+from agents.evaluation.list_checks import REACHED
 from agents.evaluation.populations import Setting
 from agents.evaluation.summary import Curve, Summary
 
@@ -17,8 +18,6 @@ L1_LABEL = "L1 over records, ⋆ discarded, rescaled"
 QUERIES_LABEL = "L1 over queries, ⋆ discarded, rescaled"
 PLAIN_LABEL = "L1 over the listed records"
 NDCG_LABEL = "NDCG (1 is perfect)"
-#: Below this share of runs in which the list got that long, a point is left out, as in the paper.
-REACHED = 0.5
 
 Panels = Callable[[Summary, Mapping[str, Setting]], Iterator[Panel]]
 
@@ -57,6 +56,35 @@ def _budget_split(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
                     )
                 ],
             )
+    yield from _click_shapes(summary, settings)
+
+
+def _first_url(series: str) -> str:
+    """How many of a query's clicks go to the first of its ten URLs, from the series' exponent.
+
+    >>> _first_url("URL of rank j ∝ j^−2")
+    '65 % on first URL'
+    """
+    exponent = float(series.rsplit("−", 1)[1])
+    return f"{1 / sum(j**-exponent for j in range(1, 11)):.0%} on first URL".replace("%", " %")
+
+
+def _click_shapes(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
+    roles = ("fourth", "paper", "third", "limit")
+    for population in summary.populations("click_shapes"):
+        names = sorted(summary.series("click_shapes", population, "ndcg"))
+        yield Panel(
+            f"{settings[population].label}, paper: clients, by where clicks go",
+            "share of the device's budget spent on the query (f_C)",
+            NDCG_LABEL,
+            [
+                Line(
+                    summary.curve("click_shapes", population, "ndcg", name),
+                    _first_url(name), role, dash,
+                )
+                for dash, (name, role) in enumerate(zip(names, roles, strict=False))
+            ],
+        )  # fmt: skip
 
 
 def _list_of_ten(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
@@ -157,7 +185,7 @@ def _coverage(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pan
     for population in summary.populations("coverage"):
         for metric, label in (
             ("covered", "intervals that hold the truth"),
-            ("relative_width", "mean width / true probability"),
+            ("relative_width", "mean width / mean true probability"),
         ):
             curves = [
                 Line(
@@ -278,8 +306,53 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
             )  # fmt: skip
 
 
+def _in_half_the_runs(curve: Curve) -> Curve:
+    """Without the points that few runs have, those with a list as long as it should be."""
+    most = max(mean.runs for mean in curve.means)
+    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if m.runs >= REACHED * most]
+    return Curve(curve.series, [x for x, _ in kept], [m for _, m in kept])
+
+
+def _weights(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
+    """T's weight by opt-in share, and at the usual share each group's own L1."""
+    roles = ("third", "paper", "fourth")
+    for population in summary.populations("weights"):
+        names = sorted(
+            summary.series("weights", population, "weight"), key=lambda n: int(n.split("%")[0])
+        )
+        yield Panel(
+            f"{settings[population].label}, list of 10, paper",
+            EPSILON_LABEL,
+            "the opt-in group's weight",
+            [
+                Line(
+                    _in_half_the_runs(summary.curve("weights", population, "weight", name)),
+                    name.replace("%", " %"), role, dash,
+                )
+                for dash, (name, role) in enumerate(zip(names, roles, strict=False))
+            ],
+            y_range=(0, 1.02),
+            percent_y=True,
+        )  # fmt: skip
+        usual = f"{settings[population].optin_share:.0%} opt in"
+        yield Panel(
+            f"{settings[population].label}, list of 10, paper, {usual.replace('%', ' %')}",
+            EPSILON_LABEL,
+            L1_LABEL,
+            [
+                Line(summary.curve("weights", population, metric, usual), name, role)
+                for metric, name, role in (
+                    ("l1_clients", "clients", "fourth"),
+                    ("l1_optin", "opt-in", "third"),
+                    ("l1", "blend", "paper"),
+                )
+            ],
+            y_scale="log",
+        )
+
+
 FIGURES = (
-    Figure("figure-11-budget-split", _budget_split, columns=3),
+    Figure("figure-11-budget-split", _budget_split),
     Figure("figure-12-list-of-ten", _list_of_ten),
     Figure("figure-13-l1-by-optin-share", _along("optin_share", "l1", L1_LABEL, tables=False)),
     Figure(
@@ -297,4 +370,5 @@ FIGURES = (
     Figure("agreement", _agreement, columns=1),
     Figure("sampling-limit", _limit),
     Figure("records-per-user", _records_each),
+    Figure("weights", _weights),
 )

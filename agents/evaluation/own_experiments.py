@@ -18,11 +18,12 @@ from agents.evaluation.epochs import (
 )
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
-from agents.evaluation.paper_experiments import one_point
-from agents.evaluation.populations import Setting
+from agents.evaluation.paper_experiments import BUDGET_SPLITS, one_point
+from agents.evaluation.populations import Setting, ZipfPeople
 from agents.evaluation.scores import l1_plain, scores
 from agents.evaluation.simulated_noise import SimulatedNoise
 from blender.agreement import measure_agreement
+from blender.blend import optin_weight
 from blender.estimates import Estimates, FloatArray
 from blender.noise import IntArray
 from blender.profiles import PROFILES, SELECTION_SHARES, selector_of
@@ -40,6 +41,12 @@ RECORDS_EACH = (1, 2, 3, 5, 10, 20, 30)
 
 #: How often a further record of a person comes back to a query of theirs.
 SAME_QUERY = (0.0, 0.5, 0.9)
+
+#: Opt-in shares at which the groups' weights are looked at.
+SHARES = (0.01, 0.05, 0.1)
+
+#: How clicks gather on a query's first URL: 34, 65, 84 and 96 % of them.
+CLICK_EXPONENTS = (1.0, 2.0, 3.0, 5.0)
 
 DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 
@@ -128,7 +135,10 @@ def _covered(series: str, epoch: Epoch, estimates: Estimates) -> Iterator[Value]
         here = slice(first, last)
         yield Value(series, last, "covered", float(holds[here].mean()))
         yield Value(series, last, "width", float((high - low)[here].mean()))
-        yield Value(series, last, "relative_width", float(((high - low) / truth)[here].mean()))
+        # A ratio of means: in a mean of ratios one record that hardly anybody holds, listed by
+        # its noise, outweighs all others.
+        relative = (high - low)[here].mean() / truth[here].mean()
+        yield Value(series, last, "relative_width", float(relative))
         first = last
     if listed:
         yield Value(series, 0, "covered", float(holds.mean()))
@@ -203,6 +213,43 @@ def _records_each(setting: Setting, point: float, rng: np.random.Generator) -> I
                 yield Value("paper", point, metric, value)
 
 
+def _weights(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """Whom the paper's blend listens to on a list of ten: T's weight, and each group's own L1."""
+    for share in SHARES:
+        optin = draw_optin(setting, rng, share=share)
+        parameters = parameters_of(setting, epsilon=point, list_size=10)
+        epoch = run_epoch("paper", setting, optin, parameters, rng)
+        listed = len(epoch.truth.listed)
+        if listed < 10:
+            continue
+        estimates, series = epoch.estimates, f"{share:.0%} opt in"
+        weight = optin_weight(estimates.optin.cells.variance, estimates.client.cells.variance)
+        yield Value(series, point, "weight", float(weight[:listed].mean()))
+        for metric, group in (
+            ("l1", estimates.blended),
+            ("l1_optin", estimates.optin),
+            ("l1_clients", estimates.client),
+        ):
+            measured = scores(epoch, setting.people, group)
+            if measured:
+                yield Value(series, point, metric, measured["l1"])
+
+
+def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """Clients' NDCG against f_C where clicks gather on a query's first URL less, or more."""
+    for exponent in CLICK_EXPONENTS:
+        if not isinstance(setting.people, ZipfPeople):
+            continue
+        other = replace(setting, people=replace(setting.people, url_exponent=exponent))
+        parameters = parameters_of(other, query_budget_share=point)
+        epoch = run_epoch("paper", other, draw_optin(other, rng), parameters, rng)
+        series = f"URL of rank j ∝ j^−{exponent:g}"
+        yield Value(series, point, "queries", float(len(epoch.release.head_list.cells.queries)))
+        measured = scores(epoch, other.people, epoch.estimates.client)
+        if measured:
+            yield Value(series, point, "ndcg", measured["ndcg"])
+
+
 OWN_EXPERIMENTS = (
     Experiment(
         "head_list",
@@ -256,6 +303,24 @@ OWN_EXPERIMENTS = (
         _records_each,
         runs=10,
         large_runs=10,
+        populations=("aol",),
+    ),
+    Experiment(
+        "weights",
+        "whom the paper's blend listens to: T's weight and each group's L1 on a list of ten",
+        lambda setting: (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0),
+        _weights,
+        runs=20,
+        large_runs=20,
+        populations=("aol",),
+    ),
+    Experiment(
+        "click_shapes",
+        "clients' NDCG against f_C, for clicks that gather on the first URL less or more",
+        lambda setting: BUDGET_SPLITS,
+        _click_shapes,
+        runs=20,
+        large_runs=20,
         populations=("aol",),
     ),
 )

@@ -114,4 +114,5 @@ class Summary:
 def _mean(values: list[float]) -> Mean:
     runs = len(values)
     error = float(np.std(values, ddof=1) / np.sqrt(runs)) if runs > 1 else 0.0
-    return Mean(float(np.mean(values)), error, runs)
+    # Rounded as the CSV will have it, so that whoever reads that comes to the same words.
+    return Mean(float(f"{np.mean(values):.6g}"), float(f"{error:.4g}"), runs)

@@ -226,6 +226,20 @@ async def test_a_key_of_another_type_stops_before_anything_is_written(
     await made.assert_exact()
 
 
+async def test_totals_of_another_type_stop_their_partition_and_no_other(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Nobody had looked at the others any more, however far behind they were."""
+    for partition in range(bench.made.partitions):
+        send(bench.made, frames=1, partition=partition, seed=partition)
+    with single_redis.client() as client:
+        client.set(bench.tables.key(0, "totals"), "not a hash")
+        await bench.counter.check()
+        assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+        assert bench.counter.offset(1) == 0
+        client.delete(bench.tables.key(0, "totals"))
+
+
 async def test_a_recreated_topic_stops_even_when_its_offsets_fit(bench: Bench) -> None:
     """200 of 300 new records would be taken for counted ones, the others for the next."""
     made = bench.made
@@ -541,7 +555,8 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
 ) -> None:
     """Counted from when both answered last: an outage must not kill every worker at once."""
     send(bench.made, frames=1)
-    counter = bench.counter
+    bench.tables = await bench.made.tables(REPORTS, timeout_s=3.0)  # It has to be waited for once.
+    counter = bench.new_counter()
     await counter.check()
     await asyncio.sleep(1.1)
     await counter.check()
@@ -557,3 +572,4 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
     await counter.check()
     assert counter.ready
     assert counter.stalled_for_s() < 1
+    await bench.tables.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,4 +103,16 @@ def test_bad_options_are_one_clear_line(
     assert evaluate(tmp_path / "out", *options) == 1
 
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_matplotlib_nothing_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The full run takes an hour and more; it used to end with this message."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+
+    assert evaluate(tmp_path / "out", "--smoke") == 1
+
+    assert "Run: pip install 'blendstream[eval]'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
