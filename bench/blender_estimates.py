@@ -13,7 +13,11 @@ from blender.local import TwoStage
 from blender.noise import ExactNoise
 from blender.optin import add_noise, estimate_noisy_counts
 from blender.parameters import PrivacyParameters
+from blender.profiles import OptinRelease, build_head_list, estimate_epoch
 from blender.record import Record
+from blender.registry import randomizer_for
+from blender.roles import OptinCounts
+from blender.stable_blend import StableBlender
 
 SIZES = (500, 50_000)
 CLIENTS, OPTIN = 4_875_000, 6_250
@@ -72,8 +76,65 @@ def blend(size: int) -> Callable[[], float]:
     return lambda: float(project_onto_simplex(blender.blend(o, c).cells.probability).sum())
 
 
+#: Opt-in users for a head list of so many records: S must be large enough to find them.
+SHARP_OPTIN = {500: 125_000, 50_000: 10_000_000}
+
+
+class SharpEpoch:
+    """One epoch of the profile `sharp` whose head list holds M records and more."""
+
+    def __init__(self, size: int) -> None:
+        """Zipf over a third more records than are listed."""
+        rng = np.random.default_rng(4)
+        p = 1 / np.arange(1, size + size // 3 + 1) ** 0.9
+        p /= p.sum()
+        users = SHARP_OPTIN[size]
+        s, t = rng.multinomial(users * 9 // 10, p), rng.multinomial(users // 10, p)
+        records = [Record(f"query {i // 3}", f"https://example/{i}") for i in range(len(p))]
+        self.counts = OptinCounts(records, s, t, users * 9 // 10, users // 10)
+        self.parameters = PrivacyParameters(head_list_cells=size, selection_share=0.9)
+        estimate_noisy_counts(Epoch(500).noisy, Epoch(500).cells)  # loads SciPy
+
+    def release(self) -> OptinRelease:
+        """The head list and what the opt-in users say."""
+        return build_head_list("sharp", self.counts, self.parameters, ExactNoise())
+
+
+def sharp_head_list(size: int) -> Callable[[], float]:
+    """`build_head_list` of `sharp`: noise, ranking, choice of randomizer, opt-in estimates."""
+    e = SharpEpoch(size)
+    return lambda: float(e.release().optin.cells.probability.sum())
+
+
+def sharp_reports(release: OptinRelease) -> np.ndarray:
+    """Counts that so many devices could have sent, none of them holding anything listed."""
+    randomizer = randomizer_for(release.head_list)
+    size, width = len(randomizer.cells), randomizer.cells_per_answer
+    sample = randomizer.answer_batch(np.full(100_000, size - 1), np.random.default_rng(5))
+    counts = np.bincount(sample.ravel(), minlength=size).astype(np.int64)
+    assert counts.sum() == 100_000 * width
+    return counts * (CLIENTS // 100_000)
+
+
+def sharp_estimates(size: int) -> Callable[[], float]:
+    """`estimate_epoch` of `sharp`: T, S's listed counts, clients, blend, intervals, totals."""
+    release = SharpEpoch(size).release()
+    counts, devices = sharp_reports(release), CLIENTS // 100_000 * 100_000
+    return lambda: float(estimate_epoch(release, counts, devices).blended.cells.probability.sum())
+
+
+def sharp_blend(size: int) -> Callable[[], float]:
+    """The blend of the above alone, with its intervals."""
+    release = SharpEpoch(size).release()
+    counts, devices = sharp_reports(release), CLIENTS // 100_000 * 100_000
+    client = randomizer_for(release.head_list).estimate(counts, devices)
+    cells, selected = release.head_list.cells, release.selected
+    t = estimate_noisy_counts(release.noisy, cells, intervals=False)
+    return lambda: float(StableBlender().blend(t, client, cells, selected).cells.probability.sum())
+
+
 def main() -> None:
-    """M = 500 and 50 000, 4.9 M clients, 6 250 users in T."""
+    """M = 500 and 50 000, 4.9 M clients, 6 250 users in T (for `sharp` see `SHARP_OPTIN`)."""
     for size in SIZES:
         baseline = measure(bare, size)
         show(f"M = {size:>6,}, bare numpy shares", baseline, baseline)
@@ -82,6 +143,9 @@ def main() -> None:
             ("opt-in estimates, exact intervals", optin),
             ("client estimates", client),
             ("blend and projection", blend),
+            ("sharp: head list and opt-in estimates", sharp_head_list),
+            ("sharp: blend with intervals", sharp_blend),
+            ("sharp: all of an epoch's estimates", sharp_estimates),
         ):
             show(f"M = {size:>6,}, {what}", measure(work, size), baseline)
 

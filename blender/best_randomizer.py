@@ -1,6 +1,8 @@
 """Choose the randomizer that leaves the least noise on the worst record of a head list.
 
-All candidates keep the same ε for the device; they differ in how much of it reaches the estimates.
+All candidates keep the same ε for the device, and none of them needs δ, the paper's neither: they
+differ in how much of it reaches the estimates. Devices are charged δ = 0 before a list is drawn,
+so a candidate with δ > 0 could win and then not be used (docs/decisions/0022-whole-records.md).
 The choice looks at the shape of the published head list alone, so it spends nothing, and every
 server that is asked again answers the same.
 
@@ -47,16 +49,16 @@ def best_randomizer(
         RandomizerSpec(
             name=name,
             epsilon=parameters.epsilon,
-            delta=delta,
+            delta=0.0,
             answers=parameters.records_per_client,
             query_budget_share=parameters.query_budget_share,
             max_cells_per_answer=max_cells,
         )
-        for name, delta in (
-            (RandomizedResponse.name, 0.0),
-            (SubsetSelection.name, 0.0),
-            (SubsetOrNone.name, 0.0),
-            (TwoStage.name, parameters.delta),
+        for name in (
+            RandomizedResponse.name,
+            SubsetSelection.name,
+            SubsetOrNone.name,
+            TwoStage.name,
         )
     ]
     return min(candidates, key=lambda spec: worst_variance(listed, spec))

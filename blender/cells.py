@@ -24,7 +24,7 @@ import numpy as np
 
 from blender.errors import HeadListMismatch, ParameterError, require
 from blender.noise import IntArray
-from blender.parameters import PrivacyParameters
+from blender.parameters import PrivacyParameters, require_signal
 from blender.record import NORMALISATION_VERSION, Record
 
 __all__ = ["Cell", "Cells", "HeadList", "RandomizerSpec"]
@@ -148,6 +148,7 @@ class RandomizerSpec:
                 isinstance(value, int) and value >= 1,
                 f"{name} must be a whole number of at least 1, got {name}={value!r}",
             )
+        require_signal(self.epsilon, self.answers, "answers")
         require(
             0 < self.query_budget_share < 1,
             "query_budget_share must lie in (0, 1), "

@@ -147,8 +147,13 @@ def _new_home(before: Cells, after: Cells) -> IntArray:
     return np.array([*homes, len(after) - 1], dtype=np.int64)
 
 
-def estimate_noisy_counts(noisy: NoisyCounts, cells: Cells) -> GroupEstimates:
-    """p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing."""
+def estimate_noisy_counts(
+    noisy: NoisyCounts, cells: Cells, *, intervals: bool = True
+) -> GroupEstimates:
+    """p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing.
+
+    Intervals take most of the time; whoever blends and makes their own leaves them out ([0, 1]).
+    """
     if len(noisy.counts) != len(cells):
         raise HeadListMismatch(
             f"the head list has {len(cells)} cells, got counts for {len(noisy.counts)}"
@@ -161,13 +166,13 @@ def estimate_noisy_counts(noisy: NoisyCounts, cells: Cells) -> GroupEstimates:
     elsewhere = queries
     query = np.where(cells.query_of_cell < 0, elsewhere, cells.query_of_cell)
     listed_query = np.where(np.arange(len(cells)) < len(cells.records), query, elsewhere)
-    totals = _estimates(noisy.merge(listed_query, queries + 1), queries)
-    marginals = _estimates(noisy.merge(query, queries + 1), queries)
+    totals = _estimates(noisy.merge(listed_query, queries + 1), queries, intervals)
+    marginals = _estimates(noisy.merge(query, queries + 1), queries, intervals)
 
     noise_variance = _noise_variance(noisy)
     return GroupEstimates(
         participants=noisy.users,
-        cells=_estimates(noisy, len(cells)),
+        cells=_estimates(noisy, len(cells), intervals),
         query_totals=totals,
         query_marginals=marginals if cells.query_wildcards else None,
         variance_at=lambda p: p * (1 - p) / noisy.users + noise_variance,
@@ -196,10 +201,12 @@ def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray
     return p, np.maximum(variance, from_noise)
 
 
-def _estimates(noisy: NoisyCounts, size: int) -> Estimates:
+def _estimates(noisy: NoisyCounts, size: int, intervals: bool) -> Estimates:
     """Estimates of the first `size` counts; sums over "elsewhere" come last and are left out."""
     first = NoisyCounts(noisy.counts[:size], noisy.noise_terms[:size], noisy.scale, noisy.users)
     p, variance = probability_and_variance(first)
+    if not intervals:
+        return Estimates(p, variance, np.zeros(size), np.ones(size))
     low, high = noisy_count_interval(
         first.counts, first.users, noise_terms=first.noise_terms, scale=first.scale
     )

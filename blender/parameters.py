@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from blender.errors import require
+from blender.rational import SMALLEST_EXPONENT
 
-__all__ = ["SELECTION_SHARES", "PrivacyParameters"]
+__all__ = ["SELECTION_SHARES", "PrivacyParameters", "require_signal"]
 
 #: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it is there
 #: for the records beside the cut, of which S can say little. Twice the paper's T costs 5 % of the
@@ -55,6 +57,7 @@ class PrivacyParameters:
                 isinstance(value, int) and value >= 1,
                 f"{name} must be a whole number of at least 1, got {name}={value!r}",
             )
+        require_signal(self.epsilon, self.records_per_client, "records_per_client")
         require(
             isinstance(self.head_list_cells, int) and self.head_list_cells >= 0,
             f"head_list_cells must be a whole number of at least 0, got {self.head_list_cells!r}",
@@ -68,3 +71,12 @@ class PrivacyParameters:
             "query_budget_share must lie in (0, 1), "
             f"got query_budget_share={self.query_budget_share!r}",
         )
+
+
+def require_signal(epsilon: float, answers: int, name: str) -> None:
+    """Refuse an ε/m_C for which e^(ε/m_C) is 1 in a device's whole numbers."""
+    require(
+        Fraction(epsilon) / answers >= SMALLEST_EXPONENT,
+        f"epsilon/{name} must be at least 2^-32, or e to that power is 1 in whole numbers and "
+        f"answers carry no signal, got epsilon={epsilon!r}, {name}={answers}",
+    )

@@ -15,7 +15,7 @@ Promises: `build_head_list` is (ε,δ)-DP for S and (ε,0)-DP for T, who are dif
 (ε,δ)-DP for the opt-in group; neighbouring: replace-one. Everything after it is post-processing
 of what it returns and of what devices sent.
 Assumes: a user's records were limited to m_O and, for m_O > 1, to distinct ones, when counted; T
-is counted by one record a user (the lowest accepted slot); `known` is already published.
+is counted by one record a user (the one in slot 0); `known` is already published.
 """
 
 from __future__ import annotations
@@ -139,11 +139,13 @@ def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector
 def estimate_epoch(release: OptinRelease, cell_counts: IntArray, reports: int) -> EpochEstimates:
     """Denoise the devices' answers and blend them with the opt-in release. Post-processing."""
     client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
-    if release.mechanisms.blender == VarianceBlender.name:
+    if reports == 0:  # nothing to blend with
+        blended = release.optin
+    elif release.mechanisms.blender == VarianceBlender.name:
         blended = VarianceBlender().blend(release.optin, client)
     else:
         cells = release.head_list.cells
-        t_alone = estimate_noisy_counts(release.noisy, cells)
+        t_alone = estimate_noisy_counts(release.noisy, cells, intervals=False)
         blended = StableBlender().blend(t_alone, client, cells, release.selected)
     return EpochEstimates(release.mechanisms, release.optin, client, blended)
 
@@ -305,8 +307,9 @@ def _sharp_optin(
     """p̂_O before any device has reported: S's counts, given that they were listed, and T's."""
     cells = head_list.cells
     nobody = unknown_group(len(cells), len(cells.queries))
-    t_alone = estimate_noisy_counts(noisy, cells)
-    return StableBlender().blend(t_alone, nobody, cells, _selected(head_list, least, users, scale))
+    selected = _selected(head_list, least, users, scale)
+    t_alone = estimate_noisy_counts(noisy, cells, intervals=selected is None)
+    return StableBlender().blend(t_alone, nobody, cells, selected)
 
 
 def _selected(

@@ -13,11 +13,15 @@ from fractions import Fraction
 
 from blender.errors import ParameterError
 
-__all__ = ["EXP_DENOMINATOR_BITS", "exp_rounded_down"]
+__all__ = ["EXP_DENOMINATOR_BITS", "SMALLEST_EXPONENT", "exp_rounded_down"]
 
 #: The stated denominator is 2^32. Fewer bits would waste budget (at ε = 4 these lose 4e-12 of it);
 #: more would only lengthen the numbers that a device draws.
 EXP_DENOMINATOR_BITS = 32
+
+#: From here on e^x ≥ 1 + x is above 1 when rounded down too. Below, it is 1: all answers would be
+#: equally likely, a report would say nothing and nothing could be estimated from it.
+SMALLEST_EXPONENT = Fraction(1, 2**EXP_DENOMINATOR_BITS)
 
 
 def exp_rounded_down(exponent: Fraction, *, bits: int = EXP_DENOMINATOR_BITS) -> Fraction:

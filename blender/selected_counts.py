@@ -51,15 +51,13 @@ class SelectedCounts:
     least: IntArray  # c
     users: int
     scale: float
-    _tables: dict[int, _Table] = field(init=False, repr=False, compare=False)
+    _tables: _Tables = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Tabulate m and τ² once for each different c."""
         if self.noisy.shape != self.least.shape or (self.noisy < self.least).any():
             raise HeadListMismatch("every listed record must have reached its least count")
-        levels = {int(c) for c in np.unique(self.least)}
-        tables = {c: _tabulate(c, self.users, self.scale) for c in levels}
-        object.__setattr__(self, "_tables", tables)
+        object.__setattr__(self, "_tables", _tabulate_all(self.least, self.users, self.scale))
 
     @property
     def share(self) -> FloatArray:
@@ -74,28 +72,60 @@ class SelectedCounts:
 
     def score_at(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
         """m′/τ²·(Y/S − m) and its information m′²/τ², at p, for each listed record."""
-        mean, variance, slope = p.copy(), self.plain_variance_at(p), np.ones_like(p)
-        for level, table in self._tables.items():
-            where = (self.least == level) & (p < table.p[-1])
-            at = np.maximum(p[where], table.p[0])
-            mean[where] = np.interp(at, table.p, table.mean)
-            variance[where] = np.interp(at, table.p, table.variance)
-            slope[where] = np.interp(at, table.p, table.slope)
-        weight = slope / variance
-        return weight * (self.share - mean), weight * slope
+        mean, variance, slope = self._tables.at(p)
+        certain = p >= self._tables.highest
+        mean = np.where(certain, p, mean)
+        variance = np.where(certain, self.plain_variance_at(p), variance)
+        weight = np.where(certain, 1.0, slope) / variance
+        return weight * (self.share - mean), np.where(certain, weight, weight * slope)
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """m, τ² and m′ at rising p, from where listing is next to impossible to where it is certain."""
+class _Tables:
+    """m, τ² and m′ at rising p, from where listing is next to impossible to where it is certain.
 
-    p: FloatArray
-    mean: FloatArray
-    variance: FloatArray
-    slope: FloatArray  # m′
+    One table for each c, all in `rows` (p, m, τ², m′), one below the other; the others say which
+    is a record's. They are even in √p, so the place of a p is computed and not searched for: an
+    epoch of 50 000 records looks millions of them up.
+    """
+
+    rows: FloatArray
+    first: IntArray  # row of the record's table
+    root: FloatArray  # √p there
+    step: FloatArray  # of √p, from row to row
+    lowest: FloatArray  # p below which all is as there
+    highest: FloatArray
+
+    def at(self, p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """m, τ² and m′, interpolated."""
+        inside = np.clip(p, self.lowest, self.highest)
+        place = ((np.sqrt(inside) - self.root) / self.step).astype(np.int64)
+        row = self.first + np.clip(place, 0, _POINTS - 2)
+        below, above = self.rows[row], self.rows[row + 1]
+        part = (inside - below[:, 0]) / (above[:, 0] - below[:, 0])
+        found = below[:, 1:] + part[:, np.newaxis] * (above[:, 1:] - below[:, 1:])
+        return found[:, 0], found[:, 1], found[:, 2]
 
 
-def _tabulate(least: int, users: int, scale: float) -> _Table:
+def _tabulate_all(least: IntArray, users: int, scale: float) -> _Tables:
+    levels, level = np.unique(least, return_inverse=True)
+    tables = [_tabulate(int(c), users, scale) for c in levels]
+    rows = np.concatenate([rows for rows, _ in tables])
+    first = level * _POINTS
+    highest = rows[first + _POINTS - 1, 0]
+    root = np.sqrt(rows[first, 0])
+    return _Tables(
+        rows=rows,
+        first=first,
+        root=root,
+        step=(np.sqrt(highest) - root) / (_POINTS - 1),
+        lowest=np.array([lowest for _, lowest in tables])[level],
+        highest=highest,
+    )
+
+
+def _tabulate(least: int, users: int, scale: float) -> tuple[FloatArray, float]:
+    """The rows for one c, and the p from which on they are good."""
     # Imported here: a device has numpy alone, and only servers blend.
     from scipy.special import bdtrc  # noqa: PLC0415
 
@@ -104,11 +134,10 @@ def _tabulate(least: int, users: int, scale: float) -> _Table:
     noise = np.exp(-np.abs(np.arange(-half, half + 1)) / scale)
     noise /= noise.sum()
     spread = math.sqrt(max(least, 1) + laplace_variance(scale))
-    lowest = max(least - 8 * spread - 3 * scale, 0.05)
-    highest = min(least + 7 * spread + 12 * scale + 12, users - 0.05)
+    lowest = max(min(least - 8 * spread - 3 * scale, users / 2), 0.05)
+    highest = min(max(least + 7 * spread + 12 * scale + 12, lowest + 1), users)
     # Evenly in √count, where the spread is even.
-    ends = math.sqrt(lowest), math.sqrt(max(highest, lowest + 1))
-    p = np.minimum(np.linspace(*ends, _POINTS) ** 2 / users, 1.0)
+    p = np.linspace(math.sqrt(lowest / users), math.sqrt(highest / users), _POINTS) ** 2
 
     # P(Y ≥ j) for j = c … c+reach: the binomial's tail, averaged over the noise.
     reach = math.ceil(16 * spread + 30 * scale + 20)
@@ -125,7 +154,9 @@ def _tabulate(least: int, users: int, scale: float) -> _Table:
     square = ratio @ (2 * steps - 1)
     mean = (least + excess) / users
     slope = np.gradient(mean, p)
+    variance = (square - excess**2) / users**2
     # Where listing would be a miracle S's count rules p out whatever m is: the table starts above.
     start = int(np.argmax(at_least[:, 0] > _MIRACLE))
-    variance = (square - excess**2) / users**2
-    return _Table(p[start:], mean[start:], variance[start:], slope[start:])
+    for column in (mean, variance, slope):
+        column[:start] = column[start]
+    return np.stack([p, mean, variance, slope], axis=1), float(p[start])

@@ -38,12 +38,20 @@ __all__ = ["StableBlender"]
 #: An unbiased estimate may leave [0, 1] by a little; beyond this nothing is looked for.
 _LOWEST, _HIGHEST = -1.0, 2.0
 
-#: Halvings of that range: 3·2^-55 is below the rounding of any p that matters.
-_HALVINGS = 55
+#: p̂ and the ends of intervals are found to this part of their standard deviation. Finer would
+#: cost time and change no digit that means anything.
+_PRECISION = 1e-6
+
+#: How often a range in which a root was not found is made wider, each time fivefold.
+_WIDER = 8
+
+#: Halving alone would have found any p after so many rounds; a dozen are the rule.
+_ROUNDS = 80
 
 #: The mean is taken over ± this many deviations, at so many points: what lies outside has less
-#: than 1e-6 of the likelihood, and between points it bends by less than a tenth of a deviation.
-_FAR, _STEPS = 5.0, 97
+#: than 1e-6 of the likelihood, and eight times as many points move p̂ by 0.03 deviations where the
+#: likelihood leans most, by less than 0.003 for 99 records in 100.
+_FAR, _STEPS = 5.0, 49
 
 #: Stands for a variance of 0, which a group that is certain states, so that it may be divided by.
 _TINY = 1e-200
@@ -140,12 +148,21 @@ class _Evidence:
 
     def estimates(self) -> Estimates:
         """p̂, 1/I there, and where |U| = z·√I."""
-        probability = self._solve(0.0)
+        lowest, highest, deviation = self._around_peak()
+        peak = self._solve(0.0, lowest, highest, _PRECISION * deviation)
+
+        def end(z: float, precision: float = _PRECISION) -> FloatArray:
+            """U falls: what z deviations above 0 reach lies below the peak, and the other way."""
+            reach = np.minimum(2 * abs(z) * deviation, _HIGHEST - _LOWEST)
+            around = (peak - reach, peak) if z > 0 else (peak, peak + reach)
+            return self._solve(z, *around, precision * deviation)
+
+        probability = peak.copy()
         if self.selected is not None:
             listed = slice(0, len(self.selected.noisy))
-            probability[listed] = self._mean()[listed]
+            probability[listed] = self._mean(end(_FAR, 0.01), end(-_FAR, 0.01))[listed]
         variance = self.variance_at(np.clip(probability, 0.0, 1.0))
-        low, high = self._solve(Z_95), self._solve(-Z_95)
+        low, high = end(Z_95), end(-Z_95)
         told = np.isfinite(variance)  # a cell that no source speaks of: nothing known
         return Estimates(
             np.where(told, probability, 0.0),
@@ -154,31 +171,105 @@ class _Evidence:
             np.where(told, np.clip(high, 0.0, 1.0), 1.0),
         )
 
-    def _mean(self) -> FloatArray:
+    def _mean(self, lowest: FloatArray, highest: FloatArray) -> FloatArray:
         """The mean of all p in [0, 1], each as likely as what was seen makes it: ∝ exp ∫U.
+
+        Taken from `lowest` to `highest`, outside of which there is next to nothing.
 
         Beside the cut a count says "not much more than this" and little about how much less, so
         the likelihood leans, and its peak lies too low; its mean does not. Where it does not lean
         the two are the same.
         """
-        lowest, highest = (np.clip(self._solve(z), 0.0, 1.0) for z in (_FAR, -_FAR))
+        lowest, highest = np.clip(lowest, 0.0, 1.0), np.clip(highest, 0.0, 1.0)
         steps = np.linspace(0.0, 1.0, _STEPS)[:, np.newaxis]
         p = lowest + steps * (highest - lowest)
         slopes = np.stack([self.score(row)[0] for row in p])
         rises = (slopes[1:] + slopes[:-1]) / 2 * (highest - lowest) / (_STEPS - 1)
-        heights = np.vstack([np.zeros(self.size), np.cumsum(rises, axis=0)])
+        heights = np.zeros_like(p)
+        np.cumsum(rises, axis=0, out=heights[1:])
         weights = np.exp(heights - heights.max(axis=0))
+        weights[[0, -1]] /= 2  # trapezia: beside 0 the likelihood need not have faded at the end
         return np.asarray((weights * p).sum(axis=0) / weights.sum(axis=0))
 
-    def _solve(self, z: float) -> FloatArray:
-        """The p at which U(p) = z·√I(p): U falls, so what is above lies further up."""
-        below, above = np.full(self.size, _LOWEST), np.full(self.size, _HIGHEST)
-        for _ in range(_HALVINGS):
-            middle = (below + above) / 2
-            pull, information = self.score(middle)
-            go_up = pull > z * np.sqrt(information)
-            below, above = np.where(go_up, middle, below), np.where(go_up, above, middle)
-        return above
+    def _around_peak(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Between what U = 0 is likely, and how large p̂'s deviation is, roughly.
+
+        Some steps of p + U/I from the highest p that any source says. From above, because U may
+        vanish once more below 0, where the binomial variance is none and a source that says p̂ < 0
+        claims to be certain of it.
+        """
+        p = np.full(self.size, _LOWEST)
+        for group in self.groups:
+            p = np.maximum(p, group.cells.probability)
+        if self.selected is not None:
+            listed = slice(0, len(self.selected.noisy))
+            p[listed] = np.maximum(p[listed], self.selected.share)
+        deviation = np.sqrt(self.variance_at(p))
+        for _ in range(3):
+            pull, information = self.score(p)
+            p = np.clip(p + pull / np.maximum(information, _TINY), _LOWEST, _HIGHEST)
+        reach = np.minimum(3 * deviation, _HIGHEST - _LOWEST)
+        return p - reach, p + reach, deviation
+
+    def _solve(self, z: float, a: FloatArray, b: FloatArray, tolerance: FloatArray) -> FloatArray:
+        """The p at which U(p) = z·√I(p), likely between a and b: U falls, so what is above lies
+        further up.
+
+        Chandrupatla's method for all cells at once: a parabola through the last three points if
+        they are in a row, else halving. U/√I is close to a straight line near its root.
+        """
+
+        def height(p: FloatArray) -> FloatArray:
+            pull, information = self.score(p)
+            return np.asarray(pull / np.sqrt(np.maximum(information, _TINY)) - z)
+
+        a, b = np.clip(a, _LOWEST, _HIGHEST), np.clip(b, _LOWEST, _HIGHEST)
+        at_a, at_b = height(a), height(b)
+        for _ in range(_WIDER):
+            # Where the root is not between them, it lies beyond one of them.
+            below, beyond = at_a <= 0, at_b > 0
+            if not (below | beyond).any():
+                break
+            far = 4 * (b - a)
+            a, b = (
+                np.where(below, np.maximum(a - far, _LOWEST), np.where(beyond, b, a)),
+                np.where(below, a, np.where(beyond, np.minimum(b + far, _HIGHEST), b)),
+            )
+            at_a, at_b = height(a), height(b)
+        # Where it is still not found it lies outside what is looked at: its end stands for it.
+        at_a, at_b = np.where(at_a > 0, at_a, 1.0), np.where(at_b > 0, -1.0, at_b)
+        part = at_a / (at_a - at_b)
+        tolerance = np.maximum(tolerance, 1e-15)  # finer than a float near 1 can be
+        for _ in range(_ROUNDS):
+            wanted = tolerance / np.maximum(np.abs(b - a), _TINY)
+            if (wanted >= 1).all():
+                break
+            middle = a + np.clip(
+                part, np.minimum(wanted / 2, 0.5), np.maximum(1 - wanted / 2, 0.5)
+            ) * (b - a)
+            at_middle = height(middle)
+            # (a, b) stays around the root with the newest point as a; c is the point given up.
+            same = (at_middle > 0) == (at_a > 0)
+            c, at_c = np.where(same, a, b), np.where(same, at_a, at_b)
+            b, at_b = np.where(same, b, a), np.where(same, at_b, at_a)
+            a, at_a = middle, at_middle
+            part = _next_part(a, b, c, at_a, at_b, at_c)
+        return np.asarray(np.where(np.abs(at_a) < np.abs(at_b), a, b))
+
+
+def _next_part(
+    a: FloatArray, b: FloatArray, c: FloatArray,
+    at_a: FloatArray, at_b: FloatArray, at_c: FloatArray,
+) -> FloatArray:  # fmt: skip
+    """Which part of the way from a to b to look at next."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        xi = (a - b) / (c - b)
+        phi = (at_a - at_b) / (at_c - at_b)
+        in_a_row = (phi**2 < xi) & ((1 - phi) ** 2 < 1 - xi)
+        parabola = at_a / (at_b - at_a) * at_c / (at_b - at_c) + (c - a) / (b - a) * at_a / (
+            at_c - at_a
+        ) * at_b / (at_c - at_b)
+    return np.where(in_a_row & np.isfinite(parabola), parabola, 0.5)
 
 
 def _cell_by_cell(group: GroupEstimates) -> Callable[[FloatArray], FloatArray]:
@@ -213,12 +304,16 @@ def _totals(
     total = by_query(estimates.probability)
     inflation, part = np.ones(queries), np.zeros(evidence.size)
     if client.participants > 1:
-        inflation = client.query_totals.variance / by_query(client.cells.variance)
+        apart = by_query(client.cells.variance)
+        told = np.isfinite(apart) & (apart > 0)
+        np.divide(client.query_totals.variance, apart, out=inflation, where=told)
         part = evidence.client_part(estimates.probability)
     # p̂ = Σ w_g·p̂_g with w = precision/I, so that w²σ²_g = w/I: a group's part of the variance is
-    # its part of the information.
-    spread = np.where(np.isfinite(estimates.variance), estimates.variance, 0.0)
-    variance = by_query(spread * (1 - part)) + inflation * by_query(spread * part)
+    # its part of the information. A cell that no source speaks of (∞) leaves its query unknown; the
+    # clients have no part in it.
+    with np.errstate(invalid="ignore"):  # ∞·0, which the condition replaces
+        clients = np.where(part > 0, estimates.variance * part, 0.0)
+    variance = by_query(estimates.variance - clients) + inflation * by_query(clients)
     margin = Z_95 * np.sqrt(variance)
     return Estimates(
         total, variance, np.clip(total - margin, 0.0, 1.0), np.clip(total + margin, 0.0, 1.0)

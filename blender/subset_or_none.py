@@ -47,6 +47,7 @@ from blender.whole_records import (
     choose_batch,
     estimates_with_intervals,
     flat,
+    sum_by_query,
     without_evidence,
 )
 
@@ -210,7 +211,10 @@ class SubsetOrNone:
         return np.asarray(self._f + (self._g - self._f) * listed)
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
+        """Denoise: `counts[…, c]` answers held cell c; `reports` devices sent m_C answers each.
+
+        Simulations may stack any number of runs in leading axes.
+        """
         size, w, m_c = len(self.cells), self.cells_per_answer, self.spec.answers
         n = reports * m_c
         check_counts(counts, size, reports, m_c, w)
@@ -219,13 +223,11 @@ class SubsetOrNone:
             cells, totals = without_evidence(size, queries, reports)
             return GroupEstimates(reports, cells, totals, None, flat(cells.variance))
 
-        none = int(counts[-1])
         shares = counts / n
-        shares[: w - 1] -= none / n  # what only filled up an answer of "none"
-        shares[-1] *= w
+        shares[..., : w - 1] -= shares[..., -1:]  # what only filled up an answer of "none"
+        shares[..., -1] *= w
         probability = self.denoise(shares)
-        listed = float(np.clip(1 - probability[-1], 0.0, 1.0))
-        moments = _Moments(self, listed)
+        moments = _Moments(self, np.clip(1 - probability[..., -1:], 0.0, 1.0))
 
         # Answers of different devices are independent. The m_C answers of one device may repeat
         # its record; that is bounded by taking them for one answer. Bessel's n/(n−1) makes it the
@@ -243,9 +245,7 @@ class SubsetOrNone:
         )
         of_query = self.cells.query_of_cell[:-1]
         records = np.bincount(of_query, minlength=queries).astype(np.float64)
-        total = np.asarray(
-            np.bincount(of_query, weights=probability[:-1], minlength=queries), dtype=np.float64
-        )
+        total = sum_by_query(probability[..., :-1], of_query, queries)
 
         def total_variance_at(truth: FloatArray) -> FloatArray:
             return np.asarray(m_c / n * moments.named_variance(records, truth))
@@ -256,15 +256,15 @@ class SubsetOrNone:
 
 
 class _Moments:
-    """Variances of what one answer says, for a given λ.
+    """Variances of what one answer says, for a given λ (its last axis is of length 1).
 
     λ is taken as estimated: it moves P(named) by a thousandth of itself.
     """
 
-    def __init__(self, channel: SubsetOrNone, listed: float) -> None:
+    def __init__(self, channel: SubsetOrNone, listed: FloatArray) -> None:
         self._t, self._f, self._g = channel._t, channel._f, channel._g
         self._listed = listed
-        self._named_blindly = float(channel._blind(np.array(listed)))
+        self._named_blindly = channel._blind(listed)
         self._none = self._f + (self._t - self._f) * (1 - listed)
         w, m = channel.cells_per_answer, len(channel.cells) - 1
         # P(both of two records named), by who holds what: one of the two, another record, ⋆. Of

@@ -37,6 +37,7 @@ from blender.whole_records import (
     choose_batch,
     estimates_with_intervals,
     flat,
+    sum_by_query,
     without_evidence,
 )
 
@@ -172,7 +173,10 @@ class SubsetSelection:
         return np.asarray((shares - float(self._q)) / float(self._p - self._q))
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
+        """Denoise: `counts[…, c]` answers held cell c; `reports` devices sent m_C answers each.
+
+        Simulations may stack any number of runs in leading axes.
+        """
         m_c = self.spec.answers
         n = reports * m_c
         check_counts(counts, self._size, reports, m_c, self.cells_per_answer)
@@ -201,9 +205,7 @@ class SubsetSelection:
         cells = estimates_with_intervals(probability, sample(variance_at(floored)), variance_at)
         listed = self.cells.query_of_cell[:-1]
         records = np.bincount(listed, minlength=queries).astype(np.float64)
-        total = np.asarray(
-            np.bincount(listed, weights=probability[:-1], minlength=queries), dtype=np.float64
-        )
+        total = sum_by_query(probability[..., :-1], listed, queries)
 
         def total_variance_at(truth: FloatArray) -> FloatArray:
             return m_c / (n * gain**2) * self._overlap_variance(records, truth)

@@ -21,6 +21,7 @@ __all__ = [
     "choose_batch",
     "estimates_with_intervals",
     "flat",
+    "sum_by_query",
     "without_evidence",
 ]
 
@@ -53,13 +54,21 @@ def check_counts(
 ) -> None:
     """Refuse counts that no `reports` devices can have made."""
     n = reports * answers
-    fits = counts.shape == (size,) and (counts >= 0).all() and (counts <= n).all()
-    if not fits or int(counts.sum()) != n * cells_per_answer:
+    fits = counts.shape[-1] == size and (counts >= 0).all() and (counts <= n).all()
+    if not fits or (counts.sum(axis=-1) != n * cells_per_answer).any():
         raise HeadListMismatch(
             f"{reports} reports of {answers} answers of {cells_per_answer} cells make "
-            f"{n * cells_per_answer} counts over {size} cells, got {int(counts.sum())} over "
-            f"{len(counts)}"
+            f"{n * cells_per_answer} counts over {size} cells, got {counts.sum(axis=-1)} over "
+            f"{counts.shape[-1]}"
         )
+
+
+def sum_by_query(values: FloatArray, query: IntArray, queries: int) -> FloatArray:
+    """Sums over each query's listed records, which are the last axis."""
+    rows = values.reshape(-1, values.shape[-1])
+    place = np.arange(len(rows))[:, np.newaxis] * queries + query
+    sums = np.bincount(place.ravel(), weights=rows.ravel(), minlength=len(rows) * queries)
+    return np.asarray(sums.reshape(*values.shape[:-1], queries), dtype=np.float64)
 
 
 def choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntArray:

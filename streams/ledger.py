@@ -345,6 +345,7 @@ def _sums(costs: _Costs) -> tuple[float, float]:
     return math.fsum(e * n for e, _, n in costs), math.fsum(d * n for _, d, n in costs)
 
 
+@lru_cache(maxsize=32)
 def _delta_at(costs: _Costs, epsilon: float) -> float:
     if not costs:
         return 0.0

@@ -24,17 +24,27 @@ def test_short_lists_get_randomized_response_and_long_ones_subsets():
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 @pytest.mark.parametrize("listed", [records(5), records(40), records(10, 8), records(1, 30)])
 def test_no_candidate_has_less_variance_on_its_worst_record(epsilon, listed):
-    """The paper's two stages are among the candidates, with their δ."""
-    parameters = PrivacyParameters(epsilon=epsilon)
-    best = best_randomizer(listed, parameters)
-    for name, delta in (
-        ("two-stage", parameters.delta),
-        ("subset-selection", 0.0),
-        ("subset-or-none", 0.0),
-        ("randomized-response", 0.0),
-    ):
-        other = RandomizerSpec(name, epsilon, delta)
+    """The paper's two stages are among the candidates."""
+    best = best_randomizer(listed, PrivacyParameters(epsilon=epsilon))
+    for name in RANDOMIZERS:
+        other = RandomizerSpec(name, epsilon)
         assert worst_variance(listed, best) <= worst_variance(listed, other)
+
+
+@pytest.mark.parametrize("epsilon", [0.0001, 0.001, 0.1, 4.0])
+@pytest.mark.parametrize("listed", [records(1), records(10, 8), records(1, 30)])
+def test_no_device_is_asked_to_spend_a_delta_that_it_was_not_charged(epsilon, listed):
+    """Once the two stages were offered with the epoch's δ. At ε = 0.001, δ = 0.01 they won by it,
+    and the list, its noise drawn and paid for, was refused because devices are charged δ = 0.
+    """
+    parameters = PrivacyParameters(epsilon=epsilon, delta=0.01)
+    with_delta = RandomizerSpec("two-stage", epsilon, parameters.delta)
+
+    best = best_randomizer(listed, parameters)
+
+    assert best.delta == 0
+    if epsilon < 0.01:
+        assert worst_variance(listed, with_delta) < worst_variance(listed, best)
 
 
 def test_the_two_stages_are_many_times_noisier_in_the_papers_settings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -13,6 +14,7 @@ from blender import OptinCounts, ParameterError, PrivacyParameters, Record, crea
 from blender.head_list import ThresholdSelector, threshold_for
 from blender.noise import laplace_scale, laplace_tail, rare_noise, tail_bound
 from tests.doubles import NoNoise, ScriptedNoise
+from tests.laws import divergence, selector_law
 
 
 def optin_counts(selection, estimation=None):
@@ -192,6 +194,45 @@ def test_every_small_data_set_keeps_epsilon_and_delta(epsilon, delta, share_of_d
                     worst = max(worst, divergence)
         assert worst <= Decimal(delta) * Decimal(share_of_delta) * (1 + Decimal("1e-40"))
         assert worst > 0
+
+
+def worst_divergence(epsilon: float, delta: float, *, factor: float = 1.0) -> float:
+    """One user moves from record a to b; the law of each is had from the selector's own code."""
+    parameters = PrivacyParameters(epsilon=epsilon, delta=delta)
+    scale = laplace_scale(sensitivity=2, epsilon=epsilon)
+    theta = threshold_for(scale=scale, pass_probability=Fraction(delta) / 2)
+    sizes = [0, 1, 2, theta - 1, theta]
+    laws = {
+        n: selector_law(
+            ThresholdSelector(),
+            n,
+            known=False,
+            parameters=parameters,
+            reach=math.ceil(38 * scale) + 12,
+            factor=factor,
+        )
+        for n in {s + d for s in sizes for d in (0, 1)}
+    }
+    return max(
+        divergence([laws[a + 1], laws[b]], [laws[a], laws[b + 1]], epsilon)
+        for a, b in itertools.product(sizes, repeat=2)
+    )
+
+
+PRIVACY = [(0.7, 1e-2), (1.0, 1e-4), (4.0, 1e-5), (4.0, 1e-7)]
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), PRIVACY)
+def test_what_the_selector_shows_keeps_epsilon_and_delta(epsilon, delta):
+    """By the noise that its code asks for; β = δ/2 leaves the other half of δ unused."""
+    assert delta / 100 < worst_divergence(epsilon, delta) <= delta / 2 + 2e-12
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9])
+@pytest.mark.parametrize(("epsilon", "delta"), PRIVACY)
+def test_sensitivity_understated_by_a_tenth_is_caught(epsilon, delta, factor):
+    """Deliberately broken: noise for a user who moves 1.8 counts instead of 2, and for 1."""
+    assert worst_divergence(epsilon, delta, factor=factor) > 1.5 * delta
 
 
 def test_a_threshold_one_too_small_is_caught_by_the_enumeration():

@@ -122,8 +122,9 @@ def test_the_exact_probabilities_of_each_branch():
 
 
 def test_a_channel_without_signal_is_refused():
-    with pytest.raises(ParameterError, match=r"truth must exceed 1/k .* epsilon=1e-12"):
-        build("two-stage", (2,), epsilon=1e-12)
+    """2^-32 is enough for one stage, but not for two."""
+    with pytest.raises(ParameterError, match=r"truth must exceed 1/k .* epsilon=2.4e-10"):
+        build("two-stage", (2,), epsilon=2.4e-10)
 
 
 def test_cells_that_cannot_carry_the_randomizer_are_refused():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -16,8 +18,9 @@ from blender import (
     estimate_optin_probabilities,
 )
 from blender.noise import laplace_variance
-from blender.optin import NoisyCounts, estimate_noisy_counts
+from blender.optin import NoisyCounts, add_noise, estimate_noisy_counts
 from tests.doubles import NoNoise, ScriptedNoise
+from tests.laws import divergence, law
 
 A, B, C, D = Record("a", "x"), Record("a", "y"), Record("b", "z"), Record("c", "w")
 SPEC = RandomizerSpec("two-stage", epsilon=4.0, delta=1e-5)
@@ -60,6 +63,38 @@ def test_every_cell_gets_noise_of_scale_2_over_epsilon():
 
     assert noise.scales == [0.5]
     assert found.noisy.counts.tolist() == [41, 29, 10, 5, 8, 4, 0, 2]
+
+
+def worst_divergence(epsilon: float, *, factor: float = 1.0) -> float:
+    """One user of T moves from one cell to another, as `add_noise` releases them."""
+
+    def cell(count: int) -> dict:
+        def show(copies, noise):
+            parameters = PrivacyParameters(epsilon=epsilon)
+            raw = np.full(copies, count)
+            return add_noise(raw, users=9, parameters=parameters, noise=noise).counts.tolist()
+
+        return law(show, reach=math.ceil(76 / epsilon) + 12, factor=factor)
+
+    laws = [cell(count) for count in range(4)]
+    return max(
+        divergence([laws[a + 1], laws[b]], [laws[a], laws[b + 1]], epsilon)
+        for a in (0, 2)
+        for b in (0, 1)
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_what_t_releases_is_epsilon_private_with_no_delta(epsilon):
+    """Enumerated, by the noise that the code asks for."""
+    assert worst_divergence(epsilon) <= 2e-12
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_sensitivity_understated_by_a_tenth_is_caught(epsilon, factor):
+    """Deliberately broken: noise for a user who moves 1.8 counts instead of 2, and for 1."""
+    assert worst_divergence(epsilon, factor=factor) > 0.005
 
 
 def test_the_trimmed_go_to_their_query_if_it_stays_and_else_to_the_wildcard():

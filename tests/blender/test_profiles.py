@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from blender import OptinCounts, ParameterError, PrivacyParameters, Record, randomizer_for
+from blender.gaussian_histogram import calibrate
 from blender.profiles import DEFAULT_PROFILE, PROFILES, build_head_list, estimate_epoch
 from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
 
@@ -118,6 +119,33 @@ def test_ts_noise_for_many_records_is_that_of_one_record_a_user():
     build_head_list("sharp", optin({A: 400, B: 250}, {A: 40}), parameters, noise)
 
     assert noise.scales[1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("profile", "m", "epsilon"),
+    [("paper", 1, 4.0), ("sharp", 1, 4.0), ("sharp", 1, 1.0), ("sharp", 3, 4.0)],
+)
+def test_each_group_is_noised_once_at_the_whole_budget_and_no_more(profile, m, epsilon):
+    """S and T are different people: each draw has all of ε, neither has more, nothing else draws.
+
+    The mechanisms' own tests show that these scales are private, and that smaller ones are not.
+    """
+    asked = []
+
+    class Listening(NoNoise):
+        def discrete_laplace(self, counts, *, scale):
+            asked.append(("laplace", scale))
+            return counts.copy()
+
+        def discrete_gaussian(self, counts, *, scale):
+            asked.append(("gaussian", scale))
+            return counts.copy()
+
+    parameters = PrivacyParameters(epsilon=epsilon, records_per_optin_user=m)
+    build_head_list(profile, optin({A: 400, B: 250}, {A: 40}), parameters, Listening(), known=(B,))
+
+    for_s = ("laplace", 2 / epsilon) if m == 1 else ("gaussian", calibrate(4.0, 1e-5, m).scale)
+    assert asked == [for_s, ("laplace", 2 / epsilon)]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

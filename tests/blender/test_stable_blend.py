@@ -217,3 +217,23 @@ def test_totals_sum_the_records_and_hold_the_clients_covariance():
     # Half of each record's variance of 0.5e-4 is the clients', which the covariance makes 1.5×.
     assert blended.query_totals.probability[0] == pytest.approx(0.3)
     assert blended.query_totals.variance[0] == pytest.approx(2 * 0.25e-4 + 1.5 * 2 * 0.25e-4)
+
+
+def test_a_record_that_no_source_speaks_of_leaves_its_querys_total_unknown():
+    """Once its infinite variance was taken for 0, and the total's interval was a point."""
+    cells = Cells((Record("q", "a"), Record("q", "b"), Record("r", "c")), query_wildcards=False)
+    unknown_b = np.array([1e-4, np.inf, 1e-4, 1e-4])
+    p = np.array([0.1, 0.0, 0.3, 0.6])
+    totals = Estimates(np.array([0.1, 0.3]), np.array([np.inf, 1e-4]), np.zeros(2), np.ones(2))
+
+    def speaker(participants):
+        cells_of = Estimates(p, unknown_b, p * 0, p * 0 + 1)
+        return GroupEstimates(participants, cells_of, totals, None, lambda _: unknown_b)
+
+    for client in (speaker(100), speaker(1)):
+        blended = StableBlender().blend(speaker(100), client, cells).query_totals
+
+        assert blended.variance[0] == np.inf
+        assert (blended.low[0], blended.high[0]) == (0, 1)
+        assert blended.variance[1] == pytest.approx(0.5e-4)
+        assert 0.28 < blended.low[1] < 0.3 < blended.high[1] < 0.32

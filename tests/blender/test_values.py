@@ -94,6 +94,11 @@ def test_mechanisms_are_registered_under_their_own_names(registry):
     [
         ({"epsilon": 0.0}, "epsilon must be finite and above 0, got epsilon=0.0"),
         ({"epsilon": float("nan")}, "epsilon must be finite"),
+        (
+            {"epsilon": 1e-10},
+            r"epsilon/records_per_client must be at least 2\^-32, .*no signal, got epsilon=1e-10",
+        ),
+        ({"epsilon": 4e-10, "records_per_client": 2}, r"epsilon/records_per_client must be at lea"),
         ({"delta": 0.0}, r"delta must lie in \(0, 1\), got delta=0.0"),
         ({"delta": 1.0}, r"delta must lie in \(0, 1\)"),
         ({"records_per_client": 0}, "records_per_client must be a whole number of at least 1"),
@@ -105,6 +110,20 @@ def test_mechanisms_are_registered_under_their_own_names(registry):
 def test_parameters_outside_their_range_are_refused(changed, message):
     with pytest.raises(ParameterError, match=message):
         PrivacyParameters(**changed)
+
+
+@pytest.mark.parametrize("name", RANDOMIZERS)
+def test_an_epsilon_that_vanishes_in_whole_numbers_is_refused_and_the_next_one_works(name):
+    """e^ε rounded down to a multiple of 2^-32 is 1: once that was a division by zero."""
+    with pytest.raises(ParameterError, match=r"epsilon/answers must be at least 2\^-32"):
+        RandomizerSpec(name, 1e-10)
+    with pytest.raises(ParameterError, match=r"got epsilon=4e-10, answers=2"):
+        RandomizerSpec(name, 4e-10, answers=2)
+
+    if name != "two-stage":  # which splits it once more, and says so itself
+        cells = Cells((A, B), query_wildcards=False)
+        randomizer = RANDOMIZERS[name](cells, RandomizerSpec(name, 2.0**-32))
+        assert np.isfinite(randomizer.estimate(np.array([2, 1, 1]), 4).cells.variance).all()
 
 
 @pytest.mark.parametrize("value", [PrivacyParameters(), SPEC, Cells((A,), True)])

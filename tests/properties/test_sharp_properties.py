@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from blender import PrivacyParameters, Record
 from blender.estimates import Estimates, GroupEstimates
 from blender.gaussian_histogram import count_distinct_records
+from blender.registry import RANDOMIZERS
 from blender.stable_blend import StableBlender
 from blender.stable_histogram import StableHistogram
 from tests.channels import UNLISTED_URL, all_answers, build
@@ -25,37 +26,75 @@ def reports(randomizer, seed, n=40):
     return np.bincount(answers.ravel(), minlength=len(randomizer.cells))
 
 
+WHOLE_RECORDS = sorted(set(RANDOMIZERS) - {"two-stage"})  # see test_blender_properties.py
+
+
+def filler(randomizer):
+    """The cells that only fill up an answer of "none" on the wire, where there is such a thing."""
+    return randomizer.cells_per_answer - 1 if randomizer.name == "subset-or-none" else 0
+
+
 @settings(deadline=None)
-@given(size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32))
-def test_client_estimates_sum_to_one_whatever_was_reported(size, epsilon, seed):
-    """Every answer holds ω cells, so denoising moves probability and makes or loses none."""
-    randomizer = build("subset-selection", (size,), epsilon=epsilon)
+@given(
+    name=st.sampled_from(WHOLE_RECORDS), size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32)
+)
+def test_client_estimates_sum_to_one_whatever_was_reported(name, size, epsilon, seed):
+    """Denoising moves probability and makes or loses none."""
+    randomizer = build(name, (size,), epsilon=epsilon)
     estimates = randomizer.estimate(reports(randomizer, seed), 40)
     assert np.isclose(estimates.cells.probability.sum(), 1)
 
 
 @settings(deadline=None)
-@given(size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32))
-def test_permuted_counts_give_permuted_client_estimates(size, epsilon, seed):
-    randomizer = build("subset-selection", (size,), epsilon=epsilon)
-    shown = reports(randomizer, seed)
-    order = np.random.default_rng(seed).permutation(len(shown))
+@given(
+    name=st.sampled_from(WHOLE_RECORDS), size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 2**32)
+)
+def test_permuted_counts_give_permuted_client_estimates(name, size, epsilon, seed):
+    """No listed record is treated differently for where it stands.
 
-    straight, permuted = (randomizer.estimate(c, 40).cells for c in (shown, shown[order]))
+    On the wire "none" is ⋆ with the first records, so their counts carry its number: it is taken
+    off, the records are permuted, and it is put on the first again. ⋆ stays the last cell.
+    """
+    randomizer = build(name, (size,), epsilon=epsilon)
+    shown = reports(randomizer, seed)
+    order = np.append(np.random.default_rng(seed).permutation(size), size)
+    filled = np.zeros_like(shown)
+    filled[: filler(randomizer)] = shown[-1]
+
+    straight = randomizer.estimate(shown, 40).cells
+    permuted = randomizer.estimate((shown - filled)[order] + filled, 40).cells
 
     for field in ("probability", "variance", "low", "high"):
         assert np.allclose(getattr(permuted, field), getattr(straight, field)[order])
 
 
 @settings(deadline=None)
-@given(size=SIZES, epsilon=EPSILONS)
-def test_a_record_outside_the_list_behaves_as_the_wildcard(size, epsilon):
-    randomizer = build("subset-selection", (size,), epsilon=epsilon)
+@given(name=st.sampled_from(WHOLE_RECORDS), size=SIZES, epsilon=EPSILONS)
+def test_a_record_outside_the_list_behaves_as_the_wildcard(name, size, epsilon):
+    randomizer = build(name, (size,), epsilon=epsilon)
     for unlisted in (Record("query 0", UNLISTED_URL), Record("another", "u")):
         for answer in all_answers(randomizer)[:20]:
             assert randomizer.report_probability(unlisted, answer) == (
                 randomizer.report_probability(None, answer)
             )
+
+
+@settings(deadline=None)
+@given(
+    name=st.sampled_from(sorted(RANDOMIZERS)), size=SIZES, epsilon=EPSILONS, seed=st.integers(0, 99)
+)
+def test_epochs_estimated_at_once_are_as_one_after_the_other(name, size, epsilon, seed):
+    """Simulations stack epochs; the service estimates one."""
+    randomizer = build(name, (size,), epsilon=epsilon)
+    rows = np.stack([reports(randomizer, seed + i) for i in range(3)])
+    together = randomizer.estimate(rows, 40)
+    for i, row in enumerate(rows):
+        alone = randomizer.estimate(row, 40)
+        for what in ("cells", "query_totals"):
+            for field in ("probability", "variance", "low", "high"):
+                both = (getattr(getattr(g, what), field) for g in (together, alone))
+                stacked, single = both
+                assert np.allclose(stacked[i], single)
 
 
 @settings(deadline=None)

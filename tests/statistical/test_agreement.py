@@ -1,8 +1,11 @@
 """Groups that agree are seldom told apart, and groups that differ are.
 
-Under agreement P(p < 0.01) must not exceed 0.02. Of 400 epochs with fixed seeds about 4 are
-expected below 0.01; with the odds at 0.02 more than 8 would be the rule, at 0.01 they come once in
-50 seeds. So more than 8 fail this test.
+Under agreement P(p < 0.01) must not exceed 0.02. p-values come from 999 simulated epochs, as in
+production, so that p can be any thousandth. `make test-statistical` takes 1 000 epochs and bounds
+their rate at 0.02 itself: at odds of 1 % more than 20 come once in 660 seeds, at 3 % nearly
+always. `make test` takes a sample of 80, which only catches a test that is far off: of 80 more
+than 5 come once in 6 000 seeds at 1 % and once in 180 at 2 %, and at 10 % four times in five.
+Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ PARAMETERS = PrivacyParameters(head_list_cells=20)
 SPEC = RandomizerSpec.of("two-stage", PARAMETERS)
 
 
-def p_value(optin_p, client_p, seed, *, users=150_000, rounds=199):
+def p_value(optin_p, client_p, seed, *, users=150_000, rounds=999):
     """One epoch of the paper's profile, 5 % opt-in users, and its agreement."""
     rng, noise = np.random.default_rng(seed), SeededNoise(seed + 10**6)
     in_s, in_t, clients = users * 19 // 400, users // 400, users * 19 // 20
@@ -61,11 +64,14 @@ def p_value(optin_p, client_p, seed, *, users=150_000, rounds=199):
     return found.p_value
 
 
-@pytest.mark.timeout(900)  # about 20 s of one core, and machines are shared
-def test_groups_that_agree_are_seldom_called_different():
-    values = np.array([p_value(ZIPF, ZIPF, seed) for seed in range(400)])
-    assert (values < 0.01).sum() <= 8
-    assert 0.4 < values.mean() < 0.6, "uniform: 0.5 ± 4 standard errors of 0.0145"
+@pytest.mark.timeout(7200)
+def test_groups_that_agree_are_seldom_called_different(thorough, report):
+    epochs, most = (1000, 20) if thorough else (80, 5)
+    values = np.array([p_value(ZIPF, ZIPF, seed) for seed in range(epochs)])
+    report(f"agreement, paper: {(values < 0.01).sum()} of {epochs} below 0.01")
+    assert (values < 0.01).sum() <= most
+    margin = 4 * np.sqrt(1 / 12 / epochs)
+    assert abs(values.mean() - 0.5) < margin, "uniform: 4 standard errors of its mean"
 
 
 def test_groups_that_differ_are_told_apart():
@@ -79,7 +85,7 @@ def test_a_list_ranked_without_t_needs_no_cut():
     """Ranked by S: T's counts are as they fell, and no correction is made."""
     rng = np.random.default_rng(4)
     values = []
-    for _ in range(150):
+    for _ in range(80):
         head_list = HeadList(tuple(RECORDS[:12]), 12, SPEC, query_wildcards=True)
         randomizer = randomizer_for(head_list)
         p = rng.dirichlet(np.full(len(randomizer.cells), 2.0))
@@ -89,11 +95,11 @@ def test_a_list_ranked_without_t_needs_no_cut():
         noisy = NoisyCounts(t, np.ones_like(t), 0.5, 300)
         client = randomizer.estimate(rng.multinomial(20_000, randomizer.expected_shares(p)), 20_000)
         found = measure_agreement(
-            head_list, noisy, client, randomizer, best_trimmed=None, rng=rng, rounds=199
+            head_list, noisy, client, randomizer, best_trimmed=None, rng=rng, rounds=999
         )
         values.append(found.p_value)
-    assert (np.array(values) < 0.01).sum() <= 6, "1.5 expected; more than 6 once in 1 000 seeds"
-    assert 0.38 < np.mean(values) < 0.62
+    assert (np.array(values) < 0.01).sum() <= 5, "as above"
+    assert 0.37 < np.mean(values) < 0.63, "0.5 ± 4 standard errors of 0.032"
 
 
 def test_with_nothing_to_compare_there_is_no_answer():

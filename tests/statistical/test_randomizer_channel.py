@@ -1,10 +1,16 @@
 """The randomizers' code, run many times, behaves as the channel that was proved private.
 
 Passing proves no privacy: tests/blender/test_channel_privacy.py does that, for the channel. Here
-the bytes that code puts out are compared with it: on at most 30 shapes for each randomizer, 24 000
-answers a shape from the device's code and 240 000 from the batch form, spread over all true cells.
-At K ≤ 12 the rarest single answer is then expected about ten times or more; rarer ones are pooled.
-False alarms: once in a million runs of the whole suite (tests/chi_square.py); seeds are fixed.
+the bytes that code puts out are compared with it, on at most 30 shapes for each randomizer, true
+cells in equal numbers, by two χ² tests: over all pairs of true cell and answer (what is expected
+fewer than ten times is pooled), and over the different probabilities that the channel has, which
+are a few. Whatever makes the likely answers likelier shows in the second.
+
+`ANSWERS` is what the second needs to tell a device whose ε is 10 % too large: by the noncentral χ²
+law the most that any shape needs for a power of 0.999 at these odds of a false alarm is 65 000 at
+ε = 1, 28 000 at ε = 2 and 45 000 at ε = 4. So the same test, at the same sizes, shapes and ε, is
+run on such a device and must fail. False alarms: once in a million runs of the whole suite
+(tests/chi_square.py); seeds are fixed.
 """
 
 from __future__ import annotations
@@ -16,33 +22,51 @@ import pytest
 
 from blender import RANDOMIZERS, SystemDice, local_alg
 from tests.channels import all_answers, build, channel_fractions, holder, shapes
-from tests.chi_square import FALSE_ALARM, agrees, p_value
+from tests.chi_square import agrees
 from tests.doubles import SeededDice
 
 pytestmark = pytest.mark.statistical
 
-ANSWERS = 24_000
-BATCH = 240_000
+#: By ε.
+ANSWERS = {1.0: 72_000, 2.0: 36_000, 4.0: 54_000}
 
 
-def chosen_shapes(name):
+def cases(name):
     """Up to 30 of the shapes that were enumerated, evenly from the smallest to the largest."""
     every = [shape for shape in shapes(name, max_cells=12) if shape]
-    return [every[i] for i in np.unique(np.linspace(0, len(every) - 1, 30).astype(int))]
+    chosen = [every[i] for i in np.unique(np.linspace(0, len(every) - 1, 30).astype(int))]
+    return [(i, shape, (1.0, 2.0, 4.0)[i % 3]) for i, shape in enumerate(chosen)]
 
 
 def as_bytes(answer) -> bytes:
     return np.asarray(answer, dtype="<u2").tobytes()
 
 
-def expected_bytes(randomizer, per_cell):
-    """How often each (true cell, bytes) should be seen."""
-    answers = all_answers(randomizer)
-    return {
-        (cell, as_bytes(answer)): per_cell * float(p)
-        for cell, row in enumerate(channel_fractions(randomizer))
-        for answer, p in zip(answers, row, strict=True)
-    }
+class Expected:
+    """How often each (true cell, bytes) should be seen, and each probability of the channel."""
+
+    def __init__(self, randomizer, answers):
+        self.per_cell = answers // len(randomizer.cells)
+        sent = [as_bytes(answer) for answer in all_answers(randomizer)]
+        self.probability = {
+            (cell, text): p
+            for cell, row in enumerate(channel_fractions(randomizer))
+            for text, p in zip(sent, row, strict=True)
+        }
+        self.outcomes = {o: self.per_cell * float(p) for o, p in self.probability.items()}
+
+    def by_probability(self, numbers):
+        totals = Counter()
+        for outcome, number in numbers.items():
+            totals[self.probability[outcome]] += number
+        return totals
+
+    def agree(self, seen):
+        return agrees(seen, self.outcomes) and self.spends(seen)
+
+    def spends(self, seen):
+        """Likely answers are as frequent as they should be: ε is what it is said to be."""
+        return agrees(self.by_probability(seen), self.by_probability(self.outcomes))
 
 
 def device_bytes(randomizer, per_cell, dice):
@@ -50,14 +74,17 @@ def device_bytes(randomizer, per_cell, dice):
     for cell in range(len(randomizer.cells)):
         held = holder(randomizer.cells, cell)
         records = [] if held is None else [held]
-        for _ in range(per_cell):
-            (answer,) = local_alg(records, randomizer, dice)
-            seen[cell, as_bytes(answer)] += 1
+        answers = Counter(local_alg(records, randomizer, dice) for _ in range(per_cell))
+        for (answer,), number in answers.items():
+            seen[cell, as_bytes(answer)] += number
     return seen
 
 
-def batch_bytes(true, answers):
-    size = int(true.max()) + 1
+def batch_bytes(randomizer, per_cell, rng):
+    size = len(randomizer.cells)
+    true = np.repeat(np.arange(size), per_cell)
+    answers = randomizer.answer_batch(true, rng)
+    assert answers.shape == (len(true), randomizer.cells_per_answer)
     code = true.copy()
     for column in answers.T:
         code = code * size + column
@@ -69,47 +96,44 @@ def batch_bytes(true, answers):
 
 @pytest.mark.parametrize("name", RANDOMIZERS)
 def test_the_devices_code_follows_the_channel(name):
-    for i, shape in enumerate(chosen_shapes(name)):
-        randomizer = build(name, shape, epsilon=(1.0, 2.0, 4.0)[i % 3], delta=1e-3)
-        per_cell = ANSWERS // len(randomizer.cells)
-        seen = device_bytes(randomizer, per_cell, SeededDice(i))
-        assert agrees(seen, expected_bytes(randomizer, per_cell)), shape
+    for i, shape, epsilon in cases(name):
+        randomizer = build(name, shape, epsilon=epsilon, delta=1e-3)
+        expected = Expected(randomizer, ANSWERS[epsilon])
+        seen = device_bytes(randomizer, expected.per_cell, SeededDice(i))
+        assert expected.agree(seen), (shape, epsilon)
 
 
 @pytest.mark.parametrize("name", RANDOMIZERS)
 def test_the_batch_form_follows_the_same_channel(name):
-    for i, shape in enumerate(chosen_shapes(name)):
-        randomizer = build(name, shape, epsilon=(1.0, 2.0, 4.0)[i % 3], delta=1e-3)
-        size = len(randomizer.cells)
-        true = np.repeat(np.arange(size), BATCH // size)
-        answers = randomizer.answer_batch(true, np.random.default_rng(i))
-        assert answers.shape == (len(true), randomizer.cells_per_answer)
-        seen = batch_bytes(true, answers)
-        assert agrees(seen, expected_bytes(randomizer, BATCH // size)), shape
+    for i, shape, epsilon in cases(name):
+        randomizer = build(name, shape, epsilon=epsilon, delta=1e-3)
+        expected = Expected(randomizer, 4 * ANSWERS[epsilon])
+        seen = batch_bytes(randomizer, expected.per_cell, np.random.default_rng(i))
+        assert expected.agree(seen), (shape, epsilon)
 
 
 @pytest.mark.parametrize("name", RANDOMIZERS)
 def test_the_operating_systems_dice_follow_the_channel_too(name):
     """Not seeded: this one may fail by chance, once in a thousand million runs."""
     randomizer = build(name, (2, 1), epsilon=2.0)
-    seen = device_bytes(randomizer, 4000, SystemDice())
-    assert agrees(seen, expected_bytes(randomizer, 4000))
+    expected = Expected(randomizer, ANSWERS[2.0])
+    assert expected.agree(device_bytes(randomizer, expected.per_cell, SystemDice()))
 
 
 @pytest.mark.parametrize("name", RANDOMIZERS)
-@pytest.mark.parametrize("shape", [(2, 1, 1), (3, 3), (1, 1, 1, 1)])
-def test_a_device_that_spends_a_tenth_too_much_is_caught(name, shape):
-    """Deliberately broken: ε is 10 % too large. The tests above must not pass for it.
-
-    72 000 answers: with 24 000, spread over nine true cells, the shape (3, 3) gives p = 4e-8,
-    suspicious but short of the suite's 1e-9.
+def test_a_device_that_spends_a_tenth_too_much_is_caught(name):
+    """Deliberately broken: ε is 10 % too large. The tests above must not pass for it, on any of
+    their shapes, with as many answers as they take.
     """
-    honest = build(name, shape, epsilon=4.0)
-    broken = build(name, shape, epsilon=4.4)
-    per_cell = 3 * ANSWERS // len(honest.cells)
-    expected = expected_bytes(honest, per_cell)
-    assert p_value(device_bytes(broken, per_cell, SeededDice(5)), expected) < FALSE_ALARM
+    for i, shape, epsilon in cases(name):
+        honest = build(name, shape, epsilon=epsilon, delta=1e-3)
+        broken = build(name, shape, epsilon=1.1 * epsilon, delta=1e-3)
+        if honest.cells_per_answer != broken.cells_per_answer:
+            continue  # answers of another length are refused without statistics
+        expected = Expected(honest, ANSWERS[epsilon])
+        seen = device_bytes(broken, expected.per_cell, SeededDice(1000 + i))
+        assert not expected.spends(seen), (shape, epsilon)
 
-    true = np.repeat(np.arange(len(honest.cells)), per_cell)
-    batch = broken.answer_batch(true, np.random.default_rng(5))
-    assert p_value(batch_bytes(true, batch), expected) < FALSE_ALARM
+        expected = Expected(honest, 4 * ANSWERS[epsilon])
+        seen = batch_bytes(broken, expected.per_cell, np.random.default_rng(1000 + i))
+        assert not expected.spends(seen), (shape, epsilon)

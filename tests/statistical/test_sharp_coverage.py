@@ -2,12 +2,17 @@
 
 The whole epoch is repeated: drawing S and T, choosing the list, ranking, cutting at M, reporting,
 blending. So a record is judged only where it was listed, with all that this does to its count.
-Seeds fixed; bounds one-sided at 1e-6 over all intervals of a test (4.75 standard errors).
+Records are judged together, and again those near their cut (true expected count within two
+deviations of what listing took) and below it (listed by luck). Seeds are fixed.
+
+Coverage is bounded at one-sided odds of 1e-6 (4.75 standard errors). In `make test` there are
+enough intervals to say that a coverage of 94 % is not refuted; `make test-statistical` has sixteen
+times as many and shows that each coverage is above 94 %, as for the other estimators.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -19,77 +24,138 @@ from agents.evaluation.simulated_noise import SimulatedNoise
 from blender import PrivacyParameters, randomizer_for
 from blender.profiles import build_head_list, estimate_epoch
 
-pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]
+pytestmark = pytest.mark.statistical
 
 ONE_IN_A_MILLION = 4.75
 
-#: Epochs a setting: enough for 2 000 intervals and more near the cut.
-RUNS = {"cut at M": 100, "long list": 12, "no T": 60, "threshold only": 40, "known records": 60}
+
+@dataclass(frozen=True)
+class Case:
+    """People, and how the opt-in users among them are asked; `runs` epochs in `make test`."""
+
+    runs: int
+    users: int
+    cells: int
+    share: float = 0.9
+    optin: float = 0.05
+    records_each: int = 1
+    known_epochs: int = 0
 
 
-def epochs(runs, *, users, optin, share, cells, known_epochs=0):
-    """For every listed record of every run: distance from its cut in deviations, and the blend."""
+CASES = {
+    "cut at M": Case(100, 400_000, 50),
+    "long list": Case(12, 2_000_000, 500),
+    "no T": Case(60, 400_000, 50, share=1.0),
+    "threshold only": Case(40, 100_000, 500),
+    "known records": Case(60, 100_000, 40, known_epochs=2),
+    "three records a user": Case(40, 200_000, 50, records_each=3),
+}
+
+
+class Judged:
+    """Of every listed record of every run, or of every query's total: who covered it, how well."""
+
+    def __init__(self):
+        self._rows = []
+
+    def add(self, estimates, truth, distance):
+        m = len(truth)
+        low, high = estimates.low[:m], estimates.high[:m]
+        away = (estimates.probability[:m] - truth) / np.sqrt(estimates.variance[:m])
+        self._rows.append(np.stack([distance, (low <= truth) & (truth <= high), high - low, away]))
+
+    def of(self, stratum):
+        distance, covered, width, away = np.concatenate(self._rows, axis=1)
+        chosen = stratum(distance)
+        return covered[chosen], width[chosen], away[chosen]
+
+
+def epochs(case, runs):
+    """The blend, the opt-in users alone, and the blended query totals."""
     people = ZipfPeople(queries=20_000, query_exponent=1.0, urls=20, url_exponent=0.8)
-    setting = replace(AOL, people=people, users=users, optin_share=optin)
+    setting = replace(AOL, people=people, users=case.users, optin_share=case.optin)
     rng = np.random.default_rng(20_26)
-    parameters = PrivacyParameters(head_list_cells=cells, selection_share=share)
-    rows = []
+    parameters = PrivacyParameters(
+        head_list_cells=case.cells,
+        selection_share=case.share,
+        records_per_optin_user=case.records_each,
+    )
+    blend, optin, totals = Judged(), Judged(), Judged()
     for _ in range(runs):
         known, numbers = (), {}
-        for epoch in range(known_epochs + 1):
-            drawn = draw_optin(setting, rng)
+        for epoch in range(case.known_epochs + 1):
+            drawn = draw_optin(setting, rng, records_each=case.records_each)
             numbers |= drawn.number
-            counts = drawn.counts(share)
+            counts = drawn.counts(case.share)
             release = build_head_list("sharp", counts, parameters, SimulatedNoise(rng), known)
-            known = release.head_list.records if epoch < known_epochs else ()
-        in_s, clients = counts.selection_users, users - drawn.users
-        exact = truth_of(people, release.head_list.cells, numbers)
-        listed, truth = exact.listed, exact.cells[:-1]
-        randomizer = randomizer_for(release.head_list)
-        reports = draw_report_counts(randomizer, rng.multinomial(clients, exact.cells), rng)
-        estimates = estimate_epoch(release, reports, clients)
-        blend, optin_cells = estimates.blended.cells, estimates.optin.cells
-        m = len(listed)
-        expected = truth * in_s
-        rows.append(
-            np.stack(
-                [
-                    (expected - np.array(release.least)) / np.sqrt(expected + 0.36),
-                    (blend.low[:m] <= truth) & (truth <= blend.high[:m]),
-                    blend.high[:m] - blend.low[:m],
-                    (blend.probability[:m] - truth) / np.sqrt(blend.variance[:m]),
-                    (optin_cells.low[:m] <= truth) & (truth <= optin_cells.high[:m]),
-                ]
-            )
+            known = release.head_list.records if epoch < case.known_epochs else ()
+        clients = case.users - drawn.users
+        cells = release.head_list.cells
+        exact = truth_of(people, cells, numbers)
+        truth = exact.cells[:-1]
+        reports = draw_report_counts(
+            randomizer_for(release.head_list), rng.multinomial(clients, exact.cells), rng
         )
-    return np.concatenate(rows, axis=1)
+        found = estimate_epoch(release, reports, clients)
+        # Where S's counts do not estimate there is no cut to be near to.
+        expected = truth * counts.selection_users
+        least = np.array(release.least if release.least is not None else np.full(len(truth), -9))
+        distance = (expected - least) / np.sqrt(expected + 0.36)
+        blend.add(found.blended.cells, truth, distance)
+        optin.add(found.optin.cells, truth, distance)
+        of_query = cells.query_of_cell[:-1]
+        nearest = np.full(len(cells.queries), np.inf)
+        np.minimum.at(nearest, of_query, distance)
+        totals.add(found.blended.query_totals, np.bincount(of_query, weights=truth), nearest)
+    return blend, optin, totals
 
 
-def check(name, covered, width):
-    coverage, n = covered.mean(), len(covered)
-    print(f"{name}: coverage {coverage:.4f} of {n}, mean width {width.mean():.2e}")
-    assert coverage > 0.94 - ONE_IN_A_MILLION * np.sqrt(0.94 * 0.06 / n), name
+STRATA = {
+    "all": lambda distance: distance > -np.inf,
+    "near the cut": lambda distance: distance < 2,
+    "below the cut": lambda distance: distance < 0,
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "setting"),
-    [
-        ("cut at M", {"users": 400_000, "optin": 0.05, "share": 0.9, "cells": 50}),
-        ("long list", {"users": 2_000_000, "optin": 0.05, "share": 0.9, "cells": 500}),
-        ("no T", {"users": 400_000, "optin": 0.05, "share": 1.0, "cells": 50}),
-        ("threshold only", {"users": 100_000, "optin": 0.05, "share": 0.9, "cells": 500}),
-        (
-            "known records",
-            {"users": 100_000, "optin": 0.05, "share": 0.9, "cells": 40, "known_epochs": 2},
-        ),
-    ],
-)
-def test_intervals_cover_with_selection_included(name, setting):
-    """Over all listed records, and over those within two deviations of their cut."""
-    distance, covered, width, score, optin_covered = epochs(RUNS[name], **setting)
-    near = distance < 2
+#: How many of its deviations p̂ may be off on average. Beside and below the cut a listed record's
+#: likelihood leans, and p̂ with it; the more so the less there is beside S's count. (Deviations are
+#: as published: where p̂ is low, so is its deviation, which alone makes this mean differ from 0.)
+CENTRED = {
+    ("blend", "all"): 0.1,
+    ("blend", "near the cut"): 0.12,
+    ("blend", "below the cut"): 0.15,
+    ("query totals", "all"): 0.1,
+    ("query totals", "near the cut"): 0.12,
+    ("query totals", "below the cut"): 0.15,
+    ("opt-in alone", "all"): 0.2,
+    ("opt-in alone", "near the cut"): 0.25,
+    ("opt-in alone", "below the cut"): 0.35,
+}
 
-    check(name, covered, width)
-    check(f"{name}, near the cut", covered[near], width[near])
-    check(f"{name}, opt-in alone", optin_covered, width)
-    assert abs(score.mean()) < 0.1 + 4 / np.sqrt(len(score)), "centred, to a tenth of a deviation"
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", CASES)
+def test_intervals_cover_with_selection_included(name, thorough, report):
+    """Blend, opt-in users alone and totals; and p̂ is centred."""
+    case = CASES[name]
+    blend, optin, totals = epochs(case, case.runs * (16 if thorough else 1))
+    groups = {"blend": blend, "query totals": totals}
+    if case.records_each == 1:  # else T alone: test_estimators.py
+        groups["opt-in alone"] = optin
+    for what, judged in groups.items():
+        for where, stratum in STRATA.items():
+            covered, width, away = judged.of(stratum)
+            n = len(covered)
+            if n < 400:
+                continue  # too few to say anything
+            coverage = covered.mean()
+            report(
+                f"{name}, {what}, {where}: coverage {coverage:.4f} of {n}, "
+                f"mean width {width.mean():.2e}, p̂ off by {away.mean():+.3f} deviations"
+            )
+            margin = ONE_IN_A_MILLION * np.sqrt(0.95 * 0.05 / n)
+            if thorough and n > 20_000:
+                assert coverage - margin >= 0.94, (what, where)
+            else:
+                assert coverage > 0.94 - margin, (what, where)
+            assert abs(away.mean()) < CENTRED[what, where] + 4 / np.sqrt(n), (what, where)

@@ -1,0 +1,111 @@
+"""What a mechanism shows, as a law had from its own code, and what that law costs in privacy.
+
+Every value of the noise is handed in at once, one copy of the record for each, and each outcome
+gets the probability of its noise: of the noise *that the code asked for*, by kind and scale. So a
+mechanism that asks for too little is judged by what it asked for, whatever it should have asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender import HeadListSelector, PrivacyParameters
+from blender.noise import IntArray, Noise
+
+#: What a record that is not shown shows.
+GONE = None
+
+Law = dict[Hashable, float]
+
+
+class EveryNoise:
+    """Adds −reach … reach, one to each count, and knows how likely each was.
+
+    `factor` is for deliberately broken mechanisms: the noise is that much of what was asked for.
+    """
+
+    def __init__(self, reach: int, *, factor: float = 1.0) -> None:
+        self.values = np.arange(-reach, reach + 1)
+        self.asked: list[tuple[str, float]] = []
+        self._reach = reach
+        self._factor = factor
+
+    def discrete_laplace(self, counts: IntArray, *, scale: float) -> IntArray:
+        self.asked.append(("laplace", scale))
+        return counts + self.values
+
+    def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
+        self.asked.append(("gaussian", scale))
+        return counts + self.values
+
+    def mass(self) -> NDArray[np.float64]:
+        """P(X = x) of the one draw that was made; the ends stand for all that lies beyond."""
+        assert len(self.asked) == 1, "one draw of noise for one release"
+        kind, scale = self.asked[0]
+        scale *= self._factor
+        x = np.abs(self.values)
+        if kind == "laplace":
+            # Beyond the ends the likelihood ratio of two counts stays what it is there.
+            r = math.exp(-1 / scale)
+            return r**x * np.where(x < self._reach, (1 - r) / (1 + r), 1 / (1 + r))
+        weights = np.exp(-(x**2) / (2 * scale**2))
+        return np.asarray(weights / weights.sum())
+
+
+def law(
+    show: Callable[[int, Noise], Sequence[Hashable]], *, reach: int, factor: float = 1.0
+) -> Law:
+    """P(outcome), where `show(n, noise)` says what each of n equal records shows."""
+    noise = EveryNoise(reach, factor=factor)
+    outcomes = show(len(noise.values), noise)
+    seen: Law = {}
+    for outcome, mass in zip(outcomes, noise.mass().tolist(), strict=True):
+        seen[outcome] = seen.get(outcome, 0.0) + mass
+    return seen
+
+
+def selector_law(
+    selector: HeadListSelector,
+    count: int,
+    *,
+    known: bool,
+    parameters: PrivacyParameters,
+    reach: int,
+    factor: float = 1.0,
+) -> Law:
+    """P(what the world sees of a record that `count` people of S hold): a number, or nothing."""
+    if count == 0 and not known:
+        return {GONE: 1.0}
+
+    def show(copies: int, noise: Noise) -> list[Hashable]:
+        counts, flags = np.full(copies, count), np.full(copies, known)
+        selection = selector.select(counts, flags, parameters, noise)
+        shown = selection.noisy_counts
+        numbers = ["listed"] * len(selection.kept) if shown is None else shown.tolist()
+        by_copy = dict(zip(selection.kept.tolist(), numbers, strict=True))
+        return [by_copy.get(copy, GONE) for copy in range(copies)]
+
+    return law(show, reach=reach, factor=factor)
+
+
+def divergence(p: Sequence[Law], q: Sequence[Law], epsilon: float) -> float:
+    """Σ max(0, P − e^ε·Q) over everything that independent records show together.
+
+    An outcome matters through its P and its P/Q alone: after each record those with the same P/Q,
+    to 12 digits, are taken together, which can hide 1e-12.
+    """
+    here, there = np.ones(1), np.ones(1)
+    for law_p, law_q in zip(p, q, strict=True):
+        outcomes = list(law_p)
+        here = np.multiply.outer(here, [law_p[o] for o in outcomes]).ravel()
+        there = np.multiply.outer(there, [law_q.get(o, 0.0) for o in outcomes]).ravel()
+        here, there = here[here > 0], there[here > 0]
+        with np.errstate(divide="ignore"):
+            ratio = np.round(np.log(here) - np.log(there), 12)
+        _, group = np.unique(ratio, return_inverse=True)
+        here, there = np.bincount(group, weights=here), np.bincount(group, weights=there)
+    return float(np.maximum(here - math.exp(epsilon) * there, 0).sum())
