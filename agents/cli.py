@@ -59,6 +59,7 @@ first steps:
 
 a service of your own:
   blendstream keys new 2026-a           a master secret; put the line into a file and name that
+  blendstream tokens add my-app         who may send opt-in records; for the gateways (--file FILE)
   blendstream doctor                    Kafka, Redis, topics, clock: what must be mended, and how
   blendstream gateway | worker | jobs   the processes, any number of each
 

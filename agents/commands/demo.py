@@ -20,7 +20,10 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the few things worth changing."""
     parser.add_argument("--epochs", type=int, metavar="N", help="end after N epochs with estimates")
-    parser.add_argument("--people", type=int, default=40_000, metavar="N", help="default: 40000")
+    parser.add_argument(
+        "--people", type=int, default=40_000, metavar="N",
+        help="who search in each epoch; default: 40000",
+    )  # fmt: skip
     parser.add_argument(
         "--optin", type=float, default=0.10, metavar="SHARE", help="opt-in share; default: 0.10"
     )

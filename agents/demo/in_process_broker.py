@@ -136,7 +136,7 @@ class InProcessBroker(LocalPart):
             # Its transactions are not real, and aiokafka cannot read what they leave.
             ("streams.releases.log", "Producer", _PlainProducer),
             # It keeps the senders' times, and acknowledges with a constant for a time.
-            ("agents.gateway.frame_writer", "_append_ms", _now_ms),
+            ("agents.gateway.frame_writer", "append_time_ms", _now_ms),
             ("agents.gateway.server:GatewayProcess", "_compare_clocks", _look_away),
         ):
             where, _, inside = module.partition(":")

@@ -34,7 +34,14 @@ from streams.records.frames import (
     encode_packed_reports,
 )
 
-__all__ = ["Delivered", "FrameLimits", "FrameWriter", "OptinFrames", "ReportFrames"]
+__all__ = [
+    "Delivered",
+    "FrameLimits",
+    "FrameWriter",
+    "OptinFrames",
+    "ReportFrames",
+    "append_time_ms",
+]
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +162,8 @@ class _Frame:
             self.delivered.set_result(append_ms)
 
 
-def _append_ms(acknowledged: RecordMetadata) -> int | None:
+def append_time_ms(acknowledged: RecordMetadata) -> int | None:
+    """When the broker appended a message, if it said so."""
     # A broker that took the frame before, but no longer remembers when (aiokafka counts
     # DUPLICATE_SEQUENCE_NUMBER as done), answers without a time, and aiokafka puts ours in its
     # place. Our topics are LogAppendTime, so every other acknowledgement has one.
@@ -302,7 +310,7 @@ class FrameWriter:
         elif (error := sent.exception()) is not None:
             self._over(frame, error, None)
         else:
-            self._over(frame, None, _append_ms(sent.result()))
+            self._over(frame, None, append_time_ms(sent.result()))
 
     def _over(self, frame: _Frame, error: BaseException | None, append_ms: int | None) -> None:
         """Kafka has answered, however late."""

@@ -31,7 +31,7 @@ from agents.gateway.admission import load_admission
 from agents.gateway.app import Gateway, GatewayLimits
 from agents.gateway.clock import ClockCheck
 from agents.gateway.cors import Cors
-from agents.gateway.frame_writer import FrameLimits, FrameWriter
+from agents.gateway.frame_writer import FrameLimits, FrameWriter, append_time_ms
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
 from agents.gateway.producer import FrameProducer
@@ -61,7 +61,7 @@ _BACKLOG = 4096
 #: A stop's steps, and the part of its deadline by which each is over. Answering gets the most: a
 #: request waits for Kafka as long as `gateway.delivery_deadline_s`. Whatever is not acknowledged
 #: when the flush is over was not accepted, and its sender sends it again.
-_ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.85, 0.9, 0.95
+_ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
 #: The process ended itself: something hung past the stop's deadline.
 _EXIT_HUNG = 3
 
@@ -355,7 +355,7 @@ class GatewayProcess:
             sent_s = time.time()
             with contextlib.suppress(Exception):
                 answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
-                self._compare_clocks(sent_s, answer.timestamp)
+                self._compare_clocks(sent_s, append_time_ms(answer))
             await asyncio.sleep(_PROBE_EVERY_S if self._clock.measured else _FIRST_PROBE_AGAIN_S)
 
     def _delivered(self, sent_s: float, append_ms: int | None, size: int, entries: int) -> None:

@@ -65,8 +65,10 @@ async def test_a_reader_that_was_given_up_on_stays_the_only_one(
         second = asyncio.create_task(read())
         await asyncio.wait({second}, timeout=1)
         goes_on.set()
+        held = directory.book
         await second
         assert known == [[1, 2, 3]]
+        assert held.unreleased(OPTIN) == [], "who judges holds a book that does not change"
         await directory.close()
 
 
