@@ -84,13 +84,13 @@ class SelectedCounts:
 class _Tables:
     """m, τ² and m′ at rising p, from where listing is next to impossible to where it is certain.
 
-    One table for each c, all in `rows` (p, m, τ², m′), one below the other; the others say which
-    is a record's. They are even in √p, so the place of a p is computed and not searched for: an
-    epoch of 50 000 records looks millions of them up.
+    One table for each c, all in `lines`, one behind the other; the others say which is a record's.
+    They are even in √p, so the place of a p is computed and not searched for: an epoch of 50 000
+    records looks millions of them up.
     """
 
-    rows: FloatArray
-    first: IntArray  # row of the record's table
+    lines: tuple[tuple[FloatArray, FloatArray], ...]  # m, τ², m′ as straight lines, piece by piece
+    first: IntArray  # line of the record's table
     root: FloatArray  # √p there
     step: FloatArray  # of √p, from row to row
     lowest: FloatArray  # p below which all is as there
@@ -100,23 +100,24 @@ class _Tables:
         """m, τ² and m′, interpolated."""
         inside = np.clip(p, self.lowest, self.highest)
         place = ((np.sqrt(inside) - self.root) / self.step).astype(np.int64)
-        row = self.first + np.clip(place, 0, _POINTS - 2)
-        below, above = self.rows[row], self.rows[row + 1]
-        part = (inside - below[:, 0]) / (above[:, 0] - below[:, 0])
-        found = below[:, 1:] + part[:, np.newaxis] * (above[:, 1:] - below[:, 1:])
-        return found[:, 0], found[:, 1], found[:, 2]
+        line = self.first + np.clip(place, 0, _POINTS - 2)
+        mean, variance, slope = (at[line] + inside * rise[line] for at, rise in self.lines)
+        return mean, variance, slope
 
 
 def _tabulate_all(least: IntArray, users: int, scale: float) -> _Tables:
     levels, level = np.unique(least, return_inverse=True)
     tables = [_tabulate(int(c), users, scale) for c in levels]
-    rows = np.concatenate([rows for rows, _ in tables])
-    first = level * _POINTS
-    highest = rows[first + _POINTS - 1, 0]
-    root = np.sqrt(rows[first, 0])
+    p = np.stack([rows[:, 0] for rows, _ in tables])
+    lines = []
+    for column in (1, 2, 3):
+        value = np.stack([rows[:, column] for rows, _ in tables])
+        rise = np.diff(value) / np.diff(p)
+        lines.append(((value[:, :-1] - rise * p[:, :-1]).ravel(), rise.ravel()))
+    root, highest = np.sqrt(p[level, 0]), p[level, -1]
     return _Tables(
-        rows=rows,
-        first=first,
+        lines=tuple(lines),
+        first=level * (_POINTS - 1),
         root=root,
         step=(np.sqrt(highest) - root) / (_POINTS - 1),
         lowest=np.array([lowest for _, lowest in tables])[level],

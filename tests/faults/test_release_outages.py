@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from streams.epochs import Share, Stem
 from streams.errors import StoreUnavailable
 from streams.records.click_graph_document import ClickGraphDocument
 from streams.records.estimates_document import EstimatesDocument
-from streams.releases.book import Publication, Stage
+from streams.releases.book import Publication, ReleaseBook, Stage
 from streams.releases.entries import Kind
 from streams.releases.log import CommitInDoubt
 from streams.settings import Settings
@@ -74,7 +73,7 @@ async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(
                 for kind in RELEASED:
                     await _make_due(made, direct, kind)
                     if kind not in lost:
-                        assert await proxied.run(kind)
+                        await _all_done(made, proxied, kind)
                         continue
                     await proxied.context.log.catch_up()
                     proxy.arm()
@@ -82,9 +81,8 @@ async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(
                         await proxied.run(kind)
                     assert proxy.cut.is_set()
                     proxy.mend()
-                    assert await made.until(partial(_nothing_left, proxied, kind), 30)
+                    await _all_done(made, proxied, kind)
                     assert proxied.steps.count(f"{kind.value}.drawn") == 1
-                assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
             await _one_of_each(made)
     proxy.close()
 
@@ -107,7 +105,7 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
         for kind in RELEASED:
             await _make_due(made, jobs, kind)
             if kind not in disturbed:
-                assert await jobs.run(kind)
+                await _all_done(made, jobs, kind)
                 continue
             jobs.stop_at(f"{kind.value}.sent")
             task = asyncio.create_task(jobs.run(kind))
@@ -118,15 +116,15 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
             await asyncio.to_thread(fault_kafka.start)
             with_or_without = await asyncio.gather(task, return_exceptions=True)
             assert isinstance(with_or_without[0], bool | StoreUnavailable), with_or_without
-            assert await made.until(partial(_nothing_left, jobs, kind), 60)
-        assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
+            await _all_done(made, jobs, kind)
         await _one_of_each(made)
 
 
 async def _make_due(made: Service, jobs: JobBench, kind: Kind) -> None:
     """All that epoch 0 needs for this kind of release."""
     rng = np.random.default_rng(12)
-    state = (await made.book()).epochs[0]
+    book: ReleaseBook = await made.until(made.book)  # The broker may just have come back.
+    state = book.epochs[0]
     if kind is Kind.CLICK_GRAPHS:
         await count_records(made, 0, with_graph(some_records(0, rng)))
         jobs.clock.now_ms = state.parameters.records_sealable_at_ms
@@ -137,13 +135,18 @@ async def _make_due(made: Service, jobs: JobBench, kind: Kind) -> None:
     await jobs.keep()
 
 
-async def _nothing_left(jobs: JobBench, kind: Kind) -> bool:
-    """What a job does when its server is back; whether that was all."""
-    return not await jobs.take_over(kind)
+async def _all_done(made: Service, jobs: JobBench, kind: Kind) -> None:
+    """Do what a job does whose server may just have come back, until nothing is left to do."""
+
+    async def nothing_left() -> bool:
+        return not await jobs.take_over(kind)
+
+    await made.until(nothing_left, 60, f"the end of {kind.value}")
 
 
 async def _one_of_each(made: Service) -> None:
     """Epoch 0 has one release of every kind, and every reader reads the same."""
+    await made.until_stage(0, Stage.PUBLISHED)
     for name in RELEASES:
         assert releases(made, name) == Counter({0: 1}), name
     await same_bytes_everywhere(made, range(1))
