@@ -81,14 +81,22 @@ def test_bad_settings_end_with_the_problems_and_a_failing_exit_code(monkeypatch,
     assert "optin_epsilon_limit = (must be given)" in said.out
 
 
-def test_a_missing_library_is_named_with_what_to_install(monkeypatch, capsys):
-    """The base install has the command, but not the server's libraries."""
-    monkeypatch.setitem(sys.modules, "redis", None)
-    for name in [name for name in sys.modules if name.startswith(("agents.stack", "agents.com"))]:
-        monkeypatch.delitem(sys.modules, name)
+def test_a_missing_library_is_named_with_what_to_install():
+    """The base install has the command, but not the server's libraries.
 
-    assert cli.main(["stack"]) == 1
-    assert "pip install 'blendstream[server]'" in capsys.readouterr().err
+    In a process of its own: modules that are imported a second time here would stay behind for
+    the tests that follow, as other modules than those they had imported.
+    """
+    code = (
+        "import sys; sys.modules['redis'] = None  # as if it were not installed\n"
+        "from agents.cli import main; sys.exit(main(['stack']))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 1
+    assert "pip install 'blendstream[server]'" in ended.stderr
 
 
 def test_the_help_teaches_every_verb_that_operators_and_analysts_need():
