@@ -4,8 +4,9 @@ Any number of workers share the partitions; Kafka's group protocol divides them,
 removing one needs no configuration. A worker is
 
     ready   while Redis and Kafka answer and none of its partitions is stopped     (/readyz)
-    alive   unless it has lag that does not move although both answer, its group
-            coordinator has died, or Faust has crashed: then it exits, to be restarted (/healthz)
+    alive   unless it has lag that does not move although both answer, its group coordinator
+            or one of its own watches has died, or Faust has crashed: then it exits, to be
+            restarted (/healthz)
 
 A stop has a deadline. What was not stored by then is counted by whoever takes the partition up.
 """
@@ -174,6 +175,12 @@ class Worker:
                 return "Faust has crashed"
             if self._coordinator_died():
                 return "the group coordinator's task has died"
+            for task in self._tasks:
+                if task.done():
+                    log.error(
+                        "watch_ended", exc_info=None if task.cancelled() else task.exception()
+                    )
+                    return "a task that looks after the partitions or the servers has ended"
             for counter in self.counters:
                 if counter.stalled_for_s() > self._settings.worker.stall_exit_s:
                     return f"{counter.stem} has lag and has not moved"
@@ -190,9 +197,9 @@ class Worker:
             await asyncio.sleep(self._settings.worker.idle_check_s)
             try:
                 await counter.check()
+                self.app.pause(counter.topic.name, counter.stopped)
             except Exception:
                 log.exception("check_failed", extra={"stem": counter.stem})
-            self.app.pause(counter.topic.name, counter.stopped)
             metrics.READY.set(self.ready)
 
     async def _serve(self) -> None:

@@ -173,6 +173,35 @@ async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
             await worker.stop()
 
 
+async def test_checks_go_on_until_a_slow_start_is_over_and_one_that_ends_ends_the_worker(
+    made: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Faust's consumer was there the checks died of asking it; idle partitions were compared
+    with nothing any more, and an outage left the worker unready for ever."""
+    values = made.values | {"worker.metrics_port": str(free_port())}
+    worker = await Worker.connect(Settings.from_values(values))
+    counter, checked = worker.counters[0], 0
+    check = counter.check
+
+    async def counted_check() -> None:
+        nonlocal checked
+        await check()
+        checked += 1
+
+    monkeypatch.setattr(counter, "check", counted_check)
+    monkeypatch.setattr(worker.app, "start", asyncio.Event().wait)
+    life = asyncio.create_task(worker.live())
+    try:
+        await made.until(lambda: checked >= 2, 30, "a second check")
+        worker._tasks[0].cancel()
+        async with asyncio.timeout(10):
+            assert "looks after the partitions or the servers" in await life
+    finally:
+        life.cancel()
+        async with asyncio.timeout(20):
+            await worker.stop()
+
+
 async def test_a_group_that_was_given_no_partitions_asks_again(
     made: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
