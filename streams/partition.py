@@ -108,6 +108,7 @@ class Partition:
         self._rebuilt: str | None = None
         self.lag = 0
         self.moved_at = time.monotonic()
+        self.taken_up_at = -math.inf
         self._of = of
         #: No record lies between the state's offset and this one.
         self._next_record = -1
@@ -156,7 +157,7 @@ class Partition:
         )  # fmt: skip
         self._still_ours()
         self.state, self._next_record = state, -1
-        self.moved_at = time.monotonic()
+        self.moved_at = self.taken_up_at = time.monotonic()
         log.info(
             "partition_taken_up",
             extra={"stem": of.stem, "partition": self.number, "offset": state.offset},

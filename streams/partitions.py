@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -82,8 +83,10 @@ class PartitionCounter:
         """How long a partition with lag has not moved while Redis and Kafka answered."""
         if not self._reach.answering:
             return 0.0
+        # Many large ones are taken up for minutes, and a batch waits for the last of its own.
+        taken_up = max((p.taken_up_at for p in self._assigned.values()), default=-math.inf)
         since = [
-            max(p.moved_at, self._reach.since)
+            max(p.moved_at, taken_up, self._reach.since)
             for p in self._assigned.values()
             if p.lag > 0 and p.stopped is None
         ]
