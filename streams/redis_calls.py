@@ -10,6 +10,7 @@ nothing is retried here.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
@@ -110,6 +111,12 @@ _PASSING: Final = (
     TimeoutError,
 )
 _PASSING_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "UNBLOCKED")
+#: What a command inside a script answered, as Redis before 7 tells it: the whole answer's code is
+#: that of any error, and the command's own comes last.
+_PASSING_WITHIN_SCRIPT: Final = re.compile(
+    r"(?:ERR )?Error running script .*: "
+    rf"-({'|'.join((*_PASSING_CODES, 'OOM', 'READONLY', 'CLUSTERDOWN'))})\b"
+)
 
 
 async def answered(call: Any) -> Any:
@@ -123,6 +130,8 @@ async def answered(call: Any) -> Any:
     except rerrors.ResponseError as error:
         if str(error).startswith(_PASSING_CODES):
             raise StoreUnavailable(f"Redis cannot write now ({str(error).split()[0]})") from error
+        if within := _PASSING_WITHIN_SCRIPT.match(str(error)):
+            raise StoreUnavailable(f"Redis cannot write now ({within[1]})") from error
         # Our scripts' messages name keys, sizes and types; keys hold topics and numbers only.
         raise StoreMismatch(f"Redis refused a call: {error}") from error
 
