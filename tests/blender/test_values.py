@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ from blender import (
 from blender.metrics import rescale
 from blender.noise import ExactNoise
 from blender.partition import SHARES, selection_mask
+from blender.record import NORMALISATION_VERSION
 
 A, B = Record("a", "x"), Record("b", "y")
 SPEC = RandomizerSpec("two-stage", 4.0)
@@ -175,6 +177,20 @@ def test_estimates_of_different_lengths_are_refused():
 def test_text_is_normalised_alike_everywhere(query, url, record):
     assert normalise(query, url) == record
     assert normalise(*record) == record, "normalising twice changes nothing"
+
+
+@pytest.mark.parametrize(
+    "vector", json.loads((ROOT / "tests/vectors/frames.json").read_text())["normalise"]
+)
+def test_published_text_is_normalised_as_it_says(vector):
+    """Devices in other languages are written against these; the version would have to change."""
+    assert NORMALISATION_VERSION == 1
+    text = vector["query"], vector["url"]
+    if vector["record"] is None:
+        with pytest.raises(ParameterError):
+            normalise(*text)
+    else:
+        assert normalise(*text) == Record(**vector["record"])
 
 
 @pytest.mark.parametrize(
