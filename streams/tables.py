@@ -58,9 +58,11 @@ __all__ = [
 
 #: A Redis string holds 512 MB; smaller chunks are read, and removed, without holding Redis up.
 CHUNK_BYTES: Final = 16 * 1024 * 1024
-#: Entries of one script. Fewer share a script's fixed cost less well; more would let a batch's
-#: fingerprints (8 or 16 bytes each) hold Redis up for longer than a few milliseconds.
-MAX_ENTRIES_PER_SCRIPT: Final = 131_072
+#: Reports of one script. Fewer share a script's fixed cost less well; more would hold Redis up for
+#: longer than the 3 ms that these take.
+MAX_REPORTS_PER_SCRIPT: Final = 131_072
+#: Opt-in records of one script: each may be a hash's field of its own, and these take 30 to 50 ms.
+MAX_RECORDS_PER_SCRIPT: Final = 16_384
 _REBUILT: Final = "rebuilt"
 #: Fields of one reading script: some 10 ms during which Redis does nothing else.
 _READ_FIELDS: Final = 10_000
