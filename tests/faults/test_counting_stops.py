@@ -166,6 +166,7 @@ async def _checked(bench: Bench, end: int) -> bool:
 
 
 async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(bench: Bench) -> None:
+    """And where no upgrade helps, because nobody wrote that version, the runbook's way leads on."""
     made = bench.made
     send(made, frames=2)
     newer = b"bF" + bytes([2, 1]) + (20).to_bytes(4, "little") + bytes(12)
@@ -175,6 +176,15 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
     assert bench.counter.stopped == {0: StopReason.NEWER_FRAME}
     assert not bench.counter.ready
     assert await bench.stored() == 2
+    await made.assert_exact()
+
+    send(made, frames=1, seed=2)
+    _delete_records(made, 3)
+    bench.counter = bench.new_counter()
+    await bench.count(bench.log(start=3))
+    assert bench.counter.stopped == {}
+    assert await bench.stored() == 4
+    made.of(REPORTS, 1).incomplete = 1
     await made.assert_exact()
 
 
