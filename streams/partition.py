@@ -151,7 +151,7 @@ class Partition:
         description = await of.description()
         of.check_partitions(description)
         state = await take_up(
-            of.stem, of.topic.name, self.number, description.id,
+            of.stem, of.topic, self.number, description.id,
             tables=of.tables, directory=of.directory, kafka=of.kafka,
         )  # fmt: skip
         self._still_ours()
