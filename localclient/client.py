@@ -97,7 +97,7 @@ class _Core:
         self._server = _checked_server(server)
         self._opt_in = opt_in
         files = _parts.files(Path(folder))
-        store = Store(files, limits, _parts.dice)
+        store = Store(files, limits)
         back_off = BackOff(_parts.dice, limits)
         self._context = Context(store, limits, _parts.clock, _parts.dice, back_off)
         self._pause: _Pause | None = None

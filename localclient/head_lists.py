@@ -56,6 +56,11 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
         f"ask for at most {limits.max_cells_per_answer} cells in an answer",
         spec.max_cells_per_answer,
     )
+    _require(
+        document.cohorts <= limits.max_cohorts,
+        f"have devices take turns in at most {limits.max_cohorts} cohorts",
+        document.cohorts,
+    )
     _check_window(document.window_start_s, document.window_end_s, limits)
     length_s = document.window_end_s - document.window_start_s
     _require(

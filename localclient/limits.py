@@ -39,6 +39,9 @@ class Limits:
     max_head_list_bytes: int = 8 * 1024 * 1024
     #: Cell numbers in one answer, ω.
     max_cells_per_answer: int = 1_024
+    #: R, the groups that devices take turns in: a turn a year with windows of a day. Whoever
+    #: watches a device learns which of the R is its own, so more would make it easier to tell.
+    max_cohorts: int = 366
     #: Shorter windows would let a server ask about every minute of a person's day.
     min_window_s: int = 3_600
     #: Longer windows would have a device keep records for longer than anyone expects.
