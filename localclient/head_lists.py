@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from blender.record import NORMALISATION_VERSION
 from localclient.errors import HeadListRefused
+from localclient.exchange import Response
 from localclient.limits import Limits
 from streams.records.head_list_document import HeadListDocument, MalformedDocument
 from streams.records.submissions import CollectingEpoch
@@ -20,10 +21,16 @@ __all__ = ["check_collecting_epoch", "check_head_list", "read_head_list"]
 _REPORTING_WINDOWS = 4
 
 
-def read_head_list(data: bytes) -> HeadListDocument:
-    """The document in these bytes, or `HeadListRefused`."""
+def read_head_list(response: Response, limits: Limits) -> HeadListDocument:
+    """The document that the server answered with, or `HeadListRefused`."""
+    if response.too_large:
+        raise HeadListRefused(
+            f"a head list must be at most {limits.max_head_list_bytes} bytes long, which is this "
+            "device's max_head_list_bytes, and the server's is longer. Nothing was spent or sent. "
+            "Raise the limit where devices have the memory, or have the server list fewer records."
+        )
     try:
-        return HeadListDocument.from_bytes(data)
+        return HeadListDocument.from_bytes(response.body)
     except MalformedDocument as error:
         raise HeadListRefused(f"the server's head list is malformed: {error}") from None
 

@@ -35,7 +35,8 @@ class Limits:
     max_answers: int = 4
     #: m_O a server may ask for in opt-in mode.
     max_optin_records: int = 10
-    #: Decoded bytes of a head list: some 50 000 records. Larger lets a server fill the memory.
+    #: Decoded bytes of a head list: some 50 000 records, read within 50 MiB of memory. A hostile
+    #: list of as many bytes may take 400 MiB for a second or two: lower this where that is much.
     max_head_list_bytes: int = 8 * 1024 * 1024
     #: Cell numbers in one answer, ω.
     max_cells_per_answer: int = 1_024

@@ -56,7 +56,7 @@ def report_talk(context: Context, *, at_once: bool = False) -> Talk:
     if response is None or response.status != 200:
         return context.try_later(appointment.epoch, response)
     check_clock(response, context.now_s(), context.limits)
-    document = read_head_list(response.body)
+    document = read_head_list(response, context.limits)
     if document.id != appointment.subject:
         raise HeadListRefused(
             f"the server must serve the head list of epoch {appointment.epoch} that it first "
@@ -90,7 +90,7 @@ def _look(
     if response is None or response.status != 200:
         return context.try_later(None, response)
     check_clock(response, context.now_s(), context.limits)
-    return _appoint(context, read_head_list(response.body))
+    return _appoint(context, read_head_list(response, context.limits))
 
 
 def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outcome:
