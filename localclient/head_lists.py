@@ -92,6 +92,13 @@ def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -
         epoch.records_per_user,
         "an epoch",
     )
+    length_s = epoch.window_end_s - epoch.window_start_s
+    _require(
+        epoch.optin_until_s - epoch.window_end_s <= length_s,
+        "take records for at most as long as its window after that has ended",
+        f"{epoch.optin_until_s - epoch.window_end_s} s after a window of {length_s} s",
+        "an epoch",
+    )
     _require(
         epoch.window_start_s <= now_s + limits.max_clock_skew_s and now_s < epoch.optin_until_s,
         "be collecting now",
