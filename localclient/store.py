@@ -113,6 +113,8 @@ class Store:
         else:
             state = State.from_bytes(data)
         if not begun:
+            # Before the marker: a loss of power may take the folder only while it holds no claim.
+            self._files.sync_parents()
             self._files.replace("begun", b"")
         return state
 
