@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from streams import metrics
 from streams.counted import SealedCounts
 from streams.deliveries import Message
 from streams.directory import ReleaseLogDirectory
@@ -177,6 +178,53 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
     assert not bench.counter.ready
     assert await bench.stored() == 2
     await made.assert_exact()
+    before = told("blender_partition_behind_seconds")
+    await bench.counter.check()
+    assert told("blender_partition_behind_seconds") > before, "it stands, and time goes on"
+
+
+def told(name: str) -> float:
+    """What this process tells of partition 0."""
+    stem = {} if REPORTS in name else {"stem": REPORTS}
+    found = metrics.WORKER.get_sample_value(name, {"partition": "0", **stem})
+    assert found is not None, name
+    return found
+
+
+async def test_a_flushed_redis_is_no_counter_that_began_anew(
+    bench: Bench, single_redis: LocalRedis
+) -> None:
+    """Prometheus takes a counter that falls for one that was born, and all of it for new."""
+    received = "blender_client_reports_received_total"
+    send(bench.made)
+    log = bench.log()
+    await bench.count(log)
+    await bench.counter.check()
+    assert told(received) == 100
+    with single_redis.client() as client:
+        client.flushall()
+    await bench.counter.check()
+    assert told(received) == 100
+    await bench.count(log)
+    await bench.counter.check()
+    assert told(received) == 100
+    send(bench.made, frames=1, seed=2)
+    await bench.count(bench.log(start=5))
+    await bench.counter.check()
+    assert told(received) == 120
+    await bench.made.assert_exact()
+
+
+async def test_a_partition_whose_state_is_not_read_yet_has_no_lag_to_tell(bench: Bench) -> None:
+    """The whole log's length would look like an alarm at every start."""
+    send(bench.made)
+    await bench.count(bench.log())
+    bench.counter.give_up([0])
+    bench.counter = bench.new_counter()
+    await bench.counter.check()
+    assert told("blender_partition_lag") == 0
+    await bench.counter.check()
+    assert told("blender_partition_lag") == 0
 
 
 async def test_a_script_that_fails_half_way_counts_nothing_twice(
