@@ -183,6 +183,15 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
     await bench.counter.check()
     assert told("blender_partition_behind_seconds") > before, "it stands, and time goes on"
 
+    send(made, frames=1, seed=2)
+    _delete_records(made, 3)
+    bench.counter = bench.new_counter()
+    await bench.count(bench.log(start=3))
+    assert bench.counter.stopped == {}
+    assert await bench.stored() == 4
+    made.of(REPORTS, 1).incomplete = 1
+    await made.assert_exact()
+
 
 def told(name: str) -> float:
     """What this process tells of partition 0."""
@@ -226,15 +235,6 @@ async def test_a_partition_whose_state_is_not_read_yet_has_no_lag_to_tell(bench:
     assert told("blender_partition_lag") == 0
     await bench.counter.check()
     assert told("blender_partition_lag") == 0
-
-    send(made, frames=1, seed=2)
-    _delete_records(made, 3)
-    bench.counter = bench.new_counter()
-    await bench.count(bench.log(start=3))
-    assert bench.counter.stopped == {}
-    assert await bench.stored() == 4
-    made.of(REPORTS, 1).incomplete = 1
-    await made.assert_exact()
 
 
 async def test_a_script_that_fails_half_way_counts_nothing_twice(
