@@ -116,6 +116,9 @@ def _release(
 ) -> tuple[list[Entry], list[StoredDocument]]:
     """The entries and documents of a drawn head list."""
     parameters = state.parameters
+    if release.head_list.listed == 0:
+        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
+        reports_until_ms = parameters.window_end_ms
     names = {k: str(v) for k, v in asdict(release.mechanisms).items()}
     document = HeadListDocument(
         epoch=state.epoch,
@@ -141,7 +144,6 @@ def _release(
         )
     ]
     if release.head_list.listed == 0:
-        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
         why = [*reasons, Reason.EMPTY_HEAD_LIST]
         empty = split(
             "estimates",

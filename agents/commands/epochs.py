@@ -36,6 +36,8 @@ from streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "go_on_with_restored", "run"]
 
+#: Who may be about to release something.
+_RELEASING = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
 #: Epochs of one transaction: more make it larger than it need be, fewer make more of them.
 _AT_ONCE = 50
 
@@ -114,22 +116,32 @@ def _outcome(state: EpochState) -> str:
 
 
 async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
-    async with (
-        connected(settings) as context,
-        context.log.turn(Kind.OPERATOR) as turn,
-    ):
-        state = turn.book.epochs.get(epoch)
-        if state is None:
-            raise ParameterError(
-                f"epoch {epoch} must be one of the recent epochs that `blendstream epochs` lists"
-            )
-        if state.stage.over:
-            raise ParameterError(
-                f"epoch {epoch} is {state.stage.value} already; nothing is left to give up"
-            )
-        await turn.commit([entries.epoch_abandoned(epoch, reason)])
+    async with connected(settings) as context:
+        async with context.log.turn(Kind.OPERATOR) as turn:
+            state = turn.book.epochs.get(epoch)
+            if state is None:
+                raise ParameterError(
+                    f"epoch {epoch} must be one of the recent epochs that `blendstream epochs` "
+                    "lists"
+                )
+            _must_be_open(state)
+            await turn.commit([entries.epoch_abandoned(epoch, reason)])
+        # A job that read the log before this entry may be about to commit: it is fenced, begins
+        # again and reads the entry. One that committed before it was first, which the log says.
+        for kind in _RELEASING:
+            await context.log.fence(kind)
+        state = (await context.log.catch_up()).epochs[epoch]
+        if state.abandoned is None:
+            _must_be_open(state)
     print(f"epoch {epoch} is abandoned; its raw data goes when the jobs next look")
     return 0
+
+
+def _must_be_open(state: EpochState) -> None:
+    if state.stage.over:
+        raise ParameterError(
+            f"epoch {state.epoch} is {state.stage.value} already; nothing is left to give up"
+        )
 
 
 def _utc_ms(text: str) -> int:
@@ -157,7 +169,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             f"--until must be a time that has passed, got {told(until_ms)}, now it is "
             f"{told(now_ms)} UTC"
         )
-    for kind in (Kind.KEEPER, Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES):
+    for kind in (Kind.KEEPER, *_RELEASING):
         lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
         if await lease.taken():
             raise ParameterError(

@@ -24,6 +24,7 @@ from streams.errors import StoreMismatch, StoreUnavailable
 from streams.records.schemas import schema
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
+from streams.releases.log import Fenced
 from tests.epoch_service import ROOT, Part, Service, service
 from tests.job_bench import Clock, bench, count_records, count_reports, some_records
 
@@ -61,12 +62,24 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(ka
 
         with pytest.raises(ParameterError, match="must be one of the recent epochs"):
             await _abandon(made.settings, 99, "a drill")
+        # A job that has drawn already does not get its release in any more.
+        await count_records(made, 1, some_records(1, rng))
+        clock.now_ms = (await made.book()).epochs[1].parameters.records_sealable_at_ms
+        await jobs.keep()
+        jobs.stop_at("head-lists.drawn")
+        drawing = asyncio.create_task(jobs.run(Kind.HEAD_LISTS))
+        await jobs.stopped.wait()
         # The reason may come before the epoch.
         abandoned = await asyncio.to_thread(
             verb, made, "epochs", "abandon", "--reason", "a drill", "1"
         )
         assert abandoned.returncode == 0, abandoned.stderr
         assert (await made.book()).epochs[1].abandoned == "a drill"
+        jobs.go_on.set()
+        with pytest.raises(Fenced):
+            await drawing
+        _, committed = await jobs.context.log.read_all()
+        assert ("head_list_released", 1) not in committed
         again = await asyncio.to_thread(verb, made, "epochs", "abandon", "0", "--reason", "no")
         assert again.returncode == 1
         assert "published already" in again.stderr
