@@ -198,7 +198,7 @@ def _affordable(
     for _ in range(_PERIODS_AHEAD):
         charge = ledger.price(
             epoch, start_ms // 1000, plan.cohorts, limit,
-            optin=plan.optin_cost, clients=plan.client_cost,
+            optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
         )  # fmt: skip
         paused = ledger.refusal(charge, limit)
         if paused is None:

@@ -6,7 +6,9 @@ for the person worst off, present in every epoch that admits them, and is an upp
 (dp-accounting's privacy loss distribution of the worst (ε, δ)-DP mechanism, rounded up; basic
 composition where that is smaller). An epoch is charged in full when it opens; a charge that would
 pass the limit of its period is not made, and the answer says when the next period begins.
-Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R.
+Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. Which
+cohort an opt-in user is in depends on R and on the secret that the charge names; a device's depends
+on R and on a secret of its own.
 
 Symbols: ε = epsilon, δ = delta, R = cohorts.
 """
@@ -120,6 +122,8 @@ class EpochCharge:
     period_end_s: int
     optin: Cost
     clients: Cost
+    #: The secret that puts opt-in users into cohorts; empty in logs that did not write it down.
+    cohort_id: str = ""
 
     def of(self, group: Group) -> Cost:
         """The cost to one group."""
@@ -131,6 +135,7 @@ class EpochCharge:
             "neighbouring": "replace-one",
             "window_start_s": self.window_start_s,
             "cohorts": self.cohorts,
+            "cohort_id": self.cohort_id,
             "period_start_s": self.period_start_s,
             "period_end_s": self.period_end_s,
             "optin": [self.optin.epsilon, self.optin.delta],
@@ -148,6 +153,7 @@ class EpochCharge:
             period_end_s=int(body["period_end_s"]),
             optin=Cost(*map(float, body["optin"])),
             clients=Cost(*map(float, body["clients"])),
+            cohort_id=str(body.get("cohort_id", "")),
         )
 
 
@@ -174,8 +180,8 @@ class Paused:
 
 _SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
-# How often one person of (cohorts R, cohort) paid a cost.
-_Key = tuple[Group, int, int, float, float]
+# How often one person of (cohorts R, cohort) paid a cost, and whose secret says which cohort.
+_Key = tuple[Group, int, int, float, float, str]
 _Bucket = tuple[int, int]
 
 
@@ -200,11 +206,11 @@ class Ledger:
 
     def price(
         self, epoch: int, window_start_s: int, cohorts: int, limit: Limit, *,
-        optin: Cost, clients: Cost,
+        optin: Cost, clients: Cost, cohort_id: str = "",
     ) -> EpochCharge:  # fmt: skip
         """The charge that opening `epoch` would make."""
         start, end = limit.period_of(window_start_s)
-        return EpochCharge(epoch, window_start_s, cohorts, start, end, optin, clients)
+        return EpochCharge(epoch, window_start_s, cohorts, start, end, optin, clients, cohort_id)
 
     def refusal(self, charge: EpochCharge, limit: Limit) -> Paused | None:
         """Why this charge must not be made now, or `None` when it may."""
@@ -236,8 +242,11 @@ class Ledger:
         period = periods.setdefault((charge.period_start_s, charge.period_end_s), {})
         for group in GROUPS:
             cost = charge.of(group)
+            # One cohort is everybody, whatever the secret; and devices know their own.
+            secret = charge.cohort_id if group == "optin" and charge.cohorts > 1 else ""
             key: _Key = (
                 group, charge.cohorts, charge.epoch % charge.cohorts, cost.epsilon, cost.delta,
+                secret,
             )  # fmt: skip
             period[key] = period.get(key, 0) + 1
             lifetime[key] = lifetime.get(key, 0) + 1
@@ -301,14 +310,16 @@ _Costs = tuple[tuple[float, float, int], ...]
 
 
 def _worst(keys: Mapping[_Key, int], group: Group) -> _Costs:
-    """What the person worst off paid: their worst cohort, for every R that was in force.
+    """What the person worst off paid: their worst cohort, for every R and secret in force.
 
-    A person's cohorts under two different R are unrelated, so the worst of each may meet.
+    A person's cohorts under two different R or secrets are unrelated, so the worst of each may
+    meet.
     """
-    cohorts: dict[int, dict[int, Counter[tuple[float, float]]]] = {}
-    for (of, r, cohort, epsilon, delta), times in keys.items():
+    cohorts: dict[tuple[int, str], dict[int, Counter[tuple[float, float]]]] = {}
+    for (of, r, cohort, epsilon, delta, secret), times in keys.items():
         if of == group:
-            cohorts.setdefault(r, {}).setdefault(cohort, Counter())[(epsilon, delta)] += times
+            by_number = cohorts.setdefault((r, secret), {})
+            by_number.setdefault(cohort, Counter())[(epsilon, delta)] += times
     paid: Counter[tuple[float, float]] = Counter()
     for by_cohort in cohorts.values():
         # Element-wise maximum over cohorts: no cohort paid more of any cost, so no cohort's
@@ -370,8 +381,11 @@ def _spent(costs: _Costs, delta: float) -> Cost:
 
 
 def _rows(keys: Mapping[_Key, int]) -> list[list[Any]]:
-    return [[*key, times] for key, times in sorted(keys.items())]
+    return [[*key[:5], times, *filter(None, key[5:])] for key, times in sorted(keys.items())]
 
 
 def _keys(rows: Any) -> dict[_Key, int]:
-    return {(g, int(r), int(c), float(e), float(d)): int(n) for g, r, c, e, d, n in rows}
+    return {
+        (g, int(r), int(c), float(e), float(d), str(secret[0]) if secret else ""): int(n)
+        for g, r, c, e, d, n, *secret in rows
+    }

@@ -176,6 +176,11 @@ class ReleaseFold:
             if state.stage is not Stage.COLLECTING:
                 continue
             parameters, plan = state.parameters, state.parameters.plan
+            if plan.cohorts > 1 and plan.cohort_id and plan.cohort_id not in self._keys:
+                raise LookupError(
+                    f"epoch {state.epoch} has its cohorts by master secret {plan.cohort_id!r}, "
+                    "which this process does not have; add it to the settings and start again"
+                )
             epoch = self._counted(state.epoch)
             late_from_ms = epoch.late_from_ms(Stem.OPTIN_RECORDS)
             assert late_from_ms is not None, "records are late from their window's end on"
@@ -190,6 +195,7 @@ class ReleaseFold:
                     partitions=plan.optin_partitions,
                     records_per_user=plan.privacy.records_per_optin_user,
                     cohorts=plan.cohorts,
+                    cohort_id=plan.cohort_id,
                     window_start_ms=parameters.window_start_ms,
                     window_end_ms=parameters.window_end_ms,
                     early_before_ms=epoch.early_before_ms(Stem.OPTIN_RECORDS),

@@ -76,6 +76,31 @@ def test_a_change_of_cohorts_adds_the_worst_of_both():
     assert ledger.basic_in_life("optin").epsilon == pytest.approx(4.0 * (2 + 1))
 
 
+def test_another_secret_for_the_cohorts_adds_the_worst_of_both():
+    """It shuffles people: whoever paid in every epoch of one cohort may be in the busiest of the
+    next. Devices draw their own cohort and are not shuffled."""
+    ledger = spend(3, cohorts=3)
+    for epoch, secret in ((3, "k1"), (4, "k2"), (5, "k2")):
+        ledger = ledger.charged(
+            ledger.price(epoch, epoch * DAY, 3, LIMIT, optin=ONE, clients=ONE, cohort_id=secret)
+        )
+    read_again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
+
+    for book in (ledger, read_again):
+        assert book.basic_in_life("optin").epsilon == pytest.approx(4.0 * 3)
+        assert book.basic_in_life("clients").epsilon == pytest.approx(4.0 * 2)
+        assert book.spent("optin", 0, 7 * DAY, delta=1e-4).epsilon > 11.9
+    assert read_again == ledger
+
+
+def test_with_one_cohort_no_secret_decides_anything():
+    """Everybody is in it."""
+    ledger = spend(2)
+    other = ledger.price(2, 2 * DAY, 1, LIMIT, optin=ONE, clients=ONE, cohort_id="k2")
+
+    assert ledger.charged(other) == spend(3)
+
+
 def test_small_budgets_compose_better_than_they_add():
     """dp-accounting's composition is what the limit is held against, not the plain sum."""
     ledger = spend(200, cost=Cost(0.1, 0.0))

@@ -297,7 +297,10 @@ def test_no_device_is_sent_to_a_list_whose_epoch_ended_early():
 
 
 def test_an_epoch_whose_secret_is_missing_stops_the_reader():
-    """Hashing under another key would count a person twice."""
+    """Hashing under another key would count a person twice, or out of their turn."""
     log = Log(keys=KeyRing({}))
     with pytest.raises(LookupError, match="master secret"):
         log.open_epoch(7)
+    log = Log()
+    with pytest.raises(LookupError, match="has its cohorts by master secret 'k0'"):
+        log.open_epoch(7, cohorts=4, cohort_id="k0")
