@@ -205,7 +205,10 @@ def _affordable(
             end_ms = start_ms + plan.window_ms
             return EpochParameters(epoch, start_ms, end_ms, plan, charge), refused
         refused = refused or paused
-        start_ms = paused.resumes_at_s * 1000
+        # The first window of the next period, of those that follow one another from here: daily
+        # windows that begin at five still do after a pause.
+        ahead_ms = paused.resumes_at_s * 1000 - start_ms
+        start_ms += -(-ahead_ms // plan.window_ms) * plan.window_ms
     return None, refused
 
 
