@@ -39,9 +39,9 @@ from streams.records.estimates_document import (
     EstimatesDocument,
     Figure,
     Participants,
-    privacy_statement,
 )
 from streams.records.head_list_document import HeadListDocument
+from streams.records.statements import privacy_statement
 from streams.releases import entries
 from streams.releases.book import EpochState
 from streams.releases.documents import split
@@ -279,11 +279,12 @@ def _privacy(state: EpochState) -> dict[str, object]:
     plan, charge = state.parameters.plan, state.parameters.charge
     return {
         "statement": privacy_statement(
-            epsilon=plan.privacy.epsilon,
-            delta=plan.privacy.delta,
+            optin=(charge.optin.epsilon, charge.optin.delta),
+            clients=(charge.clients.epsilon, charge.clients.delta),
             cohorts=plan.cohorts,
             records_per_user=plan.privacy.records_per_optin_user,
             answers=plan.privacy.records_per_client,
+            click_graph=plan.click_graph is not None,
         ),
         "neighbouring": "replace-one",
         "optin": {"epsilon": charge.optin.epsilon, "delta": charge.optin.delta},

@@ -246,7 +246,7 @@ class ReleaseBook:
         self._forget_old()
 
     def _end_pause(self, parameters: EpochParameters) -> None:
-        """The epoch that a pause announced may begin sooner: settings changed, it is cheaper now."""
+        """The epoch that a pause announced may begin sooner, after a change of settings."""
         notice, start_ms = self.paused, parameters.window_start_ms
         if notice is not None and parameters.epoch >= notice.epoch:
             self.paused = replace(notice, resumes_at_ms=min(notice.resumes_at_ms, start_ms))
