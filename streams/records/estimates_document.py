@@ -64,7 +64,11 @@ class EstimatedCell:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedQuery:
-    """A query's total over its listed records, by each group and blended."""
+    """A query's total over its listed records, by each group and blended.
+
+    `optin_weight` is `None` where the total was not blended itself but is the sum of blended
+    records, whose weights differ.
+    """
 
     query: str
     optin: Figure | None

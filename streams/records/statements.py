@@ -60,11 +60,11 @@ def click_graph_statement(
         f"epoch. {_most(queries_per_user, 'query', 'queries').capitalize()} and "
         f"{_most(clicks_per_user, 'click', 'clicks')} of each were used; exact whole-number noise "
         f"was added to every count, and only queries that many people share could appear, with "
-        f"URLs from a table that was public before. Had one of these people not taken part, any graph "
-        f"could have become more or less likely by {_odds(*released)}; had their records been "
-        f"different, by {_odds(*charged)}. (That is differential privacy with {_terms(*released)} "
-        f"between data sets that differ by adding or removing one person, and {_terms(*charged)}, "
-        f"as the ledger charges it, between replace-one neighbours.)"
+        f"URLs from a table that was public before. Had one of these people not taken part, any "
+        f"graph could have become more or less likely by {_odds(*released)}; had their records "
+        f"been different, by {_odds(*charged)}. (That is differential privacy with "
+        f"{_terms(*released)} between data sets that differ by adding or removing one person, and "
+        f"{_terms(*charged)}, as the ledger charges it, between replace-one neighbours.)"
     )
 
 

@@ -120,6 +120,20 @@ def test_projected_values_are_a_distribution_and_raw_ones_stay_raw():
     assert all(0 <= cell.optin_weight <= 1 for cell in document.records)
 
 
+def test_a_weight_is_what_the_blend_really_did():
+    """In sharp a query's total is the sum of blended records: no one weight made it."""
+    paper = published("paper", 5000)
+    for item in (*paper.records, *paper.queries):
+        assert item.optin_weight is not None
+        mixed = (
+            item.optin_weight * item.optin.probability
+            + (1 - item.optin_weight) * item.client.probability
+        )
+        assert item.blend.probability == pytest.approx(mixed)
+    assert {query.optin_weight for query in published("sharp", 5000).queries} == {None}
+    assert {query.optin_weight for query in published("sharp", 0).queries} == {1.0}
+
+
 def test_groups_that_disagree_are_said_to_and_the_clients_are_preferred():
     """A blend of two populations is precise and wrong."""
     document = published("sharp", 5000)  # Opt-in users are skewed, the clients uniform.
