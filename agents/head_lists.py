@@ -48,6 +48,9 @@ async def publish_head_list(context: JobContext) -> bool:
         if due is None:
             return False
         turn, move, state = due.turn, due.move, due.state
+        if state.graph_due:
+            # With the head list its raw records end.
+            log.warning("click_graph_passed_over", extra={"epoch": move.epoch})
         read = await due.counts.read_optin(
             move.epoch,
             due.seal.bounds,

@@ -29,7 +29,7 @@ from agents.leases import Lease
 from blender.errors import ParameterError
 from streams.epochs import Stem
 from streams.releases import entries
-from streams.releases.book import EpochState
+from streams.releases.book import EpochState, Publication
 from streams.releases.entries import MAX_REASON_CHARACTERS, Kind
 from streams.releases.parameters import plan_from
 from streams.settings import Settings, load_settings
@@ -107,12 +107,25 @@ async def _list(settings: Settings) -> int:
 
 
 def _outcome(state: EpochState) -> str:
+    graph = _graph(state)
     if state.abandoned is not None:
-        return f"abandoned: {state.abandoned}"
-    if state.estimates is None:
-        return "-"
-    reasons = ", ".join(reason.value for reason in state.estimates.reasons)
-    return state.estimates.outcome.value + (f" ({reasons})" if reasons else "")
+        return f"abandoned: {state.abandoned}{graph}"
+    return ("-" if state.estimates is None else _told_outcome(state.estimates)) + graph
+
+
+def _graph(state: EpochState) -> str:
+    """What became of the click graph, where one was asked for."""
+    if state.click_graph is not None:
+        return f"; click graph {_told_outcome(state.click_graph)}"
+    if state.parameters.plan.click_graph is None or state.abandoned is not None:
+        return ""
+    # The head list waits for it, but not for ever.
+    return "; click graph due" if state.graph_due else "; no click graph: not ready in time"
+
+
+def _told_outcome(publication: Publication) -> str:
+    reasons = ", ".join(reason.value for reason in publication.reasons)
+    return publication.outcome.value + (f" ({reasons})" if reasons else "")
 
 
 async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
