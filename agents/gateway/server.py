@@ -197,8 +197,6 @@ class GatewayProcess:
             on_late=metrics.GATEWAY_LATE_FRAMES.inc,
         )
         self._follow_releases(topics)
-        masters = settings.keys.masters()
-        cohort_secret = masters.get(settings.keys.cohort_id)
         app = Gateway(
             limits=GatewayLimits(
                 body_bytes=gateway.body_bytes,
@@ -210,7 +208,7 @@ class GatewayProcess:
             publications=self._publications,
             writer=self._writer,
             clock=self._clock,
-            cohorts=Cohorts(cohort_secret),
+            cohorts=Cohorts(settings.keys.masters(), settings.keys.cohort_id),
             tokens=tokens,
             admission=admission,
             cors=Cors(gateway.cors_origins) if gateway.cors_origins else None,
