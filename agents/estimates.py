@@ -39,6 +39,7 @@ from streams.records.estimates_document import (
     EstimatesDocument,
     Figure,
     Participants,
+    QueryMarginal,
 )
 from streams.records.head_list_document import HeadListDocument
 from streams.records.statements import privacy_statement
@@ -210,22 +211,40 @@ def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
 
 
 def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedQuery, ...]:
-    optin, client = estimates.optin.query_totals, estimates.client.query_totals
-    weight = np.full(len(client), np.nan)
-    if estimates.mechanisms.blender == VarianceBlender.name:
-        weight = optin_weight(optin.variance, client.variance)
-    # Otherwise a total is the sum of blended records, each with a weight of its own.
-    weight = _known_weight(estimates, weight)
+    optin, client, blended = estimates.optin, estimates.client, estimates.blended
+    weight = _query_weight(release, estimates)
     return tuple(
         EstimatedQuery(
             query=query,
-            optin=_figure(estimates.optin, optin, number),
-            client=_figure(estimates.client, client, number),
-            blend=_figure(estimates.blended, estimates.blended.query_totals, number),
+            optin=_figure(optin, optin.query_totals, number),
+            client=_figure(client, client.query_totals, number),
+            blend=_figure(blended, blended.query_totals, number),
             optin_weight=_number(weight, number),
+            marginal=None
+            if blended.query_marginals is None
+            else QueryMarginal(
+                optin=_figure(optin, optin.query_marginals, number),
+                client=_figure(client, client.query_marginals, number),
+                blend=_figure(blended, blended.query_marginals, number),
+            ),
         )
         for number, query in enumerate(release.head_list.cells.queries)
     )
+
+
+def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArray:
+    """Of each query: the mean of its listed records' weights, by their blended probability.
+
+    A total is the sum of blended records, so it has no weight of its own. Should the opt-in group
+    say all of a query's records to be a tenth more, the total would rise by so much of a tenth.
+    """
+    cells = release.head_list.cells
+    listed = len(cells.records)
+    query = cells.query_of_cell[:listed]
+    # A record of no probability has still a part in the mean; beside any other, none to speak of.
+    p = np.maximum(estimates.blended.cells.probability[:listed], 1e-12)
+    sums = np.bincount(query, p * _weight(estimates)[:listed], minlength=len(cells.queries))
+    return np.asarray(sums / np.bincount(query, p, minlength=len(cells.queries)))
 
 
 def _weight(estimates: EpochEstimates) -> FloatArray:
@@ -249,8 +268,8 @@ def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray:
     return weight
 
 
-def _figure(group: GroupEstimates, of: Estimates, number: int) -> Figure | None:
-    if group.participants == 0:
+def _figure(group: GroupEstimates, of: Estimates | None, number: int) -> Figure | None:
+    if group.participants == 0 or of is None:
         return None
     return Figure.of(
         float(of.probability[number]),

@@ -24,6 +24,7 @@ __all__ = [
     "EstimatesDocument",
     "Figure",
     "Participants",
+    "QueryMarginal",
     "canonical_json",
 ]
 
@@ -63,11 +64,20 @@ class EstimatedCell:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryMarginal:
+    """The paper's p̂_q: a query with whatever URL, ⟨q,⋆⟩ included, by each group and blended."""
+
+    optin: Figure | None
+    client: Figure | None
+    blend: Figure | None
+
+
+@dataclass(frozen=True, slots=True)
 class EstimatedQuery:
     """A query's total over its listed records, by each group and blended.
 
-    `optin_weight` is `None` where the total was not blended itself but is the sum of blended
-    records, whose weights differ.
+    `optin_weight` is the mean of its records' weights, each in proportion to the record's blended
+    probability. `marginal` is `None` where the randomizer's cells do not tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩.
     """
 
     query: str
@@ -75,6 +85,7 @@ class EstimatedQuery:
     client: Figure | None
     blend: Figure | None
     optin_weight: float | None
+    marginal: QueryMarginal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +176,11 @@ class EstimatesDocument:
                     for row in body["records"]
                 ),
                 queries=tuple(
-                    EstimatedQuery(**row | {k: _figure(row[k]) for k in _GROUPS})
+                    EstimatedQuery(
+                        **row
+                        | {k: _figure(row[k]) for k in _GROUPS}
+                        | {"marginal": _marginal(row["marginal"])}
+                    )
                     for row in body["queries"]
                 ),
                 agreement=None if agreement is None else Agreement(**agreement),
@@ -207,6 +222,10 @@ def _row(item: EstimatedCell | EstimatedQuery) -> dict[str, Any]:
 
 def _figure(body: Mapping[str, Any] | None) -> Figure | None:
     return None if body is None else Figure(**body)
+
+
+def _marginal(body: Mapping[str, Any] | None) -> QueryMarginal | None:
+    return None if body is None else QueryMarginal(**{k: _figure(body[k]) for k in _GROUPS})
 
 
 def _finite(x: float) -> float | None:

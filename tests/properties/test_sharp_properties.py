@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blender import PrivacyParameters, Record
+from blender import Cells, PrivacyParameters, Record
 from blender.estimates import Estimates, GroupEstimates
 from blender.gaussian_histogram import count_distinct_records
 from blender.registry import RANDOMIZERS
@@ -107,13 +107,15 @@ def test_epochs_estimated_at_once_are_as_one_after_the_other(name, size, epsilon
 )
 def test_a_blend_lies_between_the_groups_and_is_surer_than_either(rows):
     a, b, variance_a, variance_b = (np.array(column) for column in zip(*rows, strict=True))
-    nothing = Estimates(*(np.zeros(0) for _ in range(4)))
 
     def group(p, variance):
-        cells = Estimates(p, variance, p, p)
-        return GroupEstimates(10, cells, nothing, None, lambda q: variance)
+        estimates = Estimates(p, variance, p, p)
+        totals = Estimates(p[:-1], variance[:-1], p[:-1], p[:-1])
+        return GroupEstimates(10, estimates, totals, None, lambda q: variance)
 
-    blended = StableBlender().blend(group(a, variance_a), group(b, variance_b)).cells
+    cells = Cells([Record(f"q{i}", "u") for i in range(len(a) - 1)], query_wildcards=False)
+
+    blended = StableBlender().blend(group(a, variance_a), group(b, variance_b), cells).cells
 
     assert (blended.probability >= np.minimum(a, b) - 1e-9).all()
     assert (blended.probability <= np.maximum(a, b) + 1e-9).all()
