@@ -107,11 +107,13 @@ def _end_hung(settings: Settings) -> None:
 
 
 def _looked_back_s(settings: Settings) -> float:
-    """How much of the release log a start reads: the history, and any pause still in force."""
+    """How much of the release log a start reads: the history, and any pause still in force.
+
+    An epoch counts from its opening, so many windows ahead of its own; three later it is published.
+    """
+    epochs = settings.gateway.history_epochs + settings.epoch.epochs_ahead + 3
     window_s = settings.epoch.window_s
-    return max(
-        (settings.gateway.history_epochs + 4) * window_s, settings.budget.period_s + window_s
-    )
+    return max(epochs * window_s, settings.budget.period_s + window_s)
 
 
 def _listen(host: str, port: int) -> socket.socket:

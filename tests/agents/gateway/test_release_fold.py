@@ -9,6 +9,7 @@ import pytest
 
 from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold
+from agents.gateway.server import _looked_back_s
 from streams.errors import StoreMismatch
 from streams.keys import KeyRing
 from streams.releases import entries
@@ -230,6 +231,14 @@ def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
 
     assert log.publications.estimates == {}
     assert log.publications.current_head_list == head_list.id
+
+
+def test_a_start_looks_back_to_the_opening_of_the_epochs_that_it_must_know():
+    """One that collects now was opened long ago where epochs open far ahead."""
+    values = base_values("kafka://127.0.0.1:1", "x", 4) | {"budget.period_s": "7200"}
+    values |= {"epoch.window_s": "3600", "epoch.epochs_ahead": "100", "gateway.history_epochs": "5"}
+
+    assert _looked_back_s(Settings.from_values(values)) >= 105 * 3600
 
 
 def test_a_pause_is_told_with_its_reason_and_end():
