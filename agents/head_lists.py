@@ -19,7 +19,7 @@ from agents.epochs import next_head_list
 from agents.estimates import empty_estimates
 from agents.job_context import JobContext, publish_pending, release_due, stop_epoch
 from blender.errors import ParameterError
-from blender.profiles import OptinRelease, build_head_list
+from blender.profiles import OptinRelease, build_head_list, prepare_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 from blender.roles import OptinCounts
@@ -62,6 +62,8 @@ async def publish_head_list(context: JobContext) -> bool:
             await _commit_empty(context, turn, state, read.counts, reasons)
         else:
             known = await _known_records(context, turn.book, state)
+            plan = state.parameters.plan
+            await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy)
             await context.observe("head-lists.before_drawing")
             due.drawing = True
             release = await draw_head_list(context, state, read.counts, known)

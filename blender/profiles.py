@@ -59,6 +59,7 @@ __all__ = [
     "build_head_list",
     "estimate_epoch",
     "optin_estimates",
+    "prepare_head_list",
     "selector_of",
 ]
 
@@ -112,6 +113,15 @@ class EpochEstimates:
     optin: GroupEstimates
     client: GroupEstimates
     blended: GroupEstimates
+
+
+def prepare_head_list(profile: str, parameters: PrivacyParameters) -> None:
+    """Work out what drawing needs and data does not change, or refuse it, before anything is drawn.
+
+    Noise for several records a user takes seconds to find; it is remembered in this process.
+    """
+    if profile == "sharp":
+        _noise_of(parameters)
 
 
 def build_head_list(

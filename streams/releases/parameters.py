@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from blender.errors import ParameterError
 from blender.parameters import PrivacyParameters
+from blender.partition import PARTS
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from streams.ledger import Cost, EpochCharge, click_graph_cost, worst_of
 from streams.records.head_list_document import MAX_HEAD_LIST_BYTES
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_LISTED_RECORDS",
-    "PARTS",
     "ClickGraphParameters",
     "EpochParameters",
     "Plan",
@@ -30,8 +30,6 @@ __all__ = [
     "shares_ppm",
 ]
 
-#: Shares of the opt-in users are kept in millionths, so that every process splits alike.
-PARTS = 1_000_000
 #: A record as JSON: every byte of query and URL escaped, its noisy count, brackets and commas.
 _RECORD_BYTES = 2 * (MAX_QUERY_BYTES + MAX_URL_BYTES) + 40
 #: Sizes are checked before noise is drawn: a list of so many of the longest records still fits.
