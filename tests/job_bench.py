@@ -120,7 +120,13 @@ async def count_records(
 ) -> None:
     """Put opt-in counts into Redis, as counted; one record a user."""
     users = Counter({share: counts.total() for share, counts in shares.items()})
-    tally = Tally(received=users.total(), records=shares, users=users)
+    await count_tally(
+        made, epoch, Tally(received=users.total(), records=shares, users=users), partition
+    )
+
+
+async def count_tally(made: Service, epoch: int, tally: Tally, partition: int = 0) -> None:
+    """Put what was judged of opt-in records into Redis."""
     await _add(made, Stem.OPTIN_RECORDS, epoch, tally, partition)
 
 
