@@ -220,8 +220,8 @@ class ReleaseBook:
                 str(body["reason"]),
             )
             # A checkpoint repeats the notice, in the same step that opens an epoch.
-            for state in self.epochs.values():
-                self._end_pause(state.parameters)
+            for opened in self.epochs.values():
+                self._end_pause(opened.parameters)
         elif name == "log_trimmed":
             self.trimmed[str(body["topic"])] = tuple(int(b) for b in body["bounds"])
         elif name == "checkpoint":
