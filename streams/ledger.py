@@ -6,8 +6,8 @@ for the person worst off, present in every epoch that admits them, and is an upp
 (`streams.composition`). An epoch is charged in full when it opens; a charge that would pass the
 limit of its period is not made, and the answer says when the next period begins.
 Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. An
-opt-in user's cohort depends on R and on the secret that the charge names; a device's depends on R
-and on a secret of its own.
+opt-in user's cohort depends on R and on the secret that the charge names; a device draws its own,
+and another when R changes.
 
 Symbols: ε = epsilon, δ = delta, R = cohorts.
 """
@@ -149,7 +149,8 @@ class Paused:
 
 _SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
-# How often one person of (cohorts R, cohort) paid a cost, and whose secret says which cohort.
+# How often one person of (cohorts R, cohort) paid a cost, and by which order they are in it: the
+# id of the opt-in users' secret, or the epoch since which devices have had this R.
 _Key = tuple[Group, int, int, float, float, str]
 _Bucket = tuple[int, int]
 
@@ -172,6 +173,8 @@ class Ledger:
     last_epoch: int | None = None
     periods: Mapping[_Bucket, Mapping[_Key, int]] = field(default_factory=dict)
     lifetime: Mapping[_Key, int] = field(default_factory=dict)
+    #: R and the epoch since which it has been so.
+    turns: tuple[int, int] = (1, 0)
 
     def price(
         self, epoch: int, window_start_s: int, cohorts: int, limit: Limit, *,
@@ -209,17 +212,21 @@ class Ledger:
         for bucket in [b for b in periods if b[1] < charge.window_start_s - _REMEMBERED_S]:
             del periods[bucket]
         period = periods.setdefault((charge.period_start_s, charge.period_end_s), {})
+        turns = self.turns
+        if charge.cohorts != turns[0]:
+            turns = charge.cohorts, charge.epoch
         for group in GROUPS:
             cost = charge.of(group)
-            # One cohort is everybody, whatever the secret; and devices know their own.
-            secret = charge.cohort_id if group == "optin" and charge.cohorts > 1 else ""
+            order = charge.cohort_id if group == "optin" else str(turns[1])
+            if charge.cohorts == 1:
+                order = ""  # Everybody is in it.
             key: _Key = (
                 group, charge.cohorts, charge.epoch % charge.cohorts, cost.epsilon, cost.delta,
-                secret,
+                order,
             )  # fmt: skip
             period[key] = period.get(key, 0) + 1
             lifetime[key] = lifetime.get(key, 0) + 1
-        return Ledger(charge.epoch, periods, lifetime)
+        return Ledger(charge.epoch, periods, lifetime, turns)
 
     def spent(self, group: Group, start_s: int, end_s: int, *, delta: float) -> Cost:
         """(ε, δ) of the person worst off in [start, end), at this δ or the least possible."""
@@ -259,29 +266,31 @@ class Ledger:
                 [start, end, _rows(keys)] for (start, end), keys in sorted(self.periods.items())
             ],
             "lifetime": _rows(self.lifetime),
+            "turns": list(self.turns),
         }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Ledger:
         """Read a checkpoint."""
-        last = body["last_epoch"]
+        last, turns = body["last_epoch"], body.get("turns", (0, 0))
         return cls(
             None if last is None else int(last),
             {(int(s), int(e)): _keys(rows) for s, e, rows in body["periods"]},
             _keys(body["lifetime"]),
+            # Not always written: then whatever R comes next is taken for a new one.
+            (int(turns[0]), int(turns[1])),
         )
 
 
 def _worst(keys: Mapping[_Key, int], group: Group) -> Costs:
-    """What the person worst off paid: their worst cohort, for every R and secret in force.
+    """What the person worst off paid: their worst cohort, for every R and order in force.
 
-    A person's cohorts under two different R or secrets are unrelated, so the worst of each may
-    meet.
+    A person's cohorts under two different R or orders are unrelated, so the worst of each may meet.
     """
     cohorts: dict[tuple[int, str], dict[int, Counter[tuple[float, float]]]] = {}
-    for (of, r, cohort, epsilon, delta, secret), times in keys.items():
+    for (of, r, cohort, epsilon, delta, order), times in keys.items():
         if of == group:
-            by_number = cohorts.setdefault((r, secret), {})
+            by_number = cohorts.setdefault((r, order), {})
             by_number.setdefault(cohort, Counter())[(epsilon, delta)] += times
     paid: Counter[tuple[float, float]] = Counter()
     for by_cohort in cohorts.values():
@@ -301,6 +310,6 @@ def _rows(keys: Mapping[_Key, int]) -> list[list[Any]]:
 
 def _keys(rows: Any) -> dict[_Key, int]:
     return {
-        (g, int(r), int(c), float(e), float(d), str(secret[0]) if secret else ""): int(n)
-        for g, r, c, e, d, n, *secret in rows
+        (g, int(r), int(c), float(e), float(d), str(order[0]) if order else ""): int(n)
+        for g, r, c, e, d, n, *order in rows
     }

@@ -79,7 +79,7 @@ def test_a_change_of_cohorts_adds_the_worst_of_both():
 
 def test_another_secret_for_the_cohorts_adds_the_worst_of_both():
     """It shuffles people: whoever paid in every epoch of one cohort may be in the busiest of the
-    next. Devices draw their own cohort and are not shuffled."""
+    next. Devices draw their own cohort, and keep it while R stays."""
     ledger = spend(3, cohorts=3)
     for epoch, secret in ((3, "k1"), (4, "k2"), (5, "k2")):
         ledger = ledger.charged(
@@ -92,6 +92,20 @@ def test_another_secret_for_the_cohorts_adds_the_worst_of_both():
         assert book.basic_in_life("clients").epsilon == pytest.approx(4.0 * 2)
         assert book.spent("optin", 0, 7 * DAY, delta=1e-4).epsilon > 11.9
     assert read_again == ledger
+
+
+def test_devices_that_drew_their_cohort_again_add_the_worst_of_each_draw():
+    """From 2 cohorts to 3 and back: a device of the first cohort may be in the second then. An
+    opt-in user is where they were."""
+    ledger = Ledger()
+    for epoch, cohorts in enumerate((2, 3, 3, 2)):
+        ledger = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
+        ledger = ledger.charged(
+            ledger.price(epoch, epoch * DAY, cohorts, LIMIT, optin=ONE, clients=ONE, cohort_id="k1")
+        )
+
+    assert ledger.basic_in_life("clients").epsilon == pytest.approx(4.0 * 3)
+    assert ledger.basic_in_life("optin").epsilon == pytest.approx(4.0 * 2)
 
 
 def test_with_one_cohort_no_secret_decides_anything():
