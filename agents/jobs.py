@@ -29,6 +29,7 @@ from agents.head_lists import publish_committed_head_lists, publish_head_list
 from agents.job_context import Dice, JobContext, ReleaseFailed, limit_from
 from agents.keeper import Keeper
 from agents.leases import Lease
+from blender.profiles import prepare_head_list
 from streams import job_metrics
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
@@ -247,6 +248,10 @@ async def _run(
     dice: Dice | None,
     now_ms: Callable[[], int] | None,
 ) -> int:
+    # Parameters that no noise can be found for are told now, not by an epoch that was charged.
+    await asyncio.to_thread(
+        prepare_head_list, settings.privacy.profile, settings.privacy.parameters()
+    )
     jobs = await Jobs.connect(settings, observe=observe, dice=dice, now_ms=now_ms)
     loop = asyncio.get_running_loop()
 

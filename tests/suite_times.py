@@ -73,7 +73,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _tests[part] += report.when == "call"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def show_times(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the time of each part, longest first."""
     terminalreporter.section("time of each part")
     for part in sorted(_seconds, key=lambda name: -_seconds[name]):
