@@ -179,8 +179,11 @@ class CountingApp(faust.App):
             if tp in self.consumer.assignment():
                 await self.consumer.seek_wait({tp: offset})
         except (FaustError, KafkaError, TimeoutError):
-            extra = {"topic": Known(topic), "partition": partition}
-            log.warning("seek_failed", extra=extra, exc_info=True)
+            log.warning(
+                "seek_failed",
+                extra={"topic": Known(topic), "partition": partition},
+                exc_info=True,
+            )
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
         """Fetch no more of these, and again of those that were paused and are not among them; a

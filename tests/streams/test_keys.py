@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streams.epochs import PARTS
+from blender.partition import PARTS
 from streams.fingerprints import siphash
 from streams.keys import EpochKeys, KeyRing
 from tests.counting import scalar_siphash
