@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from streams.errors import SettingsError
 from streams.settings import load_settings
 
 pytestmark = pytest.mark.long
@@ -186,6 +187,33 @@ def test_every_process_has_probes_limits_and_a_rolling_update():
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert replicas(document) >= 2
     assert found["gateway"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_no_pod_is_told_of_services_in_variables_that_look_like_settings():
+    """For a service of ours Kubernetes sets BLENDSTREAM_GATEWAY_PORT=tcp://... in every pod.
+
+    No process starts with that, and no schema finds it.
+    """
+    services = [d["metadata"]["name"] for d in kubernetes() if d["kind"] == "Service"]
+    linked = {f"{name.upper().replace('-', '_')}_PORT" for name in services}
+    told = secrets() | dict.fromkeys(linked, "tcp://10.0.0.1:80")
+    with pytest.raises(SettingsError, match=r"gateway\.port"):
+        load_settings(DEPLOY / "settings" / "basic.toml", environment=told)
+    for document in deployments().values():
+        assert document["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_a_pod_is_given_the_time_that_its_stop_takes():
+    """A gateway waits until nobody is sent to it any more, and only then begins to stop."""
+    settings = load_settings(DEPLOY / "settings" / "basic.toml", environment=secrets()).settings
+    waited = {"gateway": 8}
+    for verb, document in deployments().items():
+        pod = document["spec"]["template"]["spec"]
+        hook = pod["containers"][0].get("lifecycle", {}).get("preStop", {})
+        sleeps = int(hook["exec"]["command"][1]) if hook else 0
+        assert sleeps == waited.get(verb, 0)
+        stop_s = sleeps + getattr(settings, verb).stop_deadline_s
+        assert pod["terminationGracePeriodSeconds"] > stop_s
 
 
 def test_probes_and_scrapes_go_to_the_ports_that_the_settings_name():
