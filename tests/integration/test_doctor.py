@@ -134,9 +134,9 @@ async def test_fewer_brokers_than_copies_are_to_be_mended(
             "topics.one_node": False,
         }
     )
-    assert "topics.replication is 3 and there are 1 brokers" in to_mend(
-        await findings(three), "replication"
-    )
+    found = await findings(three)
+    assert "topics.replication is 3 and there are 1 brokers" in to_mend(found, "replication")
+    assert {"elections", "topics", "clock", "persistence"} <= {f.what for f in found}, "it looks on"
 
 
 def test_topics_with_fewer_copies_than_asked_for_are_to_be_mended(
