@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = ["Demo", "check_results", "time_to_search"]
 
 _REAL_DEVICES = 3
 _EMPTY_AT_MOST = 5
+_RATE_OVER_S = 5.0
 
 
 class Demo:
@@ -45,7 +47,7 @@ class Demo:
         self._reported: set[str] = set()
         self._shown: set[int] = set()
         self._empty: set[int] = set()
-        self._rates: dict[str, tuple[float, float]] = {}
+        self._rates: dict[str, deque[tuple[float, float]]] = {}
         self._sending: list[asyncio.Task[None]] = []
 
     def run(self, epochs: int | None) -> None:
@@ -199,17 +201,21 @@ class Demo:
             lines.append(
                 f"{name:<15}{sent.accepted:>10,}{received:>10,}{counted:>10,}{rate:>10,.0f}  {why}"
             )
-            figures.append(f"{name} {counted:,} counted, {rate:,.0f} a second, refused {why}")
+            if received or sent.refused:
+                figures.append(f"{name} {counted:,} counted, {rate:,.0f} a second, refused {why}")
         lines.append(f"real devices   {devices.sent} reports sent by {_REAL_DEVICES} LocalClients")
         begun = [s for s in reversed(recent) if s["window_start_s"] <= now]
         summary = "; ".join(f"epoch {s['epoch']} {s['state']}" for s in begun) or "no epoch yet"
         self._view.show(lines, summary=summary, figures="; ".join(figures))
 
     def _rate(self, name: str, counted: float) -> float:
-        now = time.monotonic()
-        before_at, before = self._rates.get(name, (now - 1, counted))
-        self._rates[name] = (now, counted)
-        return max(0.0, (counted - before) / max(0.1, now - before_at))
+        """Counted a second, over the last few: the worker counts in batches, with pauses."""
+        now, seen = time.monotonic(), self._rates.setdefault(name, deque())
+        seen.append((now, counted))
+        while len(seen) > 2 and seen[1][0] <= now - _RATE_OVER_S:
+            seen.popleft()
+        since_s = now - seen[0][0]
+        return max(0.0, (counted - seen[0][1]) / since_s) if since_s else 0.0
 
 
 def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:
