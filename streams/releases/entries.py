@@ -113,6 +113,7 @@ def head_list_released(
     cells: int,
     cells_per_answer: int,
     answers: int,
+    wildcard_alone: bool,
     reports_until_ms: int,
     reasons: Sequence[Reason],
 ) -> Entry:
@@ -124,6 +125,7 @@ def head_list_released(
         "cells": cells,
         "cells_per_answer": cells_per_answer,
         "answers": answers,
+        "wildcard_alone": wildcard_alone,
         "reports_until_ms": reports_until_ms,
         "reasons": sorted(reasons),
         "documents": [document.to_json() for document in documents],
@@ -172,9 +174,14 @@ def service_paused(epoch: int, from_ms: int, resumes_at_ms: int, reason: str) ->
     }
 
 
-def log_trimmed(topic: str, bounds: Sequence[int]) -> Entry:
-    """Raw records below these offsets were removed after their release."""
-    return {"entry": "log_trimmed", "topic": topic, "bounds": list(bounds)}
+def log_trimmed(topic: str, version: int, bounds: Sequence[int]) -> Entry:
+    """Raw records below these offsets of a topic's version were removed after their release."""
+    return {
+        "entry": "log_trimmed",
+        "topic": topic,
+        "topic_version": version,
+        "bounds": list(bounds),
+    }
 
 
 def checkpoint(ledger: Ledger, from_offset: int) -> Entry:
