@@ -39,9 +39,9 @@ from streams.records.estimates_document import (
     EstimatesDocument,
     Figure,
     Participants,
-    privacy_statement,
 )
 from streams.records.head_list_document import HeadListDocument
+from streams.records.statements import privacy_statement
 from streams.releases import entries
 from streams.releases.book import EpochState
 from streams.releases.documents import split
@@ -211,7 +211,11 @@ def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
 
 def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedQuery, ...]:
     optin, client = estimates.optin.query_totals, estimates.client.query_totals
-    weight = _known_weight(estimates, optin_weight(optin.variance, client.variance))
+    weight = np.full(len(client), np.nan)
+    if estimates.mechanisms.blender == VarianceBlender.name:
+        weight = optin_weight(optin.variance, client.variance)
+    # Otherwise a total is the sum of blended records, each with a weight of its own.
+    weight = _known_weight(estimates, weight)
     return tuple(
         EstimatedQuery(
             query=query,
@@ -224,7 +228,7 @@ def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
     )
 
 
-def _weight(estimates: EpochEstimates) -> FloatArray | None:
+def _weight(estimates: EpochEstimates) -> FloatArray:
     """The opt-in group's weight in the blend of each cell."""
     optin, client, blended = estimates.optin, estimates.client, estimates.blended
     if estimates.mechanisms.blender == VarianceBlender.name:
@@ -237,7 +241,7 @@ def _weight(estimates: EpochEstimates) -> FloatArray | None:
     return _known_weight(estimates, weight)
 
 
-def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray | None:
+def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray:
     if estimates.client.participants == 0:
         return np.ones_like(weight)
     if estimates.optin.participants == 0:
@@ -279,11 +283,12 @@ def _privacy(state: EpochState) -> dict[str, object]:
     plan, charge = state.parameters.plan, state.parameters.charge
     return {
         "statement": privacy_statement(
-            epsilon=plan.privacy.epsilon,
-            delta=plan.privacy.delta,
+            optin=(charge.optin.epsilon, charge.optin.delta),
+            clients=(charge.clients.epsilon, charge.clients.delta),
             cohorts=plan.cohorts,
             records_per_user=plan.privacy.records_per_optin_user,
             answers=plan.privacy.records_per_client,
+            click_graph=plan.click_graph is not None,
         ),
         "neighbouring": "replace-one",
         "optin": {"epsilon": charge.optin.epsilon, "delta": charge.optin.delta},

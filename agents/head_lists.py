@@ -48,6 +48,9 @@ async def publish_head_list(context: JobContext) -> bool:
         if due is None:
             return False
         turn, move, state = due.turn, due.move, due.state
+        if state.graph_due:
+            # With the head list its raw records end.
+            log.warning("click_graph_passed_over", extra={"epoch": move.epoch})
         read = await due.counts.read_optin(
             move.epoch,
             due.seal.bounds,
@@ -116,6 +119,9 @@ def _release(
 ) -> tuple[list[Entry], list[StoredDocument]]:
     """The entries and documents of a drawn head list."""
     parameters = state.parameters
+    if release.head_list.listed == 0:
+        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
+        reports_until_ms = parameters.window_end_ms
     names = {k: str(v) for k, v in asdict(release.mechanisms).items()}
     document = HeadListDocument(
         epoch=state.epoch,
@@ -142,7 +148,6 @@ def _release(
         )
     ]
     if release.head_list.listed == 0:
-        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
         why = [*reasons, Reason.EMPTY_HEAD_LIST]
         empty = split(
             "estimates",

@@ -125,10 +125,10 @@ async def count_records(
 
 
 async def count_reports(
-    made: Service, epoch: int, size: int, reports: int, rng: np.random.Generator
+    made: Service, epoch: int, size: int, reports: int, rng: np.random.Generator, width: int = 1
 ) -> None:
-    """Put reports of one cell each into Redis, as counted."""
-    cells = rng.multinomial(reports, np.full(size, 1 / size)).astype(np.int64)
+    """Put reports of so many cells each into Redis, as counted."""
+    cells = rng.multinomial(width * reports, np.full(size, 1 / size)).astype(np.int64)
     await _add(made, Stem.CLIENT_REPORTS, epoch, Tally(received=reports, cells=cells), 0)
 
 

@@ -108,11 +108,13 @@ def _end_hung(settings: Settings) -> None:
 
 
 def _looked_back_s(settings: Settings) -> float:
-    """How much of the release log a start reads: the history, and any pause still in force."""
+    """How much of the release log a start reads: the history, and any pause still in force.
+
+    An epoch counts from its opening, so many windows ahead of its own; three later it is published.
+    """
+    epochs = settings.gateway.history_epochs + settings.epoch.epochs_ahead + 3
     window_s = settings.epoch.window_s
-    return max(
-        (settings.gateway.history_epochs + 4) * window_s, settings.budget.period_s + window_s
-    )
+    return max(epochs * window_s, settings.budget.period_s + window_s)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -185,8 +187,6 @@ class GatewayProcess:
             on_late=metrics.GATEWAY_LATE_FRAMES.inc,
         )
         self._follow_releases(topics)
-        masters = settings.keys.masters()
-        cohort_secret = masters.get(settings.keys.cohort_id)
         app = Gateway(
             limits=GatewayLimits(
                 body_bytes=gateway.body_bytes,
@@ -198,7 +198,7 @@ class GatewayProcess:
             publications=self._publications,
             writer=self._writer,
             clock=self._clock,
-            cohorts=Cohorts(cohort_secret),
+            cohorts=Cohorts(settings.keys.masters(), settings.keys.cohort_id),
             tokens=tokens,
             admission=admission,
             cors=Cors(gateway.cors_origins) if gateway.cors_origins else None,

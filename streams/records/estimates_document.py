@@ -25,7 +25,6 @@ __all__ = [
     "Figure",
     "Participants",
     "canonical_json",
-    "privacy_statement",
 ]
 
 SCHEMA = "blendstream/estimates/1"
@@ -65,7 +64,11 @@ class EstimatedCell:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedQuery:
-    """A query's total over its listed records, by each group and blended."""
+    """A query's total over its listed records, by each group and blended.
+
+    `optin_weight` is `None` where the total was not blended itself but is the sum of blended
+    records, whose weights differ.
+    """
 
     query: str
     optin: Figure | None
@@ -178,30 +181,6 @@ class EstimatesDocument:
 
 
 _GROUPS = ("optin", "client", "blend")
-
-
-def privacy_statement(
-    *, epsilon: float, delta: float, cohorts: int, records_per_user: int, answers: int
-) -> str:
-    """What is promised and what is not, for people who do not know the papers."""
-    turns = (
-        "once an epoch"
-        if cohorts == 1
-        else f"in one epoch out of {cohorts}, by turns decided by a stable hash"
-    )
-    return (
-        f"Two kinds of people took part. Opt-in users trusted this service with up to "
-        f"{records_per_user} of their records; exact whole-number noise was added to every count "
-        f"before anything left the service, and only records that many people share could appear. "
-        f"Everyone else's device randomised {answers} answer(s) by itself, so that nobody but the "
-        f"device ever held what it really searched for. For each person, in each epoch they take "
-        f"part in, the guarantee is ({epsilon:g}, {delta:g})-differential privacy between "
-        f"replace-one neighbours: had any one person's records been different, every published "
-        f"result would have had nearly the same chance (within a factor of e^{epsilon:g}, except "
-        f"with probability {delta:g}). A person takes part {turns}; what repeated epochs add up "
-        f"to is in the operator's ledger. Not hidden: that somebody takes part, how many do, and "
-        f"anything about large groups of people, which is what this publication is for."
-    )
 
 
 def canonical_json(body: Mapping[str, Any]) -> bytes:

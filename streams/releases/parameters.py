@@ -89,6 +89,8 @@ class Plan:
     counting_deadline_ms: int = 0
     graph_share_ppm: int = 0
     click_graph: ClickGraphParameters | None = None
+    #: Which secret puts opt-in users into cohorts; empty: there is one cohort.
+    cohort_id: str = ""
 
     def __post_init__(self) -> None:
         """Windows fall on whole seconds; a graph share without a graph would only be lost."""
@@ -164,6 +166,7 @@ def plan_from(settings: Settings) -> Plan:
             query_count_share=graph.query_count_share,
             url_table="head-list" if graph.url_table_file is None else "file",
         ),
+        cohort_id=settings.keys.cohort_id,
     )
 
 
@@ -214,6 +217,7 @@ class EpochParameters:
             "privacy": asdict(plan.privacy),
             "profile": plan.profile,
             "cohorts": plan.cohorts,
+            "cohort_id": plan.cohort_id,
             "min_optin_users": plan.min_optin_users,
             "min_reports": plan.min_reports,
             "counting_deadline_ms": plan.counting_deadline_ms,
@@ -246,6 +250,7 @@ class EpochParameters:
                 counting_deadline_ms=int(body["counting_deadline_ms"]),
                 graph_share_ppm=int(body["shares_ppm"]["graph"]),
                 click_graph=None if graph is None else ClickGraphParameters(**graph),
+                cohort_id=str(body.get("cohort_id", "")),  # Not always written.
             ),
             charge=EpochCharge.from_json(int(body["epoch"]), body["charge"]),
         )

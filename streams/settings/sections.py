@@ -251,7 +251,9 @@ class KeysSettings:
     )
     current_id: str = required("Which of them the next epoch opens with.", checks.name)
     cohort_id: str = setting(
-        "", "Which of them decides the opt-in users' cohorts; never change it. Empty: one cohort."
+        "",
+        "Which of them decides the opt-in users' cohorts; keep it for good, since a change "
+        "shuffles them and is charged as if it met the worst of both. Empty: one cohort.",
     )
 
     def masters(self) -> dict[str, bytes]:
