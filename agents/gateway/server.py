@@ -40,8 +40,9 @@ from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
 from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens
+from agents.listening import listening
 from streams import metrics
-from streams.errors import SettingsError, StoreUnavailable
+from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.keys import KeyRing
 from streams.settings import Settings
@@ -118,27 +119,14 @@ def _looked_back_s(settings: Settings) -> float:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    with listening("gateway.host and gateway.port", host, port):
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise _port_problem("gateway.host and gateway.port", host, port, error) from error
 
 
 def _serve_metrics(settings: Settings) -> None:
     host, port = settings.metrics.host, settings.gateway.metrics_port
-    try:
+    with listening("metrics.host and gateway.metrics_port", host, port):
         start_http_server(port, addr=host, registry=metrics.GATEWAY)
-    except OSError as error:
-        raise _port_problem("metrics.host and gateway.metrics_port", host, port, error) from error
-
-
-def _port_problem(names: str, host: str, port: int, error: OSError) -> SettingsError:
-    return SettingsError(
-        [
-            f"{names} must be an address that this process may listen on, got {host}:{port} "
-            f"({error.strerror}); stop what listens there, or choose another"
-        ]
-    )
 
 
 class _Server(uvicorn.Server):

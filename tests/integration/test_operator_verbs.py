@@ -11,17 +11,21 @@ from functools import partial
 
 import numpy as np
 import pytest
+from confluent_kafka.admin import AdminClient
 from jsonschema import Draft202012Validator
 
-from agents.commands.epochs import _abandon, _outcome
+from agents.commands.epochs import _abandon, _list, _outcome
+from agents.commands.ledger import _run as ledger
 from agents.commands.ledger import show
+from agents.commands.rebuild import _run as rebuild_verb
 from agents.commands.rebuild import rebuild
+from agents.commands.verify import _run as verify
 from agents.commands.verify import differences
 from agents.stack import LocalRedis
 from blender.errors import ParameterError
 from blender.registry import randomizer_for
 from streams.epochs import Share, Stem
-from streams.errors import StoreMismatch, StoreUnavailable
+from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
 from streams.publications import read_publications
 from streams.records.schemas import schema
 from streams.releases.book import Stage
@@ -96,6 +100,18 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
         assert not any(
             text in line for line in await differences(jobs.context) for text in ("query 0",)
         )
+
+
+async def test_a_service_that_never_was_is_refused_and_no_topic_is_made(
+    kafka, redis_server, make_settings, name_prefix
+):
+    """A mistyped prefix made eight topics and showed an empty ledger, as if all were well."""
+    settings = make_settings({"kafka.url": kafka.url, "redis.url": redis_server.url})
+    for look in (_list, ledger, verify, partial(rebuild_verb, wait_s=1)):
+        with pytest.raises(TopicMismatch, match=r"\.releases is not there; mend topics.prefix"):
+            await look(settings)
+    made = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics
+    assert [name for name in made if name_prefix in name] == []
 
 
 async def _changed_cells_are_found(made: Service, jobs: JobBench, width: int) -> None:
