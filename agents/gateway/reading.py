@@ -42,8 +42,12 @@ _FOR_SECONDS = b"public, max-age=5"
 class Reading:
     """The handlers of every GET address; `rest` is what stands in place of a path's `{…}`."""
 
-    def __init__(self, publications: Publications, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, publications: Publications, wall_clock: Callable[[], float], *, batch_entries: int
+    ) -> None:
+        """`batch_entries` is what the API's description says that one request may hold."""
         self._publications = publications
+        self._batch_entries = batch_entries
         self._wall_clock = wall_clock
         self._tables: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
 
@@ -178,15 +182,16 @@ class Reading:
 
     async def get_openapi(self, request: Request, _: str) -> Answer:
         """The description of this API."""
-        name, body, packed = _openapi()
+        name, body, packed = _openapi(self._batch_entries)
         return document_answer(
             request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
         )
 
 
 @functools.cache
-def _openapi() -> tuple[str, bytes, bytes]:
-    body = msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1)
+def _openapi(batch_entries: int) -> tuple[str, bytes, bytes]:
+    document = openapi_document(batch_entries=batch_entries)
+    body = msgspec.json.format(msgspec.json.encode(document), indent=1)
     return hashlib.sha256(body).hexdigest(), body, gzip.compress(body, 6, mtime=0)
 
 

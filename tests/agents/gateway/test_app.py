@@ -198,16 +198,18 @@ async def test_bodies_are_bounded_whether_announced_or_not():
     assert "at most 1000 bytes" in announced.json()["detail"]
 
 
-async def test_all_unfinished_bodies_together_are_bounded():
+async def test_all_bodies_together_are_bounded():
     """Ten thousand slow senders of a megabyte each would be ten gigabytes."""
-    gateway = make_gateway(limits=GatewayLimits(bodies_bytes=100))
+    gateway = make_gateway(limits=GatewayLimits(bodies_bytes=1000))
     body = json.dumps([report(n) for n in range(10)]).encode()
 
     pieces = await gateway.ask("POST", "/v1/reports", body, pieces=10)
     whole = await gateway.ask("POST", "/v1/reports", body)
+    small = await gateway.report(report())
 
     assert (pieces.status, pieces.json()["reason"]) == (503, "busy")
-    assert whole.status == 202
+    assert (whole.status, whole.json()["reason"]) == (503, "busy")
+    assert small.status == 202
 
 
 @pytest.mark.parametrize(
@@ -280,6 +282,18 @@ async def test_only_listed_origins_may_read_answers():
 async def test_without_the_setting_no_origin_is_allowed():
     reply = await make_gateway().ask("GET", "/v1/epochs", headers={"origin": "https://a.example"})
     assert not any(name.startswith("access-control") for name in reply.headers)
+
+
+async def test_the_description_says_how_many_entries_this_gateway_takes():
+    """A sender that goes by the description must not be answered with 413."""
+    gateway = make_gateway(limits=GatewayLimits(batch_entries=10))
+    described = (await gateway.ask("GET", "/openapi.json")).json()
+    schema = described["paths"]["/v1/reports"]["post"]["requestBody"]["content"]
+    [_, batch] = schema["application/json"]["schema"]["oneOf"]
+
+    assert (await gateway.report(*(report(n) for n in range(batch["maxItems"])))).status == 202
+    over = await gateway.report(*(report(n) for n in range(batch["maxItems"] + 1)))
+    assert over.status == 413
 
 
 async def test_the_documentation_page_needs_no_other_host():
