@@ -295,7 +295,9 @@ class GatewaySettings:
         at_least(MIB),
     )
     read_timeout_s: float = setting(
-        20.0, "How long a request may take to arrive whole, in seconds.", above(0)
+        20.0,
+        "How long a request may take to arrive whole, and a reader to take 64 KiB, in seconds.",
+        above(0),
     )
     idle_timeout_s: float = setting(
         60.0, "How long a connection without a request is kept, in seconds.", at_least(1)
