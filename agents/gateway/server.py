@@ -175,6 +175,7 @@ class GatewayProcess:
         tokens = None
         if gateway.token_file is not None:
             tokens = ApplicationTokens(gateway.token_file, clock=time.monotonic)
+            metrics.GATEWAY_TOKENS_STALE.set_function(lambda: tokens.stale)
         admission = load_admission(gateway.admission)
         topics = await ensure_topics(settings, self._kafka)
         try:
