@@ -32,7 +32,7 @@ _SENTENCES = {
     415: "The body must be JSON, not compressed.",
     422: "No entry was accepted and none will be; the verdicts say why.",
     429: "Too many entries; repeat the same request after Retry-After.",
-    503: "Not now; repeat the same request after Retry-After, what was queued counts once.",
+    503: "Not now; repeat the same request after Retry-After. What was queued counts once.",
 }
 _TAGS = {
     "submit": "For devices and applications.",

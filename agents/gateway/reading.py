@@ -65,9 +65,18 @@ class Reading:
 
     async def get_head_list(self, request: Request, rest: str) -> Answer:
         """A head list by id."""
-        found = self._publications.head_lists.get(rest)
-        if found is None and await self._publications.read_to_end():
-            found = self._publications.head_lists.get(rest)
+        held = self._publications
+        found = held.head_lists.get(rest)
+        if found is None:
+            # Another gateway may have named one that this one has not read yet.
+            if not await held.read_to_end():
+                return problem(
+                    503,
+                    "the release log could not be read to its end, so nobody knows whether there "
+                    "is such a head list; ask again later",
+                    retry_after_s=1,
+                )
+            found = held.head_lists.get(rest)
         if found is None:
             return problem(404, "no head list of this id is kept; fetch the current one")
         return _served(request, found, FOR_EVER)

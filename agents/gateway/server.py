@@ -160,7 +160,7 @@ class GatewayProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._stop_began = 0.0
-        self._caught_up = False
+        self._caught_up_at: float | None = None
         self._kafka_answered_at = time.monotonic()
         self._listening: socket.socket
         self._server: _Server | None = None
@@ -327,8 +327,13 @@ class GatewayProcess:
             reasons.append("this gateway is stopping; send requests to another")
         if self._reader is not None and self._reader.failure is not None:
             reasons.append(self._reader.failure)
-        elif not self._caught_up:
+        elif self._caught_up_at is None:
             reasons.append("the release log is still being read; this passes by itself")
+        elif (behind_s := time.monotonic() - self._caught_up_at) > self._behind_patience_s():
+            reasons.append(
+                f"the release log was not read to its end for {behind_s:.0f} s, and what was "
+                "published since is not known here; see to the brokers, or restart this gateway"
+            )
         silent_s = self._kafka_silent_s()
         if silent_s:
             reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
@@ -340,14 +345,24 @@ class GatewayProcess:
         patience_s = self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S
         return silent_s if silent_s > patience_s else 0.0
 
+    def _behind_patience_s(self) -> float:
+        """How long the end of the release log may be out of reach.
+
+        A transaction that a job left open hides it until Kafka aborts that, from all gateways.
+        """
+        settings = self._settings
+        return settings.jobs.transaction_timeout_s + 3 * settings.gateway.delivery_deadline_s
+
     async def _probe_kafka(self) -> None:
         assert self._reader is not None
         while True:
             # Also tells whether the release log could be read to its end.
             if await self._reader.read_to_end():
-                self._caught_up = True
+                self._caught_up_at = time.monotonic()
             self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
-            await asyncio.sleep(_PROBE_EVERY_S if self._caught_up else _FIRST_PROBE_AGAIN_S)
+            await asyncio.sleep(
+                _FIRST_PROBE_AGAIN_S if self._caught_up_at is None else _PROBE_EVERY_S
+            )
 
     async def _probe_clock(self, topics: Topics) -> None:
         # An unready gateway gets no traffic; without this it could never learn that its clock is

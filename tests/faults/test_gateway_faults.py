@@ -20,6 +20,8 @@ import time
 import httpx
 import pytest
 
+from agents.gateway.kafka_clients import make_producer
+from agents.gateway.producer import FrameProducer
 from agents.stack import LocalKafka
 from streams.epochs import Stem
 from tests.gateway_service import (
@@ -206,6 +208,28 @@ async def test_a_stop_ends_within_its_one_deadline_while_the_broker_is_paused(br
     await senders.send_all(first=40)
     assert len(senders.accepted) == 40
     await _assert_counted_once(service, senders)
+
+
+async def test_a_producer_that_cannot_be_flushed_leaves_nothing_behind(breakable, name_prefix):
+    """Each one that was replaced while a partition had no leader kept its connections for ever."""
+    service = GatewayService(breakable.url, name_prefix)
+    with running(service):
+        await service.create()
+        before = asyncio.all_tasks()
+        producer = FrameProducer(lambda: make_producer(service.settings.kafka))
+        await producer.start()
+        await (await producer.send(service.topics.clock.name, 0, b"taken"))
+        breakable.pause()
+        try:
+            stuck = await producer.send(service.topics.clock.name, 0, b"not taken")
+            await producer.stop(0.5)
+            with pytest.raises(ConnectionError):
+                await stuck
+            async with asyncio.timeout(5):
+                while asyncio.all_tasks() - before:
+                    await asyncio.sleep(0.01)
+        finally:
+            breakable.resume()
 
 
 def _held_bytes(gateway: GatewayUnderTest) -> float:

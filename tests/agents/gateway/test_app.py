@@ -124,6 +124,20 @@ async def test_what_is_not_there_is_a_problem_that_says_where_to_look(path):
     assert len(reply.json()["detail"]) > 20
 
 
+async def test_a_head_list_is_missing_only_when_the_log_was_read_to_its_end():
+    """A device that is told 404 forgets its report; one that is told 503 asks again."""
+    gateway = make_gateway()
+
+    async def read() -> bool:
+        return False
+
+    gateway.publications.read_to_end = read
+    reply = await gateway.ask("GET", "/v1/head-lists/" + "0" * 64)
+
+    assert reply.status == 503
+    assert int(reply.headers["retry-after"]) >= 1
+
+
 async def test_estimates_come_as_a_table_to_who_accepts_csv():
     """⋆ and numbers that do not exist are empty fields; commas in queries are quoted."""
     gateway = with_estimates(4)
