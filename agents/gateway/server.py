@@ -1,8 +1,8 @@
 """The gateway process: connects, serves until told to stop, and leaves nothing accepted behind.
 
-    start   topics checked, producer connected, release log read to its end, then listening
-    ready   while Kafka answers, the release log can be followed and the clock is right, by
-            comparison with the brokers' (/readyz)
+    start   token file read, topics checked, producer connected, then listening
+    ready   while Kafka answers, the release log was read to its end and can be followed, and the
+            clock is right, by comparison with the brokers' (/readyz)
     stop    unready at once; requests under way are answered, frames flushed and connections
             closed, all of it within one deadline
 
@@ -170,8 +170,6 @@ class GatewayProcess:
     async def start(self) -> None:
         """Connect and read what was published; raises with one clear line when it cannot."""
         settings, gateway = self._settings, self._settings.gateway
-        self._listening = _listen(gateway.host, gateway.port)
-        _serve_metrics(settings)
         tokens = None
         if gateway.token_file is not None:
             tokens = ApplicationTokens(gateway.token_file, clock=time.monotonic)
@@ -185,6 +183,8 @@ class GatewayProcess:
                 f"Kafka must answer a producer at {settings.kafka.bootstrap}, got "
                 f"{type(error).__name__}; is it running, and may this user write?"
             ) from error
+        self._listening = _listen(gateway.host, gateway.port)
+        _serve_metrics(settings)
         self._writer = FrameWriter(
             self._producer,
             FrameLimits(
