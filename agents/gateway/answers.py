@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["JSON", "Answer", "Headers", "Problem", "json_answer", "problem"]
+__all__ = ["JSON", "Answer", "Headers", "Part", "Problem", "json_answer", "problem"]
 
 Headers = list[tuple[bytes, bytes]]
 Messages = Sequence[dict[str, Any]]
@@ -37,9 +37,12 @@ class Answer:
         """A body in parts is sent part by part: what many answers share is never copied."""
         self.status = status
         self.parts: Sequence[Part] = (body,) if isinstance(body, bytes) else body
+        size = sum(map(len, self.parts))
+        if size <= _TAKEN_AT_ONCE and len(self.parts) > 1:
+            self.parts = (b"".join(self.parts),)
         self.headers: Headers = [
             (b"content-type", content_type),
-            (b"content-length", b"%d" % sum(map(len, self.parts))),
+            (b"content-length", b"%d" % size),
             *headers,
         ]
         if status == 304:

@@ -171,6 +171,49 @@ async def test_history_is_paged_newest_first_without_gaps():
     assert [row["epoch"] for row in rows] == ["25", "25", "24", "24"]
 
 
+@pytest.mark.parametrize("accept", ["application/json", "text/csv"])
+async def test_a_page_of_history_is_compressed_for_those_who_take_it(accept):
+    """The results page reads sixty whole publications, on telephones too."""
+    gateway = make_gateway()
+    gateway.publications.estimates = {
+        n: Document(n, f"{n:064x}", estimates(n, query="weather " * 200)) for n in range(30)
+    }
+    path = "/v1/estimates?limit=30"
+
+    plain = await gateway.ask("GET", path, headers={"accept": accept})
+    packed = await gateway.ask(
+        "GET", path, headers={"accept": accept, "accept-encoding": "gzip, br"}
+    )
+
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(packed.body) == plain.body
+    assert len(packed.body) < len(plain.body) / 3
+    assert packed.headers["vary"] == plain.headers["vary"] == "accept-encoding, accept"
+
+
+async def test_a_page_of_history_is_sent_from_what_is_kept_and_not_copied():
+    """Ten thousand readers that take their time would hold ten thousand pages."""
+    gateway = make_gateway()
+    body = estimates(1, query="weather " * 20_000)
+    gateway.publications.estimates = {1: Document(1, "ab" * 32, body)}
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/estimates",
+        "query_string": b"",
+        "headers": [],
+    }
+    await gateway.app(scope, None, send)
+
+    assert any(message.get("body") is body for message in sent)
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "before=-1", "before="])
 async def test_a_bad_page_is_a_400(query):
     assert (await with_estimates(1).ask("GET", f"/v1/estimates?{query}")).status == 400
