@@ -31,7 +31,7 @@ from agents.gateway.admission import load_admission
 from agents.gateway.app import Gateway, GatewayLimits
 from agents.gateway.clock import ClockCheck
 from agents.gateway.cors import Cors
-from agents.gateway.frame_writer import FrameLimits, FrameWriter, append_time_ms
+from agents.gateway.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
 from agents.gateway.producer import FrameProducer
@@ -371,19 +371,31 @@ class GatewayProcess:
             sent_s = time.time()
             with contextlib.suppress(Exception):
                 answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
-                self._compare_clocks(sent_s, append_time_ms(answer))
+                self._compare_clocks((topics.clock.name, 0), sent_s, append_time_ms(answer))
             await asyncio.sleep(_PROBE_EVERY_S if self._clock.measured else _FIRST_PROBE_AGAIN_S)
 
-    def _delivered(self, sent_s: float, append_ms: int | None, size: int, entries: int) -> None:
+    def _delivered(
+        self, place: Place, sent_s: float, append_ms: int | None, size: int, entries: int
+    ) -> None:
         metrics.GATEWAY_FRAMES.inc()
         metrics.GATEWAY_FRAME_BYTES.observe(size)
         metrics.GATEWAY_FRAME_ENTRIES.observe(entries)
-        self._compare_clocks(sent_s, append_ms)
+        self._compare_clocks(place, sent_s, append_ms)
 
-    def _compare_clocks(self, sent_s: float, append_ms: int | None) -> None:
+    def _compare_clocks(self, place: Place, sent_s: float, append_ms: int | None) -> None:
         if append_ms is None:
             return
-        was_off = self._clock.measured and not self._clock.ok
-        self._clock.appended(sent_s=sent_s, append_s=append_ms / 1000, acknowledged_s=time.time())
-        if self._clock.measured and not self._clock.ok and not was_off:
-            log.error("clock_is_off", extra={"skew_s": round(self._clock.skew_s, 3)})
+        clock = self._clock
+        was_off = clock.measured and not clock.ok
+        clock.appended(
+            sent_s=sent_s,
+            append_s=append_ms / 1000,
+            acknowledged_s=time.time(),
+            place=place,
+        )
+        if clock.measured and not clock.ok and not was_off:
+            topic, partition = place
+            skew_s = round(clock.skew_s, 3)
+            log.error(
+                "clock_is_off", extra={"skew_s": skew_s, "topic": topic, "partition": partition}
+            )
