@@ -136,6 +136,7 @@ def _release(
             cells=len(release.head_list.cells),
             cells_per_answer=randomizer.cells_per_answer,
             answers=release.head_list.randomizer.answers,
+            wildcard_alone=randomizer.wildcard_alone,
             reports_until_ms=reports_until_ms,
             reasons=reasons,
         )

@@ -72,6 +72,7 @@ class TwoStage:
 
     name = "two-stage"
     query_wildcards = True
+    wildcard_alone = False
     cells_per_answer = 1
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:

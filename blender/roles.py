@@ -94,11 +94,14 @@ class LocalRandomizer(Protocol):
     Built from `(cells, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all m_C answers of
     one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers; a
     *report* is m_C of them, made by `blender.local.local_alg`, each from its own throws.
-    `query_wildcards` says whether its cells tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩.
+    `query_wildcards` says whether its cells tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩, `wildcard_alone` whether ⋆ is an
+    answer by itself: the other cells are then the first ones, and only fill it up. Servers refuse
+    what such a randomizer cannot say.
     """
 
     name: str
     query_wildcards: bool
+    wildcard_alone: bool
     spec: RandomizerSpec
     cells: Cells
     cells_per_answer: int

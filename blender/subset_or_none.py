@@ -19,6 +19,8 @@ record gives the same answer, and all rows have the same sum. (docs/privacy-shar
 Assumes: cells without ⟨q,⋆⟩; dice that are fair.
 On the wire every answer has ω cells: "none" is ⋆ with the first ω−1 records, which fill it up and
 say nothing; as no set holds ⋆, the number of "none" is ⋆'s count, and is taken off theirs.
+Assumes of the counts: ⋆ came with no other records (`wildcard_alone`; gateway and counter refuse
+such answers), for each would be taken off records that it did not name.
 
 Symbols: M = listed records, ω = cells_per_answer, E as above, n = answers; for one answer
 t = P(names r | holds r) = P(none | holds ⋆) = E·f, f = P(names r | holds ⋆) = P(none | holds r),
@@ -104,6 +106,7 @@ class SubsetOrNone:
 
     name = "subset-or-none"
     query_wildcards = False
+    wildcard_alone = True
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
         """Derive the channel from the number of records and the budget; nothing else enters it."""

@@ -86,6 +86,7 @@ class SubsetSelection:
 
     name = "subset-selection"
     query_wildcards = False
+    wildcard_alone = False
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
         """Derive the channel from the number of cells and the budget; nothing else enters it."""

@@ -12,7 +12,8 @@ since 1970 by the brokers' clock; bounds list one offset for each partition.
      "optin_partitions": 64, "report_partitions": 64}
     {"entry": "records_sealed", "epoch": 41, "bounds": [120, 98, …]}
     {"entry": "head_list_released", "epoch": 41, "head_list_id": "<64 hex digits>",
-     "cells": 501, "cells_per_answer": 9, "answers": 1, "reports_until_ms": …}
+     "cells": 501, "cells_per_answer": 9, "answers": 1, "wildcard_alone": false,
+     "reports_until_ms": …}
     {"entry": "reports_sealed", "epoch": 41, "bounds": [7001, 6998, …]}
     {"entry": "estimate_released", "epoch": 41}
     {"entry": "epoch_abandoned", "epoch": 41}
@@ -85,6 +86,8 @@ class HeadList:
     cells_per_answer: int
     answers: int
     reports_until_ms: int
+    #: ⋆, the last cell, may only be answered with the first cells, which fill the answer up.
+    wildcard_alone: bool = False
 
     @property
     def cells_per_report(self) -> int:
@@ -267,6 +270,7 @@ class EpochBook:
             cells_per_answer=_integer(entry, "cells_per_answer", 1, 1 << 16),
             answers=_integer(entry, "answers", 1, 1 << 16),
             reports_until_ms=_integer(entry, "reports_until_ms"),
+            wildcard_alone=bool(entry.get("wildcard_alone", False)),
         )
         if len(head_list.id) != HEAD_LIST_ID_BYTES:
             raise ValueError("head_list_id must have 64 hex digits")

@@ -211,6 +211,11 @@ def _count_reports(
     legal = (answers[:, :, 1:] > answers[:, :, :-1]).all(axis=(1, 2))
     if cells.max() >= head_list.cells:
         legal &= (cells < head_list.cells).all(axis=1)
+    # Where ⋆ is an answer by itself the first ω−1 cells fill it up: as they increase, the last of
+    # them tells. Any others would be taken off records that this answer does not name.
+    if head_list.wildcard_alone and head_list.cells_per_answer > 1:
+        others = answers[:, :, -1] != head_list.cells - 1
+        legal &= (others | (answers[:, :, -2] == head_list.cells_per_answer - 2)).all(axis=1)
     if not legal.all():
         tally.refused[Reason.MALFORMED] += int(np.count_nonzero(~legal))
         _letters(verdict, deliveries, np.flatnonzero(~legal))

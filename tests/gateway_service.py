@@ -23,6 +23,7 @@ from agents.stack.ports import free_port
 from blender.cells import HeadList, RandomizerSpec
 from blender.parameters import PrivacyParameters
 from blender.record import Record
+from blender.registry import randomizer_for
 from streams.epochs import Stem
 from streams.kafka import KafkaLog
 from streams.ledger import Cost, EpochCharge
@@ -174,6 +175,7 @@ class ReleaseLog:
                 cells=len(document.head_list.cells),
                 cells_per_answer=cells_per_answer,
                 answers=document.head_list.randomizer.answers,
+                wildcard_alone=randomizer_for(document.head_list).wildcard_alone,
                 reports_until_ms=reports_until_ms or document.reports_until_s * 1000,
                 reasons=[],
             ),

@@ -143,6 +143,7 @@ class ReleaseFold:
                     cells=shape.cells,
                     cells_per_answer=shape.cells_per_answer,
                     answers=shape.answers,
+                    wildcard_alone=shape.wildcard_alone,
                     late_from_ms=late_from_ms,
                 )
             if kept is not None:

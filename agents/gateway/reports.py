@@ -45,6 +45,7 @@ class ReportTarget:
         cells: int,
         cells_per_answer: int,
         answers: int,
+        wildcard_alone: bool,
         late_from_ms: int,
     ) -> None:
         self.epoch = epoch
@@ -53,6 +54,8 @@ class ReportTarget:
         self.cells = cells
         self.cells_per_answer = cells_per_answer
         self.answers = answers
+        # Of an answer of one cell there is nothing to fill up.
+        self.wildcard_alone = wildcard_alone and cells_per_answer > 1
         self.late_from_ms = late_from_ms
         width = cell_width(cells)
         per_entry = cells_per_answer * answers
@@ -79,6 +82,8 @@ class ReportTarget:
             if len(answer) != wide or answer[-1] >= cells:
                 return False
             if wide > 1 and (sorted(answer) != answer or len(set(answer)) != wide):
+                return False
+            if self.wildcard_alone and answer[-1] == cells - 1 and answer[-2] != wide - 2:
                 return False
         return True
 
@@ -299,4 +304,7 @@ def _cells(
     fits &= (shaped[:, :, -1] < target.cells).all(axis=1)
     if wide > 1:
         fits &= (np.diff(shaped, axis=2) > 0).all(axis=(1, 2))
+    if target.wildcard_alone:
+        alone = (shaped[:, :, -1] != target.cells - 1) | (shaped[:, :, -2] == wide - 2)
+        fits &= alone.all(axis=1)
     return shaped.reshape(len(rows), -1).astype(target.dtype), fits

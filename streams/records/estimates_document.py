@@ -171,7 +171,7 @@ class EstimatesDocument:
             )
         except MalformedDocument:
             raise
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             raise MalformedDocument(
                 "a publication must be a JSON document of the stated schema"
             ) from None

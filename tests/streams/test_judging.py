@@ -96,6 +96,22 @@ def test_cells_out_of_order_repeated_or_beyond_the_list_are_malformed(row: list[
     assert [(x.offset, x.entry, x.reason) for x in verdict.letters] == [(0, 1, Reason.MALFORMED)]
 
 
+def test_the_wildcard_with_records_of_ones_own_choice_is_malformed_where_it_stands_alone() -> None:
+    """They would be taken off the first records, which such an answer does not name."""
+    rows = [[0, 9, 0, 9], [3, 9, 0, 9], [0, 9, 4, 9], [0, 1, 7, 8]]
+
+    alone = judged_reports(
+        delivered(reports(rows)),
+        book=EpochBook([opened(1), published(1, wildcard_alone=True)]),
+    ).epochs[1]
+    free = judged_reports(delivered(reports(rows))).epochs[1]
+
+    assert (alone.received, alone.refused) == (4, Counter({Reason.MALFORMED: 2}))
+    assert alone.cells is not None
+    assert alone.cells.tolist() == [3, 1, 0, 0, 0, 0, 0, 1, 1, 2]
+    assert free.counted == 4
+
+
 def test_a_malformed_report_does_not_use_its_contributor_up() -> None:
     verdict = judged_reports(delivered(reports([[1, 0, 0, 1], [0, 1, 0, 1]], people=[7, 7])))
     assert verdict.epochs[1].counted == 1

@@ -86,6 +86,7 @@ def report_target(**changes: Any) -> ReportTarget:
         "partitions": 4,
         "cells": 51,
         "cells_per_answer": 1,
+        "wildcard_alone": False,
         "answers": 1,
         "late_from_ms": 1 << 60,
     }

@@ -66,17 +66,21 @@ def test_what_lies_weigh_with_subset_or_none():
     randomizer = SubsetOrNone(cells, RandomizerSpec("subset-or-none", 4.0))
     assert randomizer.cells_per_answer == 16
 
-    def weighs(named: slice, none: bool) -> np.ndarray:
+    def weighs(answer: list[int]) -> np.ndarray:
         counts = np.zeros(501, dtype=np.int64)
-        counts[named] = 1_000
-        counts[500] = 1_000 * none
+        counts[answer] = 1_000
         return randomizer.estimate(counts, 1_000).cells.probability
 
-    assert weighs(slice(100, 116), none=False)[100] == pytest.approx(1.60, abs=0.005)
-    none_and_others = weighs(slice(100, 115), none=True)
-    assert none_and_others[100] == pytest.approx(1.65, abs=0.005)
-    assert none_and_others[0] == pytest.approx(-1.65, abs=0.005)
+    assert weighs(list(range(100, 116)))[100] == pytest.approx(1.60, abs=0.005)
+    none = weighs([*range(15), 500])
+    assert none[500] == pytest.approx(1.58, abs=0.005)
+    assert np.abs(none[:500]).max() < 0.06
+    # What is refused, and why: it would weigh against records that it does not name.
+    refused = weighs([*range(100, 115), 500])
+    assert randomizer.report_probability(None, (*range(100, 115), 500)) == 0
+    assert refused[0] == pytest.approx(-1.65, abs=0.005)
     page = PAGE.read_text(encoding="utf-8")
     assert "ω = 16" in page
     assert "1.60 people" in page
+    assert "1.58 people" in page
     assert "1.65 people" in page

@@ -65,6 +65,7 @@ class Log:
                 cells=len(document.head_list.cells),
                 cells_per_answer=cells_per_answer,
                 answers=1,
+                wildcard_alone=False,
                 reports_until_ms=reports_until_ms,
                 reasons=[],
             ),
@@ -175,7 +176,14 @@ def test_a_document_whose_bytes_are_not_its_name_stops_the_reader():
     stored = split("head_list", head_list_document(7).to_bytes())
     optin = split("optin", b"{}")
     entry = entries.head_list_released(
-        7, [stored, optin], cells=51, cells_per_answer=1, answers=1, reports_until_ms=1, reasons=[]
+        7,
+        [stored, optin],
+        cells=51,
+        cells_per_answer=1,
+        answers=1,
+        wildcard_alone=False,
+        reports_until_ms=1,
+        reasons=[],
     )
 
     with pytest.raises(StoreMismatch):
@@ -197,7 +205,7 @@ def test_documents_of_jobs_that_write_side_by_side_are_kept_apart():
     log._record(entries.part_key(optin.id, 0), optin.parts[0])
     log.commit(
         entries.head_list_released(
-            7, [stored, optin], cells=51, cells_per_answer=1, answers=1,
+            7, [stored, optin], cells=51, cells_per_answer=1, answers=1, wildcard_alone=False,
             reports_until_ms=NOW_MS, reasons=[],
         )
     )  # fmt: skip

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from agents.gateway.app import GatewayLimits
 from agents.gateway.frame_writer import FrameLimits
+from blender.cells import Cells, RandomizerSpec
+from blender.record import Record
+from blender.registry import RANDOMIZERS
 from streams.keys import EpochKeys
 from streams.records import submissions
 from tests.agents.gateway.doubles import HEAD_LIST, MASTER, make_gateway, report, report_target
@@ -59,10 +62,10 @@ def _entries(draw):
 
 
 @pytest.mark.long
-@given(entries=_entries())
-async def test_a_batch_is_judged_as_its_entries_would_be_one_by_one(entries):
+@given(entries=_entries(), wildcard_alone=st.booleans())
+async def test_a_batch_is_judged_as_its_entries_would_be_one_by_one(entries, wildcard_alone):
     """The columns of a batch are an optimisation; no verdict and no byte may depend on it."""
-    shape = {"cells_per_answer": 3, "answers": 2}
+    shape = {"cells_per_answer": 3, "answers": 2, "wildcard_alone": wildcard_alone}
     together = make_gateway(targets={HEAD_LIST: report_target(**shape)})
     alone = make_gateway(targets={HEAD_LIST: report_target(**shape)})
 
@@ -306,6 +309,36 @@ async def test_every_legal_report_is_accepted_whatever_its_head_lists_shape(cell
     assert {tuple(row) for f in gateway.producer.frames() for row in f.cells.tolist()} == {
         tuple(answer)
     }
+
+
+@pytest.mark.parametrize("name", ["subset-selection", "subset-or-none"])
+async def test_an_answer_that_no_device_can_give_is_refused(name):
+    """⋆ with records of a liar's choice weighs against the top records like nothing honest could.
+
+    Whatever the channel gives no probability, alone and in a batch.
+    """
+    cells = Cells([Record(f"q{i}", "u") for i in range(100)], query_wildcards=False)
+    randomizer = RANDOMIZERS[name](cells, RandomizerSpec(name, 2.0, max_cells_per_answer=3))
+    assert randomizer.cells_per_answer > 1
+    wide = randomizer.cells_per_answer
+    first = list(range(wide - 1))
+    answers = [[*first, 100], [*first, 99], [*range(90, 90 + wide - 1), 100], list(range(wide))]
+    target = report_target(
+        cells=101, cells_per_answer=wide, wildcard_alone=randomizer.wildcard_alone
+    )
+    gateway = make_gateway(targets={HEAD_LIST: target})
+
+    batch = [{**report(i), "answers": [answer]} for i, answer in enumerate(answers)]
+    together = (await gateway.report(*batch)).json()["verdicts"]
+
+    possible = [randomizer.report_probability(None, tuple(answer)) > 0 for answer in answers]
+    assert possible == [True, True, not randomizer.wildcard_alone, True]
+    assert [v["status"] == "accepted" for v in together] == possible
+    for entry, fits in zip(batch, possible, strict=True):
+        reply = await gateway.report(entry)
+        assert (reply.status == 202) is fits
+        if not fits:
+            assert reply.json()["verdicts"][0]["reason"] == "wrong_shape"
 
 
 async def test_what_devices_write_is_what_gateways_read():
