@@ -35,6 +35,7 @@ from streams.kafka import KafkaLog
 from streams.ledger import Ledger
 from streams.reachability import watch_servers
 from streams.records.estimates_document import EstimatesDocument
+from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind
 from streams.releases.log import StepObserver, nobody_watches
 from streams.releases.parameters import plan_from
@@ -86,7 +87,7 @@ class Jobs:
             ),
         )
         self._leases: dict[Kind, Lease] = {}
-        self._shown: str | None = None
+        self._shown: list[DocumentReference] = []
         self._stopping = asyncio.Event()
         self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
 
@@ -165,7 +166,7 @@ class Jobs:
                 job_metrics.FAILURES.labels(job.kind).inc()
                 log.error("job_failed", extra={"kind": job.kind}, exc_info=error)
                 back_off_s = _MOST_BACK_OFF_S
-            job_metrics.LEASE_HELD.labels(job.kind).set(lease.held)
+            job_metrics.tell_lease(job.kind, held=lease.held)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), back_off_s)
 
@@ -173,7 +174,8 @@ class Jobs:
         had_it = lease.held
         if not await lease.hold():
             return
-        renewing = asyncio.create_task(self._renew(lease))
+        job_metrics.tell_lease(job.kind, held=True)
+        renewing = asyncio.create_task(self._renew(job.kind, lease))
         try:
             if not had_it:
                 log.info("lease_taken", extra={"kind": job.kind})
@@ -190,22 +192,35 @@ class Jobs:
             renewing.cancel()
 
     async def _show(self) -> None:
-        """Tell what the log says; the newest publication is read once."""
+        """Tell what the log says; the newest publications are read once."""
         context, book = self.context, self.context.log.book
-        job_metrics.show(book, limit_from(context.settings), context.now_ms())
         published = [s.estimates.document for s in book.epochs.values() if s.estimates is not None]
-        newest = max(published, key=lambda document: document.entry_offset, default=None)
-        if newest is not None and newest.id != self._shown:
-            data = await context.log.read_document(newest)
-            job_metrics.show_publication(EstimatesDocument.from_bytes(data))
-            self._shown = newest.id
+        newest = sorted(published, key=lambda document: -document.entry_offset)[:2]
+        if newest != self._shown:
+            job_metrics.show_publications([await self._publication(each) for each in newest])
+            self._shown = newest
+        job_metrics.show(book, limit_from(context.settings), context.now_ms())
 
-    async def _renew(self, lease: Lease) -> None:
+    async def _publication(self, reference: DocumentReference) -> EstimatesDocument | None:
+        """A publication, or None if it cannot be read: no reason to keep epochs no longer."""
+        try:
+            return EstimatesDocument.from_bytes(await self.context.log.read_document(reference))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            log.error("publication_not_shown", exc_info=error)
+            return None
+
+    async def _renew(self, kind: Kind, lease: Lease) -> None:
+        """Keep the lease through a long step; nobody watches this, and it must go on."""
         while True:
             await asyncio.sleep(self.context.settings.jobs.lease_renew_s)
-            with contextlib.suppress(StoreUnavailable):
+            try:
                 if not await lease.hold():
-                    log.warning("lease_lost")
+                    log.warning("lease_lost", extra={"kind": kind})
+            except Exception as error:
+                log.warning("lease_not_renewed", extra={"kind": kind}, exc_info=error)
+            job_metrics.tell_lease(kind, held=lease.held)
 
 
 async def _nothing() -> bool:

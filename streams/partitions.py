@@ -79,13 +79,13 @@ class PartitionCounter:
         return found.state.offset if found is not None and found.state else None
 
     def stalled_for_s(self) -> float:
-        """How long a partition with lag has not moved while Redis and Kafka answered."""
+        """How long one with lag, or not read yet, has not moved while Redis and Kafka answered."""
         if not self._reach.answering:
             return 0.0
         since = [
             max(p.moved_at, self._reach.since)
             for p in self._assigned.values()
-            if p.lag > 0 and p.stopped is None
+            if (p.lag > 0 or p.state is None) and p.stopped is None
         ]
         return time.monotonic() - min(since) if since else 0.0
 
@@ -158,6 +158,8 @@ class PartitionCounter:
         """Compare every idle partition with Redis and the log; never waits for a busy one."""
         try:
             for partition in [p for p in self._assigned.values() if p.stopped is not None]:
+                if not partition.given_up:
+                    partition.tell_lag()
                 async with self._working_on(partition):
                     if await partition.was_rebuilt() and not partition.given_up:
                         partition.give_up()
@@ -181,6 +183,8 @@ class PartitionCounter:
                     continue
                 async with self._working_on(partition):
                     await partition.check(ends[number], description)
+                    if partition.lag <= 0:
+                        metrics.ENTRY_TOTALS.settle(self.stem, number)
         except StoreUnavailable:
             self._reach.lost()
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -85,6 +85,11 @@ class PublishedMarks:
     async def add(self, epoch: int, document_id: str) -> None:
         """The brokers have this document."""
         await self._answered(self._client.hset(self._key, str(epoch), document_id))
+
+    async def drop(self, epochs: Sequence[int]) -> None:
+        """Nobody asks whether these were written any more."""
+        if epochs:
+            await self._answered(self._client.hdel(self._key, *map(str, epochs)))
 
     @staticmethod
     async def _answered(call: Any) -> Any:

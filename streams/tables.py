@@ -342,12 +342,16 @@ class CountTables:
         found = await answered(self._client.get(self.key(partition, "token", name)))
         return None if found is None else text_of(found)
 
+    async def close_epochs(self, partition: int, through: int) -> None:
+        """Bar everything up to an epoch from being counted."""
+        await self._close.run(self._client, [self.key(partition, "state")], through)
+
     async def release_epoch(self, partition: int, epoch: int) -> None:
         """Bar everything up to an epoch from being counted, then remove the epoch's keys.
 
         Safe to repeat, and repeated at every start: a Redis that lost its tail has them back.
         """
-        await self._close.run(self._client, [self.key(partition, "state")], epoch)
+        await self.close_epochs(partition, epoch)
         chunks = await answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
         names: list[tuple[object, ...]] = [("cells",), *((share,) for share in Share)]
         names += [("seen", chunk) for chunk in range(int(chunks or 0))]

@@ -37,6 +37,8 @@ class Topic:
     name: str
     partitions: int
     config: Mapping[str, str]
+    #: Of the two that are counted. In another version offsets begin again.
+    version: int = 1
 
 
 class Topics:
@@ -62,8 +64,8 @@ class Topics:
         kept |= {"retention.bytes": FOR_EVER, "message.timestamp.type": "LogAppendTime"}
         letters = durable | {"cleanup.policy": "delete"}
         many = settings.partitions
-        self.optin_records = Topic(self.name(Stem.OPTIN_RECORDS, version), many, log)
-        self.client_reports = Topic(self.name(Stem.CLIENT_REPORTS, version), many, log)
+        self.optin_records = Topic(self.name(Stem.OPTIN_RECORDS, version), many, log, version)
+        self.client_reports = Topic(self.name(Stem.CLIENT_REPORTS, version), many, log, version)
         self.releases = Topic(f"{prefix}.releases", 1, kept)
         self.head_lists = Topic(f"{prefix}.head-lists", 1, compacted)
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)

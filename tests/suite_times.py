@@ -27,6 +27,7 @@ PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "epochs": (
         4,
         (
+            "faults/test_raw_data*",
             "faults/test_release*",
             "faults/test_epoch*",
             "faults/test_restored*",
@@ -34,6 +35,7 @@ PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
             "integration/test_leases*",
             "integration/test_operator*",
             "integration/test_release*",
+            "agents/test_click*",
             "agents/test_epoch*",
             "agents/test_keeper*",
         ),

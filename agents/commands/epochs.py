@@ -4,8 +4,9 @@
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
     blendstream epochs restored --reason TEXT    after the release log was restored from a copy
 
-An abandoned epoch's raw data is removed and what it cost stays charged. The reason is kept in the
-release log for ever and shown in the API: it must not name a query, a URL or a person.
+An abandoned epoch's raw data is removed by the jobs, as soon as every epoch before it is over too,
+and what it cost stays charged. The reason is kept in the release log for ever and shown in the API:
+it must not name a query, a URL or a person.
 
 `restored` is for a release log that is older than the service: run it before any jobs process. It
 abandons every epoch that is open, since it may have been released after the copy was made, and
@@ -128,7 +129,9 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
                 f"epoch {epoch} is {state.stage.value} already; nothing is left to give up"
             )
         await turn.commit([entries.epoch_abandoned(epoch, reason)])
-    print(f"epoch {epoch} is abandoned; its raw data goes when the jobs next look")
+    before = [state.epoch for state in turn.book.unfinished() if state.epoch < epoch]
+    when = f"epochs before it ({_listed(before)}) are over too" if before else "the jobs next look"
+    print(f"epoch {epoch} is abandoned; its raw data goes when {when}")
     return 0
 
 
@@ -191,7 +194,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             )
     charged = [parameters.epoch for parameters in lost]
     print(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
-    # Of these the book may soon keep too few for the keeper to know what to remove.
+    # At once: nobody knows when jobs are started again.
     for stem in Stem:
         tables = context.tables(stem)
         for partition in range(context.topics.of(stem).partitions):

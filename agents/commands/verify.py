@@ -15,6 +15,7 @@ from agents.job_context import JobContext
 from agents.keeper import released_through
 from streams.epochs import Share, Stem
 from streams.errors import StoreMismatch
+from streams.leftovers import held_epochs
 from streams.publications import read_publications
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.documents import DocumentReference
@@ -131,11 +132,12 @@ async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem)
                     f"{where}: epoch {epoch} received {totals['received']}, counted "
                     f"{totals['counted']} and refused {refused}: run `blendstream rebuild`"
                 )
-            if epoch <= through and totals:
-                found.append(
-                    f"{where}: epoch {epoch} is released and still has counts in Redis: the jobs "
-                    "remove them; are they running?"
-                )
+    found += [
+        f"{held.topic} partition {held.partition}: epoch {held.epoch} is released and still has "
+        "counts in Redis: the jobs remove them; are they running?"
+        for held in await held_epochs(context.redis, context.settings.topics.prefix, topic.name)
+        if held.epoch <= through
+    ]
     unreleased = [n for n in sorted(book.epochs) if n > through]
     if stem is Stem.OPTIN_RECORDS:
         for epoch in unreleased:

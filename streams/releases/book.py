@@ -150,7 +150,8 @@ class ReleaseBook:
         self.read_upto = from_offset
         self.checkpoint_epoch: int | None = self.ledger.last_epoch
         self.paused: PauseNotice | None = None
-        self.trimmed: dict[str, tuple[int, ...]] = {}
+        #: By stem and version of its topic: in another version offsets begin again.
+        self.trimmed: dict[tuple[str, int], tuple[int, ...]] = {}
         self.last_ms = 0
         #: Records of a release that had one already. The first counts; there must never be two.
         self.recorded_twice = 0
@@ -220,7 +221,8 @@ class ReleaseBook:
                 str(body["reason"]),
             )
         elif name == "log_trimmed":
-            self.trimmed[str(body["topic"])] = tuple(int(b) for b in body["bounds"])
+            version = int(body.get("topic_version", 1))  # Not always written.
+            self.trimmed[str(body["topic"]), version] = _bounds(body)
         elif name == "checkpoint":
             self.checkpoint_epoch = Ledger.from_json(body["ledger"]).last_epoch
         elif name in _STEPS:

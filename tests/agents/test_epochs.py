@@ -17,6 +17,7 @@ from agents.epochs import (
     next_keeper_move,
     reports_until_ms,
 )
+from agents.keeper import CHECKPOINT_EPOCHS, _checkpoint
 from streams.ledger import GROUPS, Cost, Limit
 from streams.releases import entries
 from streams.releases.book import ReleaseBook, Stage
@@ -232,6 +233,21 @@ def test_the_first_release_wins_should_the_log_ever_hold_two():
     log.head_list(0, START + WINDOW_MS + 8_000, START + 9 * WINDOW_MS)
 
     assert log.book.epochs[0].head_list == first
+
+
+def test_a_checkpoint_repeats_what_was_removed_from_each_version_of_a_topic():
+    """Hidden behind it, what went on purpose would pass for lost."""
+    log = ModelLog()
+    for window in range(CHECKPOINT_EPOCHS):
+        keep(log, START + window * WINDOW_MS)
+    log.commit(START, entries.log_trimmed("optin_records", 1, [5_000, 5_100]))
+    log.commit(START, entries.log_trimmed("optin_records", 2, [7, 0]))
+
+    reader = ModelLog()
+    reader.commit(START, *_checkpoint(log.book))
+
+    assert reader.book.trimmed == log.book.trimmed
+    assert len(reader.book.trimmed) == 2
 
 
 class ServiceForAYear(RuleBasedStateMachine):

@@ -37,7 +37,9 @@ def verb(made: Service, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(240)
-async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(kafka, redis_server):
+async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
+    kafka, redis_server, capsys: pytest.CaptureFixture[str]
+):
     """One service, from open to verified."""
     rng, clock = np.random.default_rng(21), Clock()
     async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
@@ -66,7 +68,10 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(ka
             verb, made, "epochs", "abandon", "--reason", "a drill", "1"
         )
         assert abandoned.returncode == 0, abandoned.stderr
+        assert "its raw data goes when the jobs next look" in abandoned.stdout
         assert (await made.book()).epochs[1].abandoned == "a drill"
+        await _abandon(made.settings, 3, "a drill")
+        assert "its raw data goes when epochs before it (2) are over too" in capsys.readouterr().out
         again = await asyncio.to_thread(verb, made, "epochs", "abandon", "0", "--reason", "no")
         assert again.returncode == 1
         assert "published already" in again.stderr
