@@ -114,7 +114,7 @@ def head_list_document(
         head_list=HeadList(
             records=tuple(Record(f"query {i}", f"https://r{i}.example/") for i in range(records)),
             listed=records,
-            randomizer=randomizer or RandomizerSpec("subset", 4.0),
+            randomizer=randomizer or RandomizerSpec("randomized-response", 4.0),
             query_wildcards=wildcards,
         ),
     )
