@@ -11,7 +11,16 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["JSON", "Answer", "Headers", "Part", "Problem", "json_answer", "problem"]
+__all__ = [
+    "JSON",
+    "TAKEN_AT_ONCE",
+    "Answer",
+    "Headers",
+    "Part",
+    "Problem",
+    "json_answer",
+    "problem",
+]
 
 Headers = list[tuple[bytes, bytes]]
 Messages = Sequence[dict[str, Any]]
@@ -19,7 +28,7 @@ Part = bytes | memoryview
 
 #: An answer larger than this is over only when its reader has taken it but for so much, so that
 #: what a request holds is counted for as long as it is there. Servers stop writing here too.
-_TAKEN_AT_ONCE = 64 * 1024
+TAKEN_AT_ONCE = 64 * 1024
 
 JSON = b"application/json"
 _PROBLEM_JSON = b"application/problem+json"
@@ -29,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 class Answer:
     """Status, headers and body, as the ASGI messages that carry them."""
 
-    __slots__ = ("_messages", "headers", "parts", "status")
+    __slots__ = ("_messages", "headers", "parts", "size", "status")
 
     def __init__(
         self, status: int, body: bytes | Sequence[Part], content_type: bytes, headers: Headers
@@ -37,12 +46,12 @@ class Answer:
         """A body in parts is sent part by part: what many answers share is never copied."""
         self.status = status
         self.parts: Sequence[Part] = (body,) if isinstance(body, bytes) else body
-        size = sum(map(len, self.parts))
-        if size <= _TAKEN_AT_ONCE and len(self.parts) > 1:
+        self.size = sum(map(len, self.parts))
+        if self.size <= TAKEN_AT_ONCE and len(self.parts) > 1:
             self.parts = (b"".join(self.parts),)
         self.headers: Headers = [
             (b"content-type", content_type),
-            (b"content-length", b"%d" % size),
+            (b"content-length", b"%d" % self.size),
             *headers,
         ]
         if status == 304:
@@ -66,7 +75,7 @@ class Answer:
         headers = self.headers if extra is None else self.headers + extra
         start = {"type": "http.response.start", "status": self.status, "headers": headers}
         messages: Messages
-        if len(self.parts) == 1 and len(self.parts[0]) <= _TAKEN_AT_ONCE:
+        if len(self.parts) == 1 and len(self.parts[0]) <= TAKEN_AT_ONCE:
             messages = (start, {"type": "http.response.body", "body": self.parts[0]})
         else:
             messages = (

@@ -179,7 +179,7 @@ class Gateway:
         request.body_dropped()
         verdicts = await queued.settled()
         meters.CLIENT_REPORTS.judged(verdicts)
-        return answer_for(verdicts, retry_after_s=self._retry_after_s)
+        return request.hold_answer(answer_for(verdicts, retry_after_s=self._retry_after_s))
 
     def _queue_reports(
         self, entries: Sequence[Report | str], *, unknown: Verdict | None
@@ -228,11 +228,13 @@ class Gateway:
         request.body_dropped()
         verdicts = await queued.settled()
         meters.OPTIN_RECORDS.judged(verdicts)
-        return answer_for(
-            verdicts,
-            retry_after_s=self._retry_after_s,
-            epoch=None if current is None else current.epoch,
-            resumes_s=None if paused is None else paused.resumes_s,
+        return request.hold_answer(
+            answer_for(
+                verdicts,
+                retry_after_s=self._retry_after_s,
+                epoch=None if current is None else current.epoch,
+                resumes_s=None if paused is None else paused.resumes_s,
+            )
         )
 
     def _entries(

@@ -139,6 +139,7 @@ def queue_optin_records(
     """Judge each entry (or the sentence that says why it is none) and queue the good ones."""
     current = targets.now(now_ms)
     queued = Queued([])
+    places: dict[Delivered, list[int]] = {}
     for i, entry in enumerate(entries):
         if isinstance(entry, str):
             queued.verdicts.append(refused(Reason.MALFORMED, entry))
@@ -154,7 +155,10 @@ def queue_optin_records(
             queued.verdicts.append(fate)
         else:
             queued.verdicts.append(ACCEPTED)
-            queued.waiting.append((fate, target, (i,)))
+            if fate not in places:
+                places[fate] = []
+                queued.waiting.append((fate, target, places[fate]))
+            places[fate].append(i)
     return queued
 
 

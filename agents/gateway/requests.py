@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from agents.gateway.answers import Answer, problem
+from agents.gateway.answers import TAKEN_AT_ONCE, Answer, problem
 from agents.gateway.limits import ByteBudget
 
 __all__ = ["Disconnected", "Receive", "Refused", "Request", "Scope", "Send"]
@@ -64,6 +64,15 @@ class Request:
                 )
             )
         self._held += size
+
+    def hold_answer(self, answer: Answer) -> Answer:
+        """Count an answer of its own, if its reader cannot take it at once; or `Refused`.
+
+        A refusal asks for the same request again. What was queued of it counts once.
+        """
+        if answer.size > TAKEN_AT_ONCE:
+            self.hold(answer.size)
+        return answer
 
     def body_dropped(self) -> None:
         """The body is no longer held, only what was made of it."""

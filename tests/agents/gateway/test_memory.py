@@ -136,7 +136,8 @@ async def test_records_that_wait_for_kafka_hold_no_more_than_is_counted(applicat
 
 async def test_beyond_the_limit_requests_are_told_to_come_again():
     """Back-pressure, never more memory."""
-    limit = 2500 * QUEUED_ENTRY_BYTES
+    body = json.dumps([report(n) for n in range(900)])
+    limit = len(body) + 3 * 900 * QUEUED_ENTRY_BYTES - 1
     gateway = patient_gateway(limits=GatewayLimits(bodies_bytes=limit))
     gateway.producer.holding = True
     asked = [
@@ -152,6 +153,17 @@ async def test_beyond_the_limit_requests_are_told_to_come_again():
     turned_away = next(reply for reply in replies if reply.status == 503)
     assert turned_away.json()["reason"] == "busy"
     assert int(turned_away.headers["retry-after"]) >= 1
+    assert gateway.app.held_bytes == 0
+
+
+async def test_an_answer_that_there_is_no_room_for_is_a_short_one():
+    """Its sender sends all of it again, and what was queued counts once."""
+    gateway = patient_gateway(limits=GatewayLimits(bodies_bytes=100_000))
+
+    reply = await gateway.report(report(1), *([1] * 900))
+
+    assert (reply.status, reply.json()["reason"]) == (503, "busy")
+    assert "verdicts" not in reply.json()
     assert gateway.app.held_bytes == 0
 
 
