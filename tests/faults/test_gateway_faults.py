@@ -306,7 +306,7 @@ async def test_a_gateway_whose_clock_is_off_is_unready_and_takes_nothing(kafka, 
             assert refused.status_code == 503, refused.text
             if "NTP" in ready:
                 break
-        assert "set it right (NTP)" in ready
+        assert "set this one right (NTP)" in ready
         refused = httpx.post(f"{gateway.url}/v1/reports", json=senders.reports[0], timeout=10)
         assert (refused.status_code, refused.json()["reason"]) == (503, "clock")
         good.wait_ready()
