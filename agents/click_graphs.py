@@ -26,9 +26,9 @@ from streams.job_metrics import finalized
 from streams.records.click_graph_document import (
     ClickGraphDocument,
     GraphQuery,
-    click_graph_statement,
 )
 from streams.records.head_list_document import HeadListDocument
+from streams.records.statements import click_graph_statement
 from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.documents import MAX_DOCUMENT_BYTES, split
@@ -219,8 +219,8 @@ def _document(
         ),
         privacy={
             "statement": click_graph_statement(
-                epsilon=plan.epsilon,
-                delta=plan.delta,
+                released=(plan.epsilon, plan.delta),
+                charged=(plan.cost.epsilon, plan.cost.delta),
                 queries_per_user=plan.queries_per_user,
                 clicks_per_user=plan.clicks_per_user,
             ),

@@ -29,6 +29,9 @@ from agents.head_lists import publish_committed_head_lists, publish_head_list
 from agents.job_context import Dice, JobContext, ReleaseFailed, limit_from
 from agents.keeper import Keeper
 from agents.leases import Lease
+from agents.listening import listening
+from agents.production import warn_of_risks
+from blender.profiles import prepare_head_list
 from streams import job_metrics
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
@@ -101,9 +104,11 @@ class Jobs:
         now_ms: Callable[[], int] | None = None,
     ) -> Jobs:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
-        topics = await ensure_topics(settings, KafkaLog(settings.kafka))
+        kafka = KafkaLog(settings.kafka)
+        topics = await ensure_topics(settings, kafka)
         redis = await connect_redis(settings.redis)
         await check_redis(redis)
+        await warn_of_risks(settings, kafka, redis)
         clock = {} if now_ms is None else {"now_ms": now_ms}
         context = JobContext.build(settings, topics, redis, observe=observe, dice=dice, **clock)
         # An epoch dearer than its limit is refused here, not in the middle of the night.
@@ -247,6 +252,10 @@ async def _run(
     dice: Dice | None,
     now_ms: Callable[[], int] | None,
 ) -> int:
+    # Parameters that no noise can be found for are told now, not by an epoch that was charged.
+    await asyncio.to_thread(
+        prepare_head_list, settings.privacy.profile, settings.privacy.parameters()
+    )
     jobs = await Jobs.connect(settings, observe=observe, dice=dice, now_ms=now_ms)
     loop = asyncio.get_running_loop()
 
@@ -298,6 +307,7 @@ async def _serve(jobs: Jobs) -> web.AppRunner:
     served.router.add_get("/readyz", ready)
     runner = web.AppRunner(served, access_log=None)
     await runner.setup()
-    settings = jobs.context.settings
-    await web.TCPSite(runner, settings.metrics.host, settings.jobs.metrics_port).start()
+    where = jobs.context.settings.metrics.host, jobs.context.settings.jobs.metrics_port
+    with listening("metrics.host and jobs.metrics_port", *where):
+        await web.TCPSite(runner, *where).start()
     return runner

@@ -27,7 +27,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from agents.client_reports import add_client_reports_agent
 from agents.dead_letters import DeadLetters
+from agents.listening import listening
 from agents.optin_records import add_optin_records_agent
+from agents.production import warn_of_risks
 from streams import metrics
 from streams.app import CountingApp
 from streams.directory import ReleaseLogDirectory
@@ -66,7 +68,9 @@ async def _run(settings: Settings) -> int:
         loop.add_signal_handler(number, told.set)
     life = asyncio.create_task(worker.live())
     await asyncio.wait({life, asyncio.create_task(told.wait())}, return_when="FIRST_COMPLETED")
-    threading.Timer(settings.worker.stop_deadline_s, _leave, [settings]).start()
+    deadline = threading.Timer(settings.worker.stop_deadline_s, _leave, [settings])
+    deadline.daemon = True  # A start that failed is told at once.
+    deadline.start()
     why = life.result() if life.done() else None
     life.cancel()
     if why is not None:
@@ -110,6 +114,7 @@ class Worker:
         topics = await ensure_topics(settings, kafka)
         redis = await connect_redis(settings.redis)
         await check_redis(redis)
+        await warn_of_risks(settings, kafka, redis)
         directory = ReleaseLogDirectory(settings.kafka, kafka, topics.releases.name)
         keys = KeyRing(settings.keys.masters())
         prefix = settings.topics.prefix
@@ -203,7 +208,8 @@ class Worker:
         self._web = web.AppRunner(served, access_log=None)
         await self._web.setup()
         where = self._settings.metrics.host, self._settings.worker.metrics_port
-        await web.TCPSite(self._web, *where).start()
+        with listening("metrics.host and worker.metrics_port", *where):
+            await web.TCPSite(self._web, *where).start()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="alive\n")

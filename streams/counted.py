@@ -5,7 +5,8 @@ bound holds its final counts for the epoch, and they do not change until the epo
 What could still go wrong is Redis losing its tail, or everything, while we read. So before reading
 a random token is stored with each partition's counts, and after reading it must still be there:
 Redis loses its history from the end only, so a token that survived proves that everything written
-before it, the counts, was there throughout.
+before it, the counts, was there throughout. Or an operator has them counted again meanwhile
+(`blendstream rebuild`): that changes the partition's mark, which must be the same as before.
 
 Promises: complete counts, or `CountsMoved`, which is safe to retry.
 """
@@ -56,6 +57,14 @@ class ReportsRead:
     lost: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What must still be there after a reading: our token, and each partition's mark."""
+
+    token: str
+    rebuilt: Sequence[str | None]
+
+
 class SealedCounts:
     """Counts of one topic, for one kind of job, whose name is `reader`."""
 
@@ -74,12 +83,12 @@ class SealedCounts:
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
         """Opt-in counts; `complete` insists that every partition is counted up to its bound."""
         partitions = range(len(bounds))
-        token = await self._begin(bounds, complete)
+        marks = await self._begin(bounds, complete)
         shares = {
             share: await self._tables.record_counts(epoch, share, partitions) for share in Share
         }
         totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(token, len(bounds))
+        await self._end(marks)
 
         # A million records take seconds to sort; leases are renewed meanwhile.
         return await asyncio.to_thread(_optin_read, shares, totals)
@@ -89,19 +98,21 @@ class SealedCounts:
     ) -> ReportsRead:
         """Report counts over `cells` cells."""
         partitions = range(len(bounds))
-        token = await self._begin(bounds, complete)
+        marks = await self._begin(bounds, complete)
         counts = await self._tables.cell_counts(epoch, partitions, cells)
         totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(token, len(bounds))
+        await self._end(marks)
         return ReportsRead(
             counts,
             sum(t.get("counted", 0) for t in totals),
             any(t.get("incomplete", 0) for t in totals),
         )
 
-    async def _begin(self, bounds: Sequence[int], complete: bool) -> str:
+    async def _begin(self, bounds: Sequence[int], complete: bool) -> _Marks:
         token = secrets.token_hex(8)
+        rebuilt = []
         for partition in range(len(bounds)):
+            rebuilt.append(await self._tables.rebuilt(partition))
             await self._tables.put_token(partition, self._name(token), token, _TOKEN_S)
         if complete:
             for partition, bound in enumerate(bounds):
@@ -111,14 +122,20 @@ class SealedCounts:
                         f"partition {partition} must be counted up to {bound}, found {offset}: "
                         "Redis lost its tail; the counts come again from Kafka"
                     )
-        return token
+        return _Marks(token, rebuilt)
 
-    async def _end(self, token: str, partitions: int) -> None:
-        for partition in range(partitions):
+    async def _end(self, marks: _Marks) -> None:
+        token = marks.token
+        for partition, rebuilt in enumerate(marks.rebuilt):
             if await self._tables.token(partition, self._name(token)) != token:
                 raise CountsMoved(
                     f"partition {partition} changed under the reader: Redis lost its tail; the "
                     "counts come again from Kafka"
+                )
+            if await self._tables.rebuilt(partition) != rebuilt:
+                raise CountsMoved(
+                    f"partition {partition} changed under the reader: it is counted again from "
+                    "Kafka, as `blendstream rebuild` asked"
                 )
 
     def _name(self, token: str) -> str:

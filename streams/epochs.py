@@ -40,6 +40,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from blender.partition import PARTS
 from streams.errors import StoreMismatch
 from streams.records.frames import HEAD_LIST_ID_BYTES, MAX_EPOCH
 
@@ -56,7 +57,6 @@ __all__ = [
 
 #: The Kafka key of the small entries.
 ENTRY_KEY: Final = b"entry"
-PARTS: Final = 1_000_000
 
 
 class Stem(enum.StrEnum):

@@ -24,7 +24,16 @@ from blender.errors import BlenderError
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings.sections import RedisSettings
 
-__all__ = ["Client", "Script", "answered", "check_redis", "connect_redis", "node_info", "text_of"]
+__all__ = [
+    "Client",
+    "Script",
+    "answered",
+    "append_only",
+    "check_redis",
+    "connect_redis",
+    "node_info",
+    "text_of",
+]
 
 Client = aioredis.Redis | aioredis.RedisCluster
 
@@ -71,6 +80,11 @@ async def check_redis(client: Client) -> None:
                 "counts when memory is short. Set it in redis.conf, or run "
                 "`CONFIG SET maxmemory-policy noeviction`"
             )
+
+
+async def append_only(client: Client) -> bool:
+    """Whether every node writes what it is told to disk, so that a restart forgets nothing."""
+    return all(int(n.get("aof_enabled", 0)) for n in await node_info(client, "persistence"))
 
 
 class Script:

@@ -364,8 +364,8 @@ class CountTables:
         False when something was counted meanwhile: call again.
         """
         state = await self.stored_state(partition)
-        names: list[tuple[object, ...]] = [("state",), ("totals",), ("late",)]
-        names.append(("unknown", "totals"))
+        names: list[tuple[object, ...]] = [("state",), ("token", _REBUILT)]
+        names += [("totals",), ("late",), ("unknown", "totals")]
         for epoch in epochs:
             found = await answered(
                 self._client.hget(self.key(partition, epoch, "totals"), "chunks")
@@ -374,11 +374,7 @@ class CountTables:
             names += [(epoch, "seen", chunk) for chunk in range(int(found or 0))]
         keys = [self.key(partition, *name) for name in names]
         offset = "" if state.offset is None else str(state.offset)
-        if not await self._forget.run(self._client, keys, offset):
-            return False
-        # Afterwards, or a worker might find the new mark and the old counts.
-        await self.put_token(partition, _REBUILT, secrets.token_hex(8), None)
-        return True
+        return bool(await self._forget.run(self._client, keys, offset, secrets.token_hex(8)))
 
     async def rebuilt(self, partition: int) -> str | None:
         """The mark of the last time that the partition was forgotten, another each time."""

@@ -37,9 +37,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise TokenFileError(
             "the token file must be named, by --file or by the setting gateway.token_file"
         )
+    try:
+        return _do(arguments, path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenFileError(
+            f"the token file must be a text file that can be read and written, got "
+            f"{type(error).__name__} for {path}; mend the path or who may write there"
+        ) from None
+
+
+def _do(arguments: argparse.Namespace, path: Path) -> int:
     if arguments.what == "list":
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        for name, tokens in sorted(read_tokens(text).items()):
+        for name, tokens in sorted(read_tokens(path.read_text(encoding="utf-8")).items()):
             print(f"{name}  {len(tokens)}")
         return 0
     if arguments.name is None:

@@ -9,7 +9,7 @@ admitted in an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -47,6 +47,7 @@ class OptinTarget:
     partitions: int
     records_per_user: int
     cohorts: int
+    cohort_id: str
     window_start_ms: int
     window_end_ms: int
     early_before_ms: int
@@ -94,21 +95,23 @@ class Cohorts:
     """Which of R cohorts a user is in: a keyed hash that stays the same in every epoch.
 
     Epoch e admits cohort e mod R, so that somebody who is always there spends R times slower. The
-    key must outlive the epochs' master secrets: a new one would shuffle the cohorts, and a person
-    could be admitted twice in a row.
+    key should outlive the epochs' master secrets: a new one shuffles the cohorts, and a person may
+    be admitted twice in a row. So an epoch's key is the one it was opened with, and charged for.
     """
 
-    def __init__(self, secret: bytes | None) -> None:
-        """`secret` may be `None` where there is one cohort only."""
-        self._key = None if secret is None else _cohort_key(secret)
+    def __init__(self, secrets: Mapping[str, bytes], cohort_id: str = "") -> None:
+        """Secrets by id; `cohort_id` is for epochs opened before the log named theirs."""
+        self._keys = {name: _cohort_key(secret) for name, secret in secrets.items()}
+        self._cohort_id = cohort_id
 
     def admits(self, user_id: bytes, target: OptinTarget) -> bool:
         """Whether it is this user's turn."""
         if target.cohorts == 1:
             return True
-        if self._key is None:
+        key = self._keys.get(target.cohort_id or self._cohort_id)
+        if key is None:
             raise LookupError("an epoch with cohorts needs the setting keys.cohort_id")
-        digest = blake2b(user_id, key=self._key, digest_size=8).digest()
+        digest = blake2b(user_id, key=key, digest_size=8).digest()
         cohort = int.from_bytes(digest, "little") % target.cohorts
         return target.epoch % target.cohorts == cohort
 

@@ -53,6 +53,8 @@ class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
     reports_until_s: int | None = None
     outcome: str | None = None
     reasons: tuple[str, ...] = ()
+    #: Why the epoch was given up, in the words of whoever did; nothing more is released for it.
+    abandoned: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Reading:
         found = None if current is None else self._publications.head_lists.get(current)
         if found is None:
             return problem(
-                404, "no head list has been published yet; see /v1/epochs and ask again later"
+                404, "no head list can be reported on yet; see /v1/epochs and ask again later"
             )
         return _served(request, found, FOR_A_MINUTE)
 

@@ -40,8 +40,9 @@ from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
 from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens
+from agents.listening import listening
 from streams import metrics
-from streams.errors import SettingsError, StoreUnavailable
+from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.keys import KeyRing
 from streams.settings import Settings
@@ -107,36 +108,25 @@ def _end_hung(settings: Settings) -> None:
 
 
 def _looked_back_s(settings: Settings) -> float:
-    """How much of the release log a start reads: the history, and any pause still in force."""
+    """How much of the release log a start reads: the history, and any pause still in force.
+
+    An epoch counts from its opening, so many windows ahead of its own; three later it is published.
+    """
+    epochs = settings.gateway.history_epochs + settings.epoch.epochs_ahead + 3
     window_s = settings.epoch.window_s
-    return max(
-        (settings.gateway.history_epochs + 4) * window_s, settings.budget.period_s + window_s
-    )
+    return max(epochs * window_s, settings.budget.period_s + window_s)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    with listening("gateway.host and gateway.port", host, port):
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise _port_problem("gateway.host and gateway.port", host, port, error) from error
 
 
 def _serve_metrics(settings: Settings) -> None:
     host, port = settings.metrics.host, settings.gateway.metrics_port
-    try:
+    with listening("metrics.host and gateway.metrics_port", host, port):
         start_http_server(port, addr=host, registry=metrics.GATEWAY)
-    except OSError as error:
-        raise _port_problem("metrics.host and gateway.metrics_port", host, port, error) from error
-
-
-def _port_problem(names: str, host: str, port: int, error: OSError) -> SettingsError:
-    return SettingsError(
-        [
-            f"{names} must be an address that this process may listen on, got {host}:{port} "
-            f"({error.strerror}); stop what listens there, or choose another"
-        ]
-    )
 
 
 class _Server(uvicorn.Server):
@@ -198,8 +188,6 @@ class GatewayProcess:
             on_late=metrics.GATEWAY_LATE_FRAMES.inc,
         )
         self._follow_releases(topics)
-        masters = settings.keys.masters()
-        cohort_secret = masters.get(settings.keys.cohort_id)
         app = Gateway(
             limits=GatewayLimits(
                 body_bytes=gateway.body_bytes,
@@ -211,7 +199,7 @@ class GatewayProcess:
             publications=self._publications,
             writer=self._writer,
             clock=self._clock,
-            cohorts=Cohorts(cohort_secret),
+            cohorts=Cohorts(settings.keys.masters(), settings.keys.cohort_id),
             tokens=tokens,
             admission=admission,
             cors=Cors(gateway.cors_origins) if gateway.cors_origins else None,

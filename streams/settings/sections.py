@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
+from blender.records_per_user import MOST_RECORDS
 from streams.records.submissions import MAX_BATCH_ENTRIES
 from streams.settings import checks
 from streams.settings.checks import above, at_least, between
@@ -179,7 +180,12 @@ class PrivacySettings:
     delta: float = setting(
         1e-5, "δ of one epoch; for the clients only in the paper's profile.", checks.delta
     )
-    records_per_optin_user: int = setting(1, "m_O: records one opt-in user counts with.")
+    records_per_optin_user: int = setting(
+        1,
+        "m_O: distinct records one opt-in user counts with. More find longer lists, but S's counts "
+        "then only select and rank: T alone estimates.",
+        between(1, MOST_RECORDS),
+    )
     records_per_client: int = setting(1, "m_C: answers one client's report holds.")
     selection_share: float | None = setting(
         None,
@@ -252,7 +258,9 @@ class KeysSettings:
     )
     current_id: str = required("Which of them the next epoch opens with.", checks.name)
     cohort_id: str = setting(
-        "", "Which of them decides the opt-in users' cohorts; never change it. Empty: one cohort."
+        "",
+        "Which of them decides the opt-in users' cohorts; keep it for good, since a change "
+        "shuffles them and is charged as if it met the worst of both. Empty: one cohort.",
     )
 
     def masters(self) -> dict[str, bytes]:

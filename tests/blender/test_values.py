@@ -25,14 +25,13 @@ from blender import (
     PrivacyParameters,
     RandomizerSpec,
     Record,
-    belongs_to_selection,
     l1_distance,
     ndcg,
     normalise,
 )
 from blender.metrics import rescale
 from blender.noise import ExactNoise
-from blender.partition import SHARES, selection_mask
+from blender.partition import PARTS, partition_users
 
 A, B = Record("a", "x"), Record("b", "y")
 SPEC = RandomizerSpec("two-stage", 4.0)
@@ -193,18 +192,18 @@ def test_text_that_is_no_record_is_refused_without_being_repeated(query, url, me
     assert "qqq" not in str(caught.value)
 
 
-def test_opt_in_users_are_parted_by_their_share():
-    assert belongs_to_selection(0, 0.95)
-    assert not belongs_to_selection(SHARES - 1, 0.95)
-    assert belongs_to_selection(SHARES - 1, 1.0)
-    shares = np.random.default_rng(1).integers(0, SHARES, 1000, dtype=np.uint64, endpoint=False)
-    for f in (0.05, 0.5, 0.95, 1.0):
-        mask = selection_mask(shares, f)
-        assert mask.tolist() == [belongs_to_selection(int(s), f) for s in shares]
-    with pytest.raises(ParameterError, match="selection_share"):
-        belongs_to_selection(0, 1.5)
-    with pytest.raises(ParameterError, match="share must lie"):
-        belongs_to_selection(SHARES, 0.5)
+def test_opt_in_users_are_parted_by_their_point():
+    """Every share gets its part of uniform points; 4 standard errors: one seed in 16,000 fails."""
+    points = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64, endpoint=False)
+    for shares in ([950_000, 50_000], [1_000_000, 0], [600_000, 300_000, 100_000]):
+        found = np.bincount(partition_users(points, shares), minlength=len(shares))
+        for got, share in zip(found.tolist(), shares, strict=True):
+            f = share / PARTS
+            assert abs(got - 100_000 * f) <= 4 * (100_000 * f * (1 - f)) ** 0.5
+    with pytest.raises(ParameterError, match="add up to 1000000"):
+        partition_users(points, [950_000, 60_000])
+    with pytest.raises(ParameterError, match="must not be negative"):
+        partition_users(points, [1_100_000, -100_000])
 
 
 def test_exact_noise_refuses_a_scale_that_means_nothing():

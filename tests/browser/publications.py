@@ -14,8 +14,8 @@ from streams.records.estimates_document import (
     EstimatesDocument,
     Figure,
     Participants,
-    privacy_statement,
 )
+from streams.records.statements import privacy_statement
 
 Row = TypeVar("Row", EstimatedCell, EstimatedQuery)
 
@@ -75,7 +75,9 @@ def _document(epoch: int) -> EstimatesDocument:
     )
 
 
-STATEMENT = privacy_statement(epsilon=4.0, delta=1e-5, cohorts=1, records_per_user=1, answers=1)
+STATEMENT = privacy_statement(
+    optin=(4.0, 1e-5), clients=(4.0, 0.0), cohorts=1, records_per_user=1, answers=1
+)
 
 
 def publications() -> list[EstimatesDocument]:

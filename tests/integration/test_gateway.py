@@ -272,7 +272,7 @@ async def test_what_cannot_work_does_not_start_and_says_so_in_one_line(service, 
         assert "line 1 of the token file" in text
         assert "gateway.port must be an address" in _start_and_fail(service, **port)
         missing = _start_and_fail(service, gateway__admission="no.such:hook", **port)
-        assert "gateway_admission must name a factory" in missing
+        assert "gateway.admission must name a factory" in missing
         away = _start_and_fail(
             service, kafka__url="kafka://127.0.0.1:1", kafka__request_timeout_s="2", **port
         )

@@ -249,7 +249,7 @@
       { text: String(e.epoch), kind: "number" },
       { text: e.state.replaceAll("_", " ") },
       { text: `${when(e.window_start_s)} to ${when(e.window_end_s)} UTC` },
-      { text: [e.outcome, ...(e.reasons || [])].filter(Boolean).join(", ").replaceAll("_", " ") },
+      { text: [e.outcome, ...(e.reasons || [])].filter(Boolean).join(", ").replaceAll("_", " ") || e.abandoned || "" },
     ])));
     if (answer.paused) {
       notice(`Paused until ${when(answer.paused.resumes_s)} UTC: ${answer.paused.detail}`);
