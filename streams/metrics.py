@@ -52,6 +52,7 @@ __all__ = [
     "GATEWAY_LATE_FRAMES",
     "GATEWAY_READY",
     "GATEWAY_STALLED_PARTITIONS",
+    "GATEWAY_TOKENS_STALE",
     "GATEWAY_TOTALS",
     "LAG",
     "LOST_OFFSETS",
@@ -311,6 +312,11 @@ GATEWAY_CLOCK_SKEW_SECONDS = Gauge(
 GATEWAY_CLOCK_SKEW_LIMIT = Gauge(
     "blender_gateway_clock_skew_limit_seconds",
     "Beyond this skew the gateway takes no submissions.",
+    registry=GATEWAY,
+)
+GATEWAY_TOKENS_STALE = Gauge(
+    "blender_gateway_tokens_stale",
+    "1 while the token file cannot be read and the tokens of before hold.",
     registry=GATEWAY,
 )
 GATEWAY_READY = Gauge(

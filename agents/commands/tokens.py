@@ -4,8 +4,10 @@
     blendstream tokens remove news-app     every token of that application
     blendstream tokens list                the applications, and how many tokens each has
 
-Running gateways notice within a second. An application may hold several tokens while one replaces
-another; the file has a line for each, oldest first, and a line may be deleted by hand.
+Running gateways notice either within a second; restart those that were handed the file when they
+started (systemd's credentials, compose's secrets), or a token taken away still works there.
+An application may hold several tokens while one replaces another; the file has a line for each,
+oldest first, and a line may be deleted by hand. The file keeps its owner and mode.
 """
 
 from __future__ import annotations

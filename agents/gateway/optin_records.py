@@ -9,7 +9,6 @@ admitted in an epoch.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from agents.gateway.bodies import OptinRecord
 from agents.gateway.frame_writer import Delivered, FrameWriter, OptinFrames
+from agents.gateway.queued import Queued
 from agents.gateway.verdicts import (
     ACCEPTED,
     BUSY,
@@ -34,7 +34,7 @@ from streams.keys import EpochKeys
 from streams.records.frames import OptinEntry
 from streams.records.submissions import MAX_USER_ID_BYTES
 
-__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "QueuedRecords", "queue_optin_records"]
+__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "queue_optin_records"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,22 +130,6 @@ _USER_ID = refused(
 )
 
 
-@dataclass(slots=True)
-class QueuedRecords:
-    """Verdicts so far, and the entries whose frames are on their way. Holds no id and no text."""
-
-    verdicts: list[Verdict]
-    waiting: list[tuple[int, OptinTarget, Delivered]]
-
-    async def settled(self) -> list[Verdict]:
-        """The verdicts, once Kafka has acknowledged or the deadline is over."""
-        if self.waiting:
-            await asyncio.wait({delivered for _, _, delivered in self.waiting})
-        for i, target, delivered in self.waiting:
-            self.verdicts[i] = target.verdict(delivered.result())
-        return self.verdicts
-
-
 def queue_optin_records(
     entries: Sequence[OptinRecord | str],
     targets: OptinTargets,
@@ -154,10 +138,11 @@ def queue_optin_records(
     *,
     now_ms: float,
     paused_detail: str | None = None,
-) -> QueuedRecords:
+) -> Queued:
     """Judge each entry (or the sentence that says why it is none) and queue the good ones."""
     current = targets.now(now_ms)
-    queued = QueuedRecords([], [])
+    queued = Queued([])
+    places: dict[Delivered, list[int]] = {}
     for i, entry in enumerate(entries):
         if isinstance(entry, str):
             queued.verdicts.append(refused(Reason.MALFORMED, entry))
@@ -172,8 +157,11 @@ def queue_optin_records(
         if isinstance(fate, Verdict):
             queued.verdicts.append(fate)
         else:
-            queued.verdicts.append(NOT_ACKNOWLEDGED)
-            queued.waiting.append((i, target, fate))
+            queued.verdicts.append(ACCEPTED)
+            if fate not in places:
+                places[fate] = []
+                queued.waiting.append((fate, target, places[fate]))
+            places[fate].append(i)
     return queued
 
 

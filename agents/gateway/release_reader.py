@@ -290,6 +290,14 @@ class ReleaseReader:
                 self.failure = str(error)
                 log.error("release_log_refused", exc_info=error)
                 return
+            except Exception as error:
+                # A task that ends unseen would leave the gateway ready, with what it last read.
+                self.failure = (
+                    "the release log is no longer read, because of an error in the gateway "
+                    f"({type(error).__name__}); see its log, and restart it"
+                )
+                log.error("release_log_failed", exc_info=error)
+                return
             await asyncio.sleep(_AGAIN_AFTER_S)
 
     async def _follow(self) -> None:

@@ -92,6 +92,7 @@ GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_gateway_frame_entries": ("histogram", {}),
     "blender_gateway_clock_skew_seconds": ("gauge", {}),
     "blender_gateway_clock_skew_limit_seconds": ("gauge", {}),
+    "blender_gateway_tokens_stale": ("gauge", {}),
     "blender_gateway_ready": ("gauge", {}),
     "blender_server_up": ("gauge", {"server": {"kafka"}}),
     "blender_build_info": ("gauge", {"version": ANY}),

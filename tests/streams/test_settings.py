@@ -150,6 +150,11 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"kafka.tls_ca_file": "/nowhere"}, "kafka.tls_ca_file must name a file that exists"),
         ({"kafka.tls_ca_file": __file__}, "kafka.url must begin with kafka+ssl:// when"),
         ({"redis.tls_ca_file": __file__}, "redis.url must begin with rediss:// when"),
+        (
+            {"gateway.batch_entries": 10_001},
+            "gateway.batch_entries must lie in [1, 10000], got 10001",
+        ),
+        ({"gateway.body_bytes": 2**26}, "gateway.bodies_bytes must hold at least two bodies of"),
         ({"jobs.lease_renew_s": 16}, "jobs.lease_renew_s must be at most half of jobs.lease_s"),
         (
             {

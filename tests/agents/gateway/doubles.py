@@ -171,9 +171,12 @@ class TestGateway:
             sent.append(message)
 
         await self.app(scope, receive, send)
-        start, end = sent
+        start, *parts = sent
+        assert [part.get("more_body", False) for part in parts] == [True] * (len(parts) - 1) + [
+            False
+        ]
         named = {k.decode(): v.decode() for k, v in start["headers"]}
-        return Reply(start["status"], named, end["body"])
+        return Reply(start["status"], named, b"".join(part.get("body", b"") for part in parts))
 
     async def report(self, *reports: Any) -> Reply:
         """Post one report, or several as a batch."""
