@@ -10,10 +10,10 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agents.version import version_of
 from blender.errors import BlenderError
 
 __all__ = ["VERBS", "Verb", "build_parser", "main"]
@@ -103,7 +103,9 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         epilog=FIRST_STEPS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"blendstream {_version()}")
+    parser.add_argument(
+        "--version", action="version", version=f"blendstream {version_of('blendstream')}"
+    )
     _add_settings(parser, default=None)
     subparsers = parser.add_subparsers(
         dest="verb", metavar="VERB", title="verbs", parser_class=_VerbParser
@@ -145,13 +147,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
-
-
-def _version() -> str:
-    try:
-        return version("blendstream")
-    except PackageNotFoundError:  # Run from the source tree without being installed.
-        return "(not installed)"
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from agents.evaluation.populations import (
     Setting,
     TablePeople,
     ZipfPeople,
-    read_table,
 )
+from agents.evaluation.tables import read_table
 
 PEOPLE = ZipfPeople(
     queries=600_000, query_exponent=1.0, offset=5.7, urls=10, url_exponent=3.0, common=1.0

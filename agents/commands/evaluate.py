@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agents.evaluation.drawing import require_matplotlib
@@ -28,9 +28,10 @@ from agents.evaluation.experiments import EXPERIMENTS
 from agents.evaluation.figures import draw_all
 from agents.evaluation.measurements import Measurements
 from agents.evaluation.populations import AOL, YANDEX, Setting, table_setting
-from agents.evaluation.report import write_report
+from agents.evaluation.report import write_report, write_top_ten
 from agents.evaluation.summary import Summary
 from agents.evaluation.work import compute, plan
+from agents.version import version_of
 from blender.errors import ParameterError, require
 
 __all__ = ["add_arguments", "run"]
@@ -42,8 +43,8 @@ SMOKE_SCALE, SMOKE_RUNS, SMOKE_POINTS = 0.2, 1, 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Every option has a default."""
     parser.add_argument(
-        "--out", type=Path, default=Path("evaluation"), metavar="DIR",
-        help="where everything goes (default: ./evaluation)",
+        "--out", type=Path, metavar="DIR",
+        help="where everything goes (default: ./evaluation, with --smoke ./evaluation-smoke)",
     )  # fmt: skip
     parser.add_argument(
         "--only", metavar="NAMES", help="some experiments, by comma: " + ", ".join(_names())
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--publish", type=Path, metavar="DIR",
-        help="copy what documents need there too: report.md, the CSVs and the SVGs",
+        help="copy the CSVs there, and make report.md and the SVGs of all CSVs that are there",
     )  # fmt: skip
     parser.add_argument(
         "--draw-only", action="store_true", help="compute nothing, draw what is there already"
@@ -91,12 +92,16 @@ def run(arguments: argparse.Namespace) -> int:
         f"runs must be at least 1, got {arguments.runs}",
     )
     require(arguments.processes >= 1, f"processes must be at least 1, got {arguments.processes}")
+    if arguments.publish is not None:
+        _can_publish(arguments.publish, settings)
     units = plan(
         experiments, settings.values(), runs, points=SMOKE_POINTS if arguments.smoke else None
     )
-    out: Path = arguments.out
+    out: Path = arguments.out or Path("evaluation-smoke" if arguments.smoke else "evaluation")
     measurements = Measurements(
-        out / "measurements.csv", f"seed {arguments.seed}, scale {_scale(arguments):g}"
+        out / "measurements.csv",
+        f"seed {arguments.seed}, scale {_scale(arguments):g}, version {version_of('blendstream')}",
+        {setting.name: setting.source for setting in settings.values()},
     )
     if not arguments.draw_only:
         compute(
@@ -112,21 +117,39 @@ def run(arguments: argparse.Namespace) -> int:
     found = [m for m in measurements if m.unit in place]
     found.sort(key=lambda m: place[m.unit])
     summary = Summary(found)
-    written = summary.write(out)
-    (out / "report.md").write_text(write_report(summary, found, settings), encoding="utf-8")
-    written += [out / "report.md", *draw_all(summary, settings, out)]
-    print(f"{len(written)} files in {out}: report.md, CSV, SVG and PNG")
+    data = [*summary.write(out), *write_top_ten(found, summary, out)]
+    written = [*data, write_report(summary, settings, out), *draw_all(summary, settings, out)]
+    print(f"{len(written)} files in {out}: {_kinds(written)}")
     if arguments.publish is not None:
-        _publish(written, arguments.publish)
+        _publish(data, settings, arguments.publish)
     return 0
 
 
-def _publish(files: Sequence[Path], folder: Path) -> None:
+def _kinds(files: Iterable[Path]) -> str:
+    """What was written: the report by its name, the others by their kind."""
+    kinds = dict.fromkeys(path.suffix[1:].upper() for path in files)
+    return ", ".join(["report.md", *(kind for kind in kinds if kind != "MD")])
+
+
+def _can_publish(folder: Path, settings: Mapping[str, Setting]) -> None:
+    """Before anything is computed: the report there speaks of every population that is there."""
+    lacking = sorted(set(Summary.read(folder).populations()) - settings.keys())
+    if lacking:
+        raise ParameterError(
+            f"{folder} also has {', '.join(lacking)}: name every population and --table that is "
+            "published there, so that the report can be made of all of them"
+        )
+
+
+def _publish(data: Sequence[Path], settings: Mapping[str, Setting], folder: Path) -> None:
+    """Some experiments replace their own numbers; report and figures are made of all of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = [path for path in files if path.suffix != ".png"]
-    for path in chosen:
+    for path in data:
         shutil.copyfile(path, folder / path.name)
-    print(f"{len(chosen)} of them copied to {folder}")
+    summary = Summary.read(folder, settings)
+    made = [write_report(summary, settings, folder)]
+    made += draw_all(summary, settings, folder, kinds=["svg"])
+    print(f"{len(data)} of them copied to {folder}, {len(made)} made anew there of all its CSVs")
 
 
 def _names() -> list[str]:
@@ -173,4 +196,11 @@ def _settings(arguments: argparse.Namespace) -> list[Setting]:
         settings.append(table_setting(path, [c.strip() for c in columns.split(",")]))
     if not settings:
         raise ParameterError("nothing to evaluate: name a population or a --table")
+    called = [setting.name for setting in settings]
+    twice = sorted({name for name in called if called.count(name) > 1})
+    if twice:
+        raise ParameterError(
+            f"two populations are called {', '.join(twice)}; a table is called like its file "
+            "without the endings: name each once, or rename one"
+        )
     return [setting.scaled(_scale(arguments)) for setting in settings]

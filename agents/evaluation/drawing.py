@@ -89,8 +89,10 @@ def require_matplotlib() -> None:
         )
 
 
-def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Iterator[Path]:
-    """Draw the panels in both themes, as SVG and PNG: NAME-light.svg, NAME-dark.png, …"""
+def draw_figure(
+    panels: Sequence[Panel], path: Path, columns: int, kinds: Iterable[str]
+) -> Iterator[Path]:
+    """Draw the panels in both themes: NAME-light.svg, NAME-dark.png, …"""
     columns = min(columns, len(panels))
     for theme in THEMES:
         with _pyplot(theme) as plt:
@@ -107,7 +109,7 @@ def draw_figure(panels: Sequence[Panel], path: Path, *, columns: int = 2) -> Ite
                 _draw_panel(axes, panel, theme)
                 _label_lines(axes, panel, theme)
                 _label_mark(axes, panel, theme)
-            for kind in ("svg", "png"):
+            for kind in kinds:
                 target = path.with_name(f"{path.name}-{theme.name}.{kind}")
                 # Without a date or random ids, the same numbers give the same file.
                 figure.savefig(target, dpi=110, metadata={"Date": None} if kind == "svg" else None)
@@ -202,7 +204,10 @@ def _plain(value: float) -> str:
 
 
 def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
-    """Write each line's name beside its last point, moved apart where they would touch."""
+    """Write each line's name beside its last point, moved apart where they would touch.
+
+    A name that moved is tied to its line: others may have its colour.
+    """
     ends = []
     axes.get_ylim()  # settles the axes' limits, which the positions below depend on
     for line in panel.lines:
@@ -214,10 +219,13 @@ def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
     heights = _spread([height for height, _, _ in ends], 13 * axes.figure.dpi / 72, bottom, top)
     points = 72 / axes.figure.dpi
     for (height, end, line), wanted in zip(ends, heights, strict=True):
+        moved = (wanted - height) * points
+        colour = theme.colours[line.colour]
+        tie = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 3}
         axes.annotate(
-            line.label, end, xytext=(9, (wanted - height) * points), textcoords="offset points",
-            va="center", ha="left", fontsize=9, color=theme.colours[line.colour],
-            annotation_clip=False,
+            line.label, end, xytext=(14, moved), textcoords="offset points",
+            va="center", ha="left", fontsize=9, color=colour, annotation_clip=False,
+            arrowprops=tie | {"relpos": (0, 0.5)} if abs(moved) > 4 else None,
         )  # fmt: skip
 
 

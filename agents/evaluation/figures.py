@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +31,17 @@ class Figure:
     columns: int = 2
 
 
-def draw_all(summary: Summary, settings: Mapping[str, Setting], folder: Path) -> Iterator[Path]:
+def draw_all(
+    summary: Summary,
+    settings: Mapping[str, Setting],
+    folder: Path,
+    kinds: Sequence[str] = ("svg", "png"),
+) -> Iterator[Path]:
     """Draw every figure for which something was measured."""
     for figure in FIGURES:
         panels = [p for p in figure.panels(summary, settings) if any(c.curve.x for c in p.lines)]
         if panels:
-            yield from draw_figure(panels, folder / figure.name, columns=figure.columns)
+            yield from draw_figure(panels, folder / figure.name, figure.columns, kinds)
 
 
 def _budget_split(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
@@ -88,15 +93,25 @@ def _click_shapes(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
 
 
 def _list_of_ten(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
+    """Both readings: a true favourite that is not listed costs, or it does not."""
     for population in summary.populations("list_of_ten"):
         yield Panel(
             settings[population].title,
             EPSILON_LABEL,
             "NDCG of a head list of 10",
-            list(_by_size(summary, "list_of_ten", population, "ndcg")),
+            [
+                Line(
+                    _often_reached(summary, "list_of_ten", population, metric, f"{p}, M = 10"),
+                    p + name, p, dash,
+                )
+                for p in ("paper", "sharp")
+                for dash, (metric, name) in enumerate(
+                    (("ndcg", ""), ("ndcg_listed", ", listed only"))
+                )
+            ],
             y_range=(None, 1.01),
             mark=(0.95, "95 %"),
-        )
+        )  # fmt: skip
 
 
 def _along(experiment: str, metric: str, label: str, *, tables: bool) -> Panels:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,23 +65,36 @@ def generator_for(unit: Unit, seed: int) -> np.random.Generator:
 
 
 class Measurements:
-    """The file of one evaluation; `conditions` (seed, scale) must be the same when resumed."""
+    """The file of one evaluation.
 
-    def __init__(self, path: Path, conditions: str) -> None:
+    `conditions` (seed, scale, version) must be the same when it is resumed, and so must what
+    `sources` says of a population: two tables of one name are two populations. Others may join.
+    """
+
+    def __init__(
+        self, path: Path, conditions: str, sources: Mapping[str, str] | None = None
+    ) -> None:
         """Read what is there, drop what was cut off, and be ready to append."""
         self._path = path
         self._finished: dict[Unit, list[Value]] = {}
-        first = f"# {conditions}\n"
+        known = dict(sources or {})
         if path.exists():
             with path.open(encoding="utf-8", newline="") as lines:
-                found = lines.readline()
-                if found != first:
-                    raise ParameterError(
-                        f"{path} was made with other options ({found[2:].strip()}, now "
-                        f"{conditions}); name another folder with --out, or remove the file"
-                    )
+                opening = list(takewhile(lambda line: line.startswith("# "), lines))
+                made_with, *populations = opening or ["# nothing known"]
+                self._must_equal("other options", made_with[2:].strip(), conditions)
+                for line in populations:
+                    name, _, source = line[2:].strip().partition(": ")
+                    self._must_equal(f"another {name}", source, known.setdefault(name, source))
                 self._read(lines)
-        self._rewrite(first)
+        self._rewrite([conditions, *(f"{name}: {source}" for name, source in known.items())])
+
+    def _must_equal(self, what: str, found: str, now: str) -> None:
+        if found != now:
+            raise ParameterError(
+                f"{self._path} was made with {what} ({found}, now {now}); "
+                "name another folder with --out, or remove the file"
+            )
 
     def __contains__(self, unit: Unit) -> bool:
         """Whether the unit is finished."""
@@ -116,8 +130,6 @@ class Measurements:
     def _read(self, lines: Iterable[str]) -> None:
         open_units: dict[Unit, list[Value]] = {}
         for row in csv.reader(lines):
-            if tuple(row) == _HEADING:
-                continue
             try:
                 experiment, population, point, run, series, x, metric, value = row
                 unit = Unit(experiment, population, float(point), int(run))
@@ -128,11 +140,12 @@ class Measurements:
             if metric == SECONDS:
                 self._finished[unit] = open_units.pop(unit)
 
-    def _rewrite(self, first: str) -> None:
+    def _rewrite(self, opening: Iterable[str]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         aside = self._path.with_suffix(".new")
         with aside.open("w", encoding="utf-8", newline="") as file:
-            file.write(first + ",".join(_HEADING) + "\n")
+            file.writelines(f"# {line}\n" for line in opening)
+            file.write(",".join(_HEADING) + "\n")
             for unit, values in self._finished.items():
                 file.write(_lines(unit, values))
         aside.replace(self._path)

@@ -17,22 +17,22 @@ Symbols: s = query_exponent, a = url_exponent.
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from agents.evaluation.tables import read_table, table_name
 from blender.errors import ParameterError
 from blender.estimates import FloatArray
 from blender.noise import IntArray
-from blender.record import Record, normalise
+from blender.record import Record
 
-__all__ = ["AOL", "YANDEX", "People", "Setting", "ZipfPeople", "read_table", "table_setting"]
+__all__ = ["AOL", "YANDEX", "People", "Setting", "TablePeople", "ZipfPeople", "table_setting"]
 
 
 class People(Protocol):
@@ -216,7 +216,8 @@ class TablePeople:
 class Setting:
     """A population with the sizes and privacy parameters under which it is studied.
 
-    `list_sizes` are the head-list sizes (M) of the figures; `list_size` is the usual one.
+    `list_sizes` are the head-list sizes (M) of the figures; `list_size` is the usual one. `source`
+    tells two populations of one name apart.
     """
 
     name: str
@@ -228,6 +229,7 @@ class Setting:
     list_size: int
     list_sizes: tuple[int, ...]
     is_table: bool = False
+    source: str = "generated"
 
     @property
     def title(self) -> str:
@@ -278,8 +280,13 @@ def table_setting(path: Path, columns: Sequence[str], *, users: int | None = Non
     A table counts what it counts (votes, births), not people in a search log, so its size is not
     the study's: `users` draws from it are.
     """
+    name = table_name(path)
+    if name in (AOL.name, YANDEX.name):
+        raise ParameterError(
+            f"a table cannot be called {name}, which is the name of a generated population; "
+            f"rename {path}"
+        )
     records, counts = read_table(path, columns)
-    name = path.name.split(".")[0].replace("_", "-")
     total = int(counts.sum())
     chosen = users or min(AOL.users, total)
     return Setting(
@@ -292,60 +299,17 @@ def table_setting(path: Path, columns: Sequence[str], *, users: int | None = Non
         list_size=AOL.list_size,
         list_sizes=AOL.list_sizes,
         is_table=True,
+        source=f"columns {','.join(columns)}, sha256 {_digest(records, counts)}",
     )
+
+
+def _digest(records: Sequence[Record], counts: IntArray) -> str:
+    """Of what was read, so that packing a table anew does not make it another one."""
+    digest = sha256()
+    for record, count in zip(records, counts.tolist(), strict=True):
+        digest.update(f"{record.query}\t{record.url}\t{count}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def _short(number: int) -> str:
     return f"{number / 1e6:g} million" if number >= 1_000_000 else f"{number:,}".replace(",", " ")
-
-
-def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArray]:
-    """Records and their counts from a TSV or CSV with a heading, gzipped or not.
-
-    `columns` names the query, URL and count columns. Rows that stand for the same record after
-    normalising are added up.
-    """
-    if len(columns) != 3:
-        raise ParameterError(
-            f"columns must name three columns, query,url,count, got {len(columns)}"
-        )
-    tally: dict[Record, int] = {}
-    with _open(path) as lines:
-        separator = "\t" if ".tsv" in path.name else ","
-        rows = csv.DictReader(lines, delimiter=separator)
-        missing = [c for c in columns if c not in (rows.fieldnames or [])]
-        if missing:
-            raise ParameterError(
-                f"{path} must have the columns {', '.join(columns)}; "
-                f"its first line has no {', '.join(missing)} "
-                f"(it has {', '.join(rows.fieldnames or ['nothing'])})"
-            )
-        for line, (query, url, count) in enumerate(_values(rows, columns), start=2):
-            try:
-                record, number = normalise(query, url), int(count)
-            except ValueError as error:
-                raise ParameterError(
-                    f"{path}, line {line}: needs text, text and a whole number ({error})"
-                ) from None
-            if number < 0:
-                raise ParameterError(f"{path}, line {line}: a count must not be negative")
-            tally[record] = tally.get(record, 0) + number
-    kept = {record: n for record, n in tally.items() if n > 0}
-    if not kept:
-        raise ParameterError(f"{path} has no rows with a count above 0")
-    return list(kept), np.array(list(kept.values()), dtype=np.int64)
-
-
-def _values(rows: csv.DictReader[str], columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    query, url, count = columns
-    for row in rows:
-        yield row[query] or "", row[url] or "", row[count] or ""
-
-
-def _open(path: Path) -> IO[str]:
-    try:
-        if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8", newline="")
-        return path.open(encoding="utf-8", newline="")
-    except OSError as error:
-        raise ParameterError(f"cannot read the table {path}: {error.strerror}") from error

@@ -1,9 +1,10 @@
-"""The evaluation's tables as Markdown: the paper's claims beside ours, and Figure 9."""
+"""The evaluation's tables as Markdown: both profiles, the paper's claims beside ours, Figure 9."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from agents.evaluation.checks import Shown
 from agents.evaluation.claims import Claim, check_claims
@@ -13,13 +14,11 @@ from agents.evaluation.populations import Setting
 from agents.evaluation.summary import Mean, Summary
 from blender.profiles import PROFILES
 
-__all__ = ["write_report"]
+__all__ = ["TOP_TEN", "write_report", "write_top_ten"]
 
 
-def write_report(
-    summary: Summary, measurements: list[Measurement], settings: Mapping[str, Setting]
-) -> str:
-    """Everything that is a table rather than a curve."""
+def write_report(summary: Summary, settings: Mapping[str, Setting], folder: Path) -> Path:
+    """Everything that is a table rather than a curve, but for Figure 9's."""
     parts = [
         "# The evaluation in tables",
         "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it. "
@@ -29,18 +28,37 @@ def write_report(
         "## What the paper says, and what the `paper` profile shows",
         "\n".join(_claims(summary)),
     ]
-    top_ten = "\n\n".join(_top_ten(measurements, summary, profile) for profile in PROFILES)
+    if (folder / TOP_TEN).exists():
+        parts.append(f"Figure 9's table, the ingredients of ten estimates: [{TOP_TEN}]({TOP_TEN}).")
+    path = folder / "report.md"
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
+
+
+#: A file of its own: it shows one run, which the CSV files do not keep.
+TOP_TEN = "top_ten.md"
+
+
+def write_top_ten(
+    measurements: Sequence[Measurement], summary: Summary, folder: Path
+) -> Iterator[Path]:
+    """Figure 9 for both profiles, if it was measured."""
     if any(m.unit.experiment == "top_ten" for m in measurements):
-        parts += ["## Figure 9: ten queries and the ingredients of their estimates", _NINE, top_ten]
-    return "\n\n".join(parts) + "\n"
+        tables = (_top_ten(measurements, summary, profile) for profile in PROFILES)
+        path = folder / TOP_TEN
+        path.write_text("\n\n".join([_NINE, *tables]) + "\n", encoding="utf-8")
+        yield path
 
 
 _NINE = """\
+# Figure 9: ten queries and the ingredients of their estimates
+
 One run (the first), in 1/10 000. **Bold**: out of order, that is larger than the line above.
 The last line counts these over all runs, on average. *p, everyone* is the probability of the query
-with any URL. Sums over listed URLs leave out the clicks that are not listed and fall short of it.
-With ⟨q,⋆⟩ in the sum the clients' two columns would be equal: Figure 5's estimates of a query's
-URLs, ⋆ among them, add up to its estimate of the query."""
+with any URL. *Query itself* estimates just that, the paper's p̂_q; `sharp` asks for whole records
+and has no such estimate. Sums over listed URLs leave out the clicks that are not listed and fall
+short of it. With ⟨q,⋆⟩ in the sum the clients' two columns would be equal: Figure 5's estimates of
+a query's URLs, ⋆ among them, add up to its estimate of the query."""
 
 
 def _headline(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[str]:
@@ -116,7 +134,7 @@ def _verdict(claim: Claim, shown: Shown) -> str:
     return f"**{shown.verdict}**: {claim.why}" if claim.why else f"**{shown.verdict}**"
 
 
-def _top_ten(measurements: list[Measurement], summary: Summary, profile: str) -> str:
+def _top_ten(measurements: Sequence[Measurement], summary: Summary, profile: str) -> str:
     columns: dict[str, dict[float, float]] = {}
     for unit, value in ((m.unit, m.value) for m in measurements):
         if unit.experiment == "top_ten" and unit.run == 0 and value.metric == "p":

@@ -54,8 +54,8 @@ class Summary:
         self._means = {key: _mean(found) for key, found in values.items()}
 
     @classmethod
-    def read(cls, folder: Path) -> Summary:
-        """What `write` wrote, rounded as it is there."""
+    def read(cls, folder: Path, populations: Iterable[str] = ()) -> Summary:
+        """What `write` wrote, rounded as it is there; these populations first, in their order."""
         summary = cls(())
         for path in sorted(folder.glob("*.csv")):
             with path.open(encoding="utf-8", newline="") as file:
@@ -65,11 +65,15 @@ class Summary:
                     )
                     error, runs = float(row["standard_error"]), int(row["runs"])
                     summary._means[key] = Mean(float(row["mean"]), error, runs)
+        place = {name: i for i, name in enumerate(populations)}
+        in_order = sorted(summary._means, key=lambda k: place.get(k.population, len(place)))
+        summary._means = {key: summary._means[key] for key in in_order}
         return summary
 
-    def populations(self, experiment: str) -> list[str]:
-        """Where an experiment was made, in the order of first appearance."""
-        return list(dict.fromkeys(k.population for k in self._means if k.experiment == experiment))
+    def populations(self, experiment: str | None = None) -> list[str]:
+        """Where an experiment (or any) was made, in the order of first appearance."""
+        made = (k.population for k in self._means if experiment in (None, k.experiment))
+        return list(dict.fromkeys(made))
 
     def series(self, experiment: str, population: str, metric: str) -> list[str]:
         """The names of the curves there are."""

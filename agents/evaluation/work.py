@@ -1,7 +1,8 @@
 """Compute what is not there yet: every core, progress on stderr, an honest guess at the time left.
 
 One unit of every kind (experiment and population) goes first; what those took says how long the
-rest will. Interrupt at any time: finished units stay, and the same command goes on from there.
+rest will. Interrupt at any time: finished units stay, what is being computed is dropped, and the
+same command goes on from there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
+from multiprocessing import active_children
 from statistics import mean
 from typing import TextIO
 
@@ -85,13 +88,25 @@ def compute(
     )
     work = _Work(experiments, settings, seed)
     with ProcessPoolExecutor(processes, initializer=_install, initargs=(work,)) as pool:
-        _run(pool, list(first.values()), measurements, progress)
-        left = _seconds_left(rest, measurements) / processes
-        print(f"about {describe_seconds(left)} to go", file=out)
-        progress.guess = lambda done: _seconds_left(rest[done - len(first) :], measurements)
-        progress.processes = processes
-        _run(pool, rest, measurements, progress)
+        try:
+            _run(pool, list(first.values()), measurements, progress, queue=2 * processes)
+            left = _seconds_left(rest, measurements) / processes
+            print(f"about {describe_seconds(left)} to go", file=out)
+            progress.guess = lambda done: _seconds_left(rest[done - len(first) :], measurements)
+            progress.processes = processes
+            _run(pool, rest, measurements, progress, queue=2 * processes)
+        except KeyboardInterrupt:
+            _drop(pool)
+            progress.finish("; the same command goes on from here")
+            raise
     progress.finish()
+
+
+def _drop(pool: ProcessPoolExecutor) -> None:
+    """End the processes: a unit may take half a minute, and nobody waits for its result."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for child in active_children():
+        child.kill()
 
 
 def describe_seconds(seconds: float) -> str:
@@ -130,9 +145,9 @@ class _Progress:
         print(f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=self._out)
         self._out.flush()
 
-    def finish(self) -> None:
+    def finish(self, then: str = "") -> None:
         print("\r\033[K" if self._out.isatty() else "", end="", file=self._out)
-        print(f"{self._done} units computed", file=self._out)
+        print(f"{self._done} units computed{then}", file=self._out)
 
 
 def _one_of_each(units: Iterable[Unit]) -> dict[Kind, Unit]:
@@ -164,25 +179,36 @@ def _seconds_left(units: Iterable[Unit], measurements: Measurements) -> float:
 
 
 def _run(
-    pool: ProcessPoolExecutor, units: Sequence[Unit], measurements: Measurements, show: _Progress
+    pool: ProcessPoolExecutor,
+    units: Sequence[Unit],
+    measurements: Measurements,
+    show: _Progress,
+    *,
+    queue: int,
 ) -> None:
     waiting: dict[Future[tuple[list[Value], float]], Unit] = {}
     coming = iter(units)
-    exhausted = False
-    while waiting or not exhausted:
-        # A short queue: an interruption should not wait for hundreds of units to be thrown away.
-        while not exhausted and len(waiting) < 2 * (os.cpu_count() or 1):
-            unit = next(coming, None)
-            if unit is None:
-                exhausted = True
-            else:
+
+    def keep(future: Future[tuple[list[Value], float]]) -> None:
+        unit = waiting.pop(future)
+        values, seconds = future.result()
+        measurements.add(unit, values, seconds)
+        show.step(unit)
+
+    try:
+        while True:
+            # A short queue: enough that no process waits for its next unit.
+            for unit in islice(coming, queue - len(waiting)):
                 waiting[pool.submit(_measure, unit)] = unit
-        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-        for future in done:
-            unit = waiting.pop(future)
-            values, seconds = future.result()
-            measurements.add(unit, values, seconds)
-            show.step(unit)
+            if not waiting:
+                return
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                keep(future)
+    except KeyboardInterrupt:
+        for future in [f for f in waiting if f.done() and not f.exception()]:
+            keep(future)
+        raise
 
 
 class _Work:

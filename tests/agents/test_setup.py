@@ -60,6 +60,7 @@ def test_the_lock_holds_every_dependency_by_hash_and_names_no_index():
     wanted = [*project["dependencies"], *(need for extra in extras for need in extras[extra])]
     locked = set(re.findall(r"^([a-z0-9._-]+)==", lock, flags=re.MULTILINE))
 
-    assert {re.split(r"[<>=\[; ]", need)[0].lower() for need in wanted} <= locked
+    names = {re.split(r"[<>=\[; ]", need)[0].lower() for need in wanted}
+    assert names - {project["name"]} <= locked  # an extra may name another of ours
     assert all("--hash=sha256:" in block for block in re.split(r"\n(?=[a-z0-9])", lock)[1:])
     assert "://" not in lock

@@ -130,6 +130,21 @@ def test_the_wheel_holds_the_four_packages_their_types_and_kafkas_pom(wheel):
     assert "agents/stack/pom.xml" in names
 
 
+def test_the_evaluation_brings_the_server_it_evaluates(wheel):
+    """The advice to install [eval] was once followed by advice to install [server]."""
+    files = zipfile.ZipFile(wheel)
+    (metadata,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+
+    needs = re.findall(
+        r"^Requires-Dist: (.+); extra == '(.+)'", files.read(metadata).decode(), re.M
+    )
+    server, evaluation = (
+        {need for need, of in needs if of == extra} for extra in ("server", "eval")
+    )
+    assert server
+    assert server < evaluation
+
+
 def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server(
     wheel, constraints, tmp_path
 ):

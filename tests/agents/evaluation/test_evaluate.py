@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
+import re
+import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,12 +28,31 @@ def evaluate(out: Path, *options: str) -> int:
     return main(["evaluate", "--out", str(out), *options])
 
 
+class SmokeRun(NamedTuple):
+    out: Path
+    told: str
+
+
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The smoke size: every experiment on a fifth of the people, both ends of each axis."""
-    out = tmp_path_factory.mktemp("smoke")
-    assert evaluate(out, "--smoke") == 0
-    return out
+def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> SmokeRun:
+    """The smoke size: every experiment on a fifth of the people, both ends of each axis.
+
+    In the folder it chooses for itself, beside that of a full run.
+    """
+    folder, told = tmp_path_factory.mktemp("smoke"), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stderr(told):
+        assert main(["evaluate", "--smoke"]) == 0
+    return SmokeRun(folder / "evaluation-smoke", told.getvalue())
+
+
+@pytest.fixture(scope="module")
+def smoke(smoke_run: SmokeRun) -> Path:
+    return smoke_run.out
+
+
+def test_it_says_how_long_it_will_take(smoke_run: SmokeRun) -> None:
+    """Before most of the work is done: the full run is worth going away for."""
+    assert re.search(r"^about [\d.]+ (seconds|minutes|hours) to go$", smoke_run.told, re.MULTILINE)
 
 
 def test_the_smoke_run_measures_every_experiment(smoke: Path) -> None:
@@ -49,11 +75,14 @@ def test_every_figure_comes_in_both_themes(smoke: Path) -> None:
 
 def test_the_report_puts_the_papers_claims_beside_ours(smoke: Path) -> None:
     """Which of them hold at smoke size does not matter; that they are judged does."""
-    report = (smoke / "report.md").read_text(encoding="utf-8")
+    report, top_ten = (
+        (smoke / name).read_text(encoding="utf-8") for name in ("report.md", "top_ten.md")
+    )
 
     assert CLAIMS[0].says in report
-    assert "| query 10 |" in report
-    assert "**`sharp`**" in report
+    assert "(top_ten.md)" in report
+    assert "| query 10 |" in top_ten
+    assert "**`sharp`**" in top_ten
 
 
 def test_one_process_and_two_agree_and_a_second_run_computes_nothing(
@@ -72,16 +101,79 @@ def test_one_process_and_two_agree_and_a_second_run_computes_nothing(
     assert published == set(first) - {"measurements.csv"}
 
 
+def test_publishing_some_experiments_keeps_the_others(
+    smoke: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report of one experiment once replaced that of all."""
+    published, out = tmp_path / "published", tmp_path / "out"
+    published.mkdir()
+    for name in ("top_ten.csv", "top_ten.md", "weights.csv"):
+        shutil.copy(smoke / name, published)
+    options = ["--smoke", "--only", "list_of_ten", "--publish", str(published)]
+
+    assert evaluate(out, *options) == 0
+    report = (published / "report.md").read_text(encoding="utf-8")
+    assert {line[:5] for line in report.splitlines()} >= {"| 9 |", "| 12 "}
+    assert "(top_ten.md)" in report
+    for name in ("figure-12-list-of-ten-light.svg", "weights-dark.svg"):
+        assert (published / name).read_bytes() == (smoke / name).read_bytes()
+
+    assert evaluate(out, *options, *a_table(tmp_path / "other.csv"), "--populations", "none") == 1
+    assert "also has aol: name every population" in capsys.readouterr().err
+
+
+def test_what_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
+    """Ctrl-C once worked off a queue, threw it away and ended without a word."""
+    options = ["evaluate", "--out", str(tmp_path), "--only", "list_of_ten", "--runs", "200"]
+    command = [sys.executable, "-m", "agents.cli", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        while "to go" not in (line := running.stderr.readline()):
+            assert line, "ended before it began"
+        running.send_signal(signal.SIGINT)
+        told = running.stderr.read()
+
+    assert running.returncode == 130
+    computed = re.search(r"^(\d+) units computed; the same command goes on from here$", told, re.M)
+    assert computed
+    kept = (tmp_path / "measurements.csv").read_text(encoding="utf-8").count(",seconds,")
+    assert kept >= int(computed[1]) >= 1  # one more if it was just being written
+    assert "Traceback" not in told
+
+
+def a_table(path: Path) -> list[str]:
+    lines = [f"query {i},site{i % 7}.example,{60_000 // (i + 1)}" for i in range(400)]
+    path.write_text("\n".join(["query,url,count", *lines]))
+    return ["--table", str(path), "--columns", "query,url,count"]
+
+
 def test_a_table_is_a_population_of_its_own(tmp_path: Path) -> None:
     """From a file to figures in one command."""
-    lines = [f"query {i},site{i % 7}.example,{60_000 // (i + 1)}" for i in range(400)]
-    table = tmp_path / "clicks.csv"
-    table.write_text("\n".join(["query,url,count", *lines]))
-    out = tmp_path / "out"
+    out, table = tmp_path / "out", a_table(tmp_path / "clicks.csv")
     options = ["--populations", "none", "--only", "list_of_ten", "--runs", "1", "--smoke"]
 
-    assert evaluate(out, "--table", str(table), "--columns", "query,url,count", *options) == 0
+    assert evaluate(out, *table, *options) == 0
     assert "clicks" in (out / "list_of_ten.csv").read_text(encoding="utf-8")
+
+
+def test_two_tables_of_one_name_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of them was once dropped without a word."""
+    twice = [*a_table(tmp_path / "my_clicks.csv"), *a_table(tmp_path / "my-clicks.csv")]
+
+    assert evaluate(tmp_path / "out", *twice) == 1
+    assert "two populations are called my-clicks" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_was_not_drawn_is_not_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The top ten is a table; it has no figure."""
+    assert evaluate(tmp_path, "--smoke", "--only", "top_ten") == 0
+
+    assert capsys.readouterr().out == f"3 files in {tmp_path}: report.md, CSV\n"
 
 
 @pytest.mark.parametrize(

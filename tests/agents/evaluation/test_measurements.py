@@ -70,6 +70,19 @@ def test_a_file_made_with_other_options_is_not_mixed_in(tmp_path: Path) -> None:
         Measurements(tmp_path / "m.csv", "seed 2")
 
 
+def test_a_population_that_changed_is_not_mixed_in_and_others_may_join(tmp_path: Path) -> None:
+    """Another table of the same name was once taken for measured already."""
+    path, january = tmp_path / "m.csv", {"clicks": "sha256 1"}
+    Measurements(path, "seed 1", january).add(FIRST, VALUES, 2.0)
+    both = Measurements(path, "seed 1", {**january, "votes": "sha256 2"})
+    assert FIRST in both
+    assert FIRST in Measurements(path, "seed 1")
+
+    for changed in ({"clicks": "sha256 3"}, {"votes": "sha256 3"}):
+        with pytest.raises(ParameterError, match=r"another \w+ \(sha256 \d, now sha256 3\).*--out"):
+            Measurements(path, "seed 1", changed)
+
+
 def test_a_unit_draws_the_same_whatever_was_drawn_before_it() -> None:
     """Order, processes and resumption must not show in the figures."""
     alone = generator_for(FIRST, 7).random(3).tolist()

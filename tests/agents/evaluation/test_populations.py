@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from agents.evaluation.epochs import draw_optin, parameters_of, release_head_list
-from agents.evaluation.populations import AOL, TablePeople, ZipfPeople, read_table, table_setting
+from agents.evaluation.populations import AOL, TablePeople, ZipfPeople, table_setting
+from agents.evaluation.tables import read_table
 from blender.errors import ParameterError
 from blender.record import Record
 
@@ -105,13 +106,48 @@ def test_a_table_is_studied_with_no_more_people_than_it_has(tmp_path: Path) -> N
     assert (setting.name, setting.users, setting.delta) == ("clicks", 1500, 1e-5)
 
 
+def test_a_quote_in_a_tsv_is_a_character_like_any_other(tmp_path: Path) -> None:
+    """A query that began with one once swallowed every line up to the next quote."""
+    rows = '"to be or not\tx.example\t3\nweather\ty.example\t4\n"news"\tz.example\t5\n'
+    records, counts = read_table(
+        write(tmp_path / "clicks.tsv", "query\turl\tn\n" + rows), ["query", "url", "n"]
+    )
+
+    assert [record.query for record in records] == ['"to be or not', "weather", '"news"']
+    assert counts.tolist() == [3, 4, 5]
+
+
+def test_tables_of_one_name_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
+    """Packing a table anew changes nothing; another count does."""
+    text = "query\turl\tn\na\tx\t1000\n"
+    plain, packed, other = (
+        table_setting(write(tmp_path / name, content), ["query", "url", "n"])
+        for name, content in (
+            ("clicks.tsv", text),
+            ("clicks.tsv.gz", text),
+            ("clicks.feb.tsv", text.replace("1000", "200")),
+        )
+    )
+
+    assert (plain.name, packed.name, other.name) == ("clicks", "clicks", "clicks.feb")
+    assert plain.source == packed.source != other.source
+
+
+def test_a_table_does_not_replace_a_generated_population(tmp_path: Path) -> None:
+    """The paper's sentences would be judged by somebody's aol.csv."""
+    path = write(tmp_path / "aol.csv", "query,url,n\na,x,1000\n")
+
+    with pytest.raises(ParameterError, match="a table cannot be called aol"):
+        table_setting(path, ["query", "url", "n"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("query,url\na,x\n", "its first line has no n "),
-        ("query,url,n\na,x,many\n", "line 2: needs text, text and a whole number"),
-        ("query,url,n\na,x,3\n,x,3\n", "line 3"),
-        ("query,url,n\na,x,-3\n", "line 2: a count must not be negative"),
+        ("query,url\na,x\n", r"its first line has no n \(columns there: 2\)"),
+        ("query,url,n\na,x,many\n", "line 2: a count must be a whole number, 0 or more"),
+        ("query,url,n\na,x,3\n,x,3\n", "line 3: query must not be empty"),
+        ("query,url,n\na,x,-3\n", "line 2: a count must be a whole number, 0 or more"),
         ("query,url,n\na,x,0\n", "no rows with a count above 0"),
     ],
 )
@@ -125,3 +161,35 @@ def test_a_table_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     """Not a stack trace."""
     with pytest.raises(ParameterError, match="cannot read the table"):
         read_table(tmp_path / "none.csv", ["query", "url", "n"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv.gz", b"query,url,n\na,x,1\n", "not a whole gzip file"),
+        (
+            "t.csv.gz",
+            gzip.compress(b"query,url,n\n" + b"a,x,1\n" * 99)[:-9],
+            "not a whole gzip file",
+        ),
+        ("t.csv", "query,url,n\ncafé,x,1\n".encode("latin-1"), "it is not UTF-8"),
+    ],
+    ids=["not packed", "cut off", "another encoding"],
+)
+def test_a_file_that_is_something_else_is_one_clear_line(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    """Both are found out only while it is read."""
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(ParameterError, match=f"cannot read the table .*{message}"):
+        read_table(tmp_path / name, ["query", "url", "n"])
+
+
+@pytest.mark.parametrize("text", ["rare disease,x,1\nb,y,2\n", "query,url,n\na,x,rare disease\n"])
+def test_what_a_cell_holds_is_in_no_message(tmp_path: Path, text: str) -> None:
+    """A table without a heading, or with its columns mixed up, may be somebody's log."""
+    with pytest.raises(ParameterError) as raised:
+        read_table(write(tmp_path / "log.csv", text), ["query", "url", "n"])
+
+    assert "rare disease" not in str(raised.value)
