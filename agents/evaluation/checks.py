@@ -11,7 +11,7 @@ A check answers `None` where nothing was measured. Here: Figures 9 and 11, and h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from agents.evaluation.certainty import (
@@ -28,6 +28,7 @@ __all__ = [
     "Shown",
     "blend_beats_ingredients",
     "blend_is_closest",
+    "blend_is_similar_to_truth",
     "blend_ndcg_flat",
     "client_ndcg_peaks",
     "ends_text",
@@ -96,39 +97,64 @@ def one_regression(summary: Summary) -> Shown | None:
 
 
 def blend_beats_ingredients(summary: Summary) -> Shown | None:
-    counted = _regressions(summary, "blended", "optin", "client_urls")
+    """Several is more than one; the query that clients estimate by itself is shown beside."""
+    counted = _regressions(summary, "blended", *_INGREDIENTS)
     if counted is None:
         return None
     blend, *others = counted
-    names = ("opt-in", "clients (URLs added up)")
     text = f"blend {mean_text(blend, 1)}, " + ", ".join(
-        f"{name} {mean_text(mean, 1)}" for name, mean in zip(names, others, strict=True)
+        f"{name} {mean_text(mean, 1)}"
+        for name, mean in zip(_INGREDIENTS.values(), others, strict=True)
     )
-    return Shown(text, tuple(surely_less(blend, other) for other in others))
+    added_up = others[:2]
+    several = (surely_over(mean, 1) for mean in added_up)
+    return Shown(text, (*several, *(surely_less(blend, mean) for mean in added_up)))
+
+
+#: Figure 9's columns 4, 6 and 5. The paper counts one regression in the last, as in the blend.
+_INGREDIENTS = {
+    "optin": "opt-in",
+    "client_urls": "clients (URLs added up)",
+    "client_query": "clients (query itself)",
+}
+
+
+def blend_is_similar_to_truth(summary: Summary) -> Shown | None:
+    """Σ|p̂ − p| under a tenth of Σp: what the paper calls a small L1 elsewhere (Section 4.2.3)."""
+    whole = summary.at("top_ten", "aol", "deviation", "paper/blended", 0)
+    last = _square_error(summary, "blended", ranks=[10])
+    truth = summary.at("top_ten", "aol", "p", "paper/truth", 10)
+    if whole is None or last is None or truth is None:
+        return None
+    text = (
+        f"off by {100 * whole.mean:.1f} ± {100 * whole.error:.1f} % of their sum; "
+        f"the tenth query, typically, by {100 * last.mean**0.5 / truth.mean:.0f} %"
+    )
+    return Shown(text, (surely_under(whole, 0.1),))
 
 
 def blend_is_closest(summary: Summary) -> Shown | None:
     """Mean square error over the ten queries: spread and shortfall together."""
-    squares = {n: _square_error(summary, n) for n in ("blended", "optin", "client_urls")}
-    blend, optin, clients = squares.values()
-    if blend is None or optin is None or clients is None:
+    squares = {name: _square_error(summary, name) for name in ("blended", *_INGREDIENTS)}
+    found = [mean for mean in squares.values() if mean]
+    if len(found) < len(squares):
         return None
-    roots = [1e4 * mean.mean**0.5 for mean in (blend, optin, clients)]
-    text = (
-        f"typical error in 1/10 000: blend {roots[0]:.1f}, opt-in {roots[1]:.1f}, "
-        f"clients (URLs added up) {roots[2]:.1f}"
+    blend, *others = found
+    text = f"typical error in 1/10 000: blend {1e4 * blend.mean**0.5:.1f}, " + ", ".join(
+        f"{name} {1e4 * mean.mean**0.5:.1f}"
+        for name, mean in zip(_INGREDIENTS.values(), others, strict=True)
     )
-    return Shown(text, (surely_less(blend, optin), surely_less(blend, clients)))
+    return Shown(text, tuple(surely_less(blend, mean) for mean in others[:2]))
 
 
-def _square_error(summary: Summary, name: str) -> Mean | None:
+def _square_error(summary: Summary, name: str, ranks: Sequence[int] = range(1, 11)) -> Mean | None:
     """The mean of (bias² + s²) over the queries, s² being the spread of single runs.
 
     Its own variance per query is 2s⁴/(n−1) from s² and 4·bias²·s²/n from bias². Columns of one run
     share their people, so taking them for independent asks for more than it must.
     """
     squares, variance = [], 0.0
-    for rank in range(1, 11):
+    for rank in ranks:
         truth = summary.at("top_ten", "aol", "p", "paper/truth", rank)
         found = summary.at("top_ten", "aol", "p", f"paper/{name}", rank)
         if truth and found and found.runs > 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from math import log2
 
 from agents.evaluation.certainty import (
     falls,
@@ -24,10 +25,12 @@ __all__ = [
     "aol_five_percent",
     "begins",
     "declines",
+    "declines_alike",
     "five_hundred",
     "l1_under",
     "list_of_ten",
     "longer_lists_are_less_accurate",
+    "ndcg_everywhere",
     "ndcg_for_all_but",
     "yandex_above_aol",
 ]
@@ -126,6 +129,26 @@ def declines(
     return check
 
 
+def declines_alike(summary: Summary) -> Shown | None:
+    """The longest lists fall in both data sets, for twice as many people by half as much or more.
+
+    Lines begin where the list gets that long, in each data set elsewhere, so ends do not compare.
+    """
+    longest: dict[str, tuple[float, bool]] = {}
+    parts = []
+    for name, line in _lines(summary, "optin_share", "l1"):
+        doublings = log2(line.x[-1] / line.x[0])
+        left = (line.means[-1].mean / line.means[0].mean) ** (1 / doublings)
+        parts.append(f"{name}: {100 * (left - 1):+.0f} %".replace("-", "−"))
+        longest[name.split()[0]] = 1 - left, falls(line.means)
+    if len(longest) < len(POPULATIONS):
+        return None
+    less, more = sorted(fall for fall, _ in longest.values())
+    alike = 0 < more <= 2 * less
+    text = "with twice as many opting in L1 changes by " + ", ".join(parts)
+    return Shown(text, (*(sure for _, sure in longest.values()), alike))
+
+
 def longer_lists_are_less_accurate(summary: Summary) -> Shown | None:
     """L1 rises with the list's length at every opt-in share; shown at the usual one."""
     parts, holds = [], []
@@ -218,6 +241,23 @@ def ndcg_for_all_but(experiment: str, x: float, left_out: int) -> Check:
         return Shown(text, (all(above[:split]), not any(above[split:])))
 
     return check
+
+
+def ndcg_everywhere(summary: Summary) -> Shown | None:
+    """Every list that is reached, at every ε, is above 95 %: judged for each data set."""
+    parts, holds = [], []
+    for population in POPULATIONS:
+        above = True
+        for size in _sizes(summary, "epsilon", population):
+            line = _line(summary, "epsilon", population, "ndcg", size)
+            if line.x:
+                low, high = min(line.means), max(line.means)
+                under = [f"{x:g}" for x, m in zip(line.x, line.means, strict=True) if m.mean < 0.95]
+                where = f" (under 0.95 at ε = {', '.join(under)})" if under else ""
+                parts.append(f"{population} {size}: {low.mean:.3f} to {high.mean:.3f}{where}")
+                above = above and surely_over(low, 0.95)
+        holds.append(above)
+    return Shown("; ".join(parts), tuple(holds)) if parts else None
 
 
 def yandex_above_aol(summary: Summary) -> Shown | None:

@@ -20,7 +20,7 @@ from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
 from agents.evaluation.paper_experiments import BUDGET_SPLITS, one_point
 from agents.evaluation.populations import Setting, ZipfPeople
-from agents.evaluation.scores import l1_plain, scores
+from agents.evaluation.scores import l1_plain, missing, ndcg_listed, scores
 from agents.evaluation.simulated_noise import SimulatedNoise
 from blender.agreement import measure_agreement
 from blender.blend import optin_weight
@@ -44,6 +44,9 @@ SAME_QUERY = (0.0, 0.5, 0.9)
 
 #: Opt-in shares at which the groups' weights are looked at.
 SHARES = (0.01, 0.05, 0.1)
+
+#: Where a list of ten is just reached, where its NDCG dips, and where it is back.
+CHOOSING_SHARES = (0.01, 0.02, 0.03, 0.05, 0.1)
 
 #: How clicks gather on a query's first URL: 34, 65, 84 and 96 % of them.
 CLICK_EXPONENTS = (1.0, 2.0, 3.0, 5.0)
@@ -189,7 +192,7 @@ def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator
 
 
 def _people(setting: Setting) -> tuple[float, ...]:
-    # 1, 2, 5, 10, 20 and 50 times what the paper's first data set has, or what a test asks for.
+    # 1, 2, 5, 10 and 20 times what the paper's first data set has, or what a test asks for.
     return tuple(float(setting.users * times) for times in (1, 2, 5, 10, 20))
 
 
@@ -233,6 +236,20 @@ def _weights(setting: Setting, point: float, rng: np.random.Generator) -> Iterat
             measured = scores(epoch, setting.people, group)
             if measured:
                 yield Value(series, point, metric, measured["l1"])
+
+
+def _chosen_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """How well T's people choose and order ten records of all that S found, by opt-in share."""
+    optin = draw_optin(setting, rng, share=point)
+    epoch = run_epoch("paper", setting, optin, parameters_of(setting, list_size=10), rng)
+    found = epoch.release.head_list.records
+    yield Value("paper", point, "found", float(len(found)))
+    if len(epoch.truth.listed) == 10:
+        yield Value("paper", point, "ndcg", scores(epoch, setting.people)["ndcg"])
+        yield Value("paper", point, "ndcg_listed", ndcg_listed(epoch))
+        yield Value("paper", point, "missing", missing(epoch, setting.people))
+        favourites = set(setting.people.records(setting.people.top(10)))
+        yield Value("paper", point, "not_found", float(len(favourites - set(found))))
 
 
 def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -312,6 +329,15 @@ OWN_EXPERIMENTS = (
         _weights,
         runs=20,
         large_runs=20,
+        populations=("aol",),
+    ),
+    Experiment(
+        "chosen_ten",
+        "a list of ten by opt-in share: what is found, what T leaves out, how it is ordered",
+        lambda setting: CHOOSING_SHARES,
+        _chosen_ten,
+        runs=60,
+        large_runs=60,
         populations=("aol",),
     ),
     Experiment(

@@ -7,6 +7,7 @@ differ by mechanism and not by luck.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from agents.evaluation.epochs import Epoch, Optin, draw_optin, parameters_of, ru
 from agents.evaluation.experiment import Experiment
 from agents.evaluation.measurements import Value
 from agents.evaluation.populations import Setting
-from agents.evaluation.scores import ndcg_listed, scores
-from blender.estimates import FloatArray
+from agents.evaluation.scores import missing, ndcg_listed, scores
+from blender.estimates import Estimates, FloatArray
 from blender.noise import IntArray
 from blender.profiles import PROFILES
 
@@ -28,10 +29,12 @@ FEWER_EPSILONS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 FEWER_SHARES = (0.01, 0.015, 0.025, 0.04, 0.06, 0.1)
 BUDGET_SPLITS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
-#: Figure 9's columns, and the curve under which each is stored.
+#: Figure 9's columns, and the curve under which each is stored. The paper calls its third column
+#: p̂_q: the query with any URL. The sum over listed URLs is ours, and all that `sharp` has.
 TOP_TEN_COLUMNS = {
     "truth": "p, everyone",
-    "blended": "blended",
+    "blended": "blended, query itself",
+    "blended_urls": "blended, URLs added up",
     "optin": "opt-in, URLs added up",
     "client_query": "clients, query itself",
     "client_urls": "clients, URLs added up",
@@ -43,14 +46,18 @@ def _top_ten(setting: Setting, _point: float, rng: np.random.Generator) -> Itera
     optin = draw_optin(setting, rng)
     for profile in PROFILES:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng)
-        for name, column in _ingredients(setting, epoch).items():
+        columns = ingredients(setting, epoch)
+        for name, column in columns.items():
             series = f"{profile}/{name}"
-            yield Value(series, 0, "regressions", float(regressions(column)))
+            if np.isfinite(column).any():
+                yield Value(series, 0, "regressions", float(regressions(column)))
+                yield Value(series, 0, "deviation", deviation(column, columns["truth"]))
             for rank, p in enumerate(column.tolist(), start=1):
                 yield Value(series, rank, "p", p)
 
 
-def _ingredients(setting: Setting, epoch: Epoch) -> dict[str, FloatArray]:
+def ingredients(setting: Setting, epoch: Epoch) -> dict[str, FloatArray]:
+    """Figure 9's columns for the ten most frequent queries; nan where one is not listed."""
     cells, estimates = epoch.release.head_list.cells, epoch.estimates
     # One record of each of the true top ten queries stands for its query.
     top = setting.people.top(200)
@@ -60,22 +67,19 @@ def _ingredients(setting: Setting, epoch: Epoch) -> dict[str, FloatArray]:
     wanted = [record.query for record in setting.people.records(one_each[order])]
     number_of = {query: i for i, query in enumerate(cells.queries)}
 
-    def column(values: FloatArray | None) -> FloatArray:
-        nothing = np.nan
-        return np.array(
-            [
-                values[number_of[q]] if values is not None and q in number_of else nothing
-                for q in wanted
-            ]
-        )
+    def column(values: Estimates | None) -> FloatArray:
+        if values is None:
+            return np.full(len(wanted), np.nan)
+        p = values.probability
+        return np.array([p[number_of[q]] if q in number_of else np.nan for q in wanted])
 
-    marginals = estimates.client.query_marginals
     return {
         "truth": setting.people.query_probability(one_each[order]),
-        "blended": column(estimates.blended.query_totals.probability),
-        "optin": column(estimates.optin.query_totals.probability),
-        "client_query": column(None if marginals is None else marginals.probability),
-        "client_urls": column(estimates.client.query_totals.probability),
+        "blended": column(estimates.blended.query_marginals),
+        "blended_urls": column(estimates.blended.query_totals),
+        "optin": column(estimates.optin.query_totals),
+        "client_query": column(estimates.client.query_marginals),
+        "client_urls": column(estimates.client.query_totals),
     }
 
 
@@ -87,6 +91,16 @@ def regressions(column: FloatArray) -> int:
     """
     shown = column[np.isfinite(column)]
     return int((shown[1:] > shown[:-1]).sum())
+
+
+def deviation(column: FloatArray, truth: FloatArray) -> float:
+    """How far a column is from the truth, of all that it shows: Σ|p̂ − p| / Σp.
+
+    >>> deviation(np.array([4.0, 3.0, np.nan]), np.array([5.0, 3.0, 2.0]))
+    0.125
+    """
+    shown = np.isfinite(column)
+    return float(np.abs(column - truth)[shown].sum() / truth[shown].sum())
 
 
 def _budget_split(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -109,8 +123,9 @@ def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> It
     """Figure 12: a head list of ten, against ε."""
     optin = draw_optin(setting, rng)
     yield from _compare(
-        setting, optin, point, [10], rng, epsilon=point, also={"ndcg_listed": ndcg_listed}
-    )
+        setting, optin, point, [10], rng, epsilon=point,
+        also={"ndcg_listed": ndcg_listed, "missing": partial(missing, people=setting.people)},
+    )  # fmt: skip
 
 
 def _optin_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:

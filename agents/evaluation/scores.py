@@ -27,7 +27,7 @@ from blender.estimates import FloatArray, GroupEstimates
 from blender.metrics import l1_distance, ndcg, rescale
 from blender.record import Record
 
-__all__ = ["l1_plain", "ndcg_listed", "scores"]
+__all__ = ["l1_plain", "missing", "ndcg_listed", "scores"]
 
 
 def scores(epoch: Epoch, people: People, group: GroupEstimates | None = None) -> dict[str, float]:
@@ -63,6 +63,12 @@ def ndcg_listed(epoch: Epoch) -> float:
         dict(zip(records, projected.tolist(), strict=True)),
         dict(zip(records, epoch.truth.cells[:listed].tolist(), strict=True)),
     )
+
+
+def missing(epoch: Epoch, people: People) -> float:
+    """How many of the true top records, as many as are listed, are not on the list."""
+    listed = epoch.truth.listed
+    return float(len(listed) - np.isin(people.top(len(listed)), listed).sum())
 
 
 def _l1_queries(epoch: Epoch, people: People, group: GroupEstimates) -> float:

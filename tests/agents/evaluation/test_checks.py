@@ -9,7 +9,9 @@ import pytest
 
 from agents.evaluation.checks import (
     Check,
+    blend_beats_ingredients,
     blend_is_closest,
+    blend_is_similar_to_truth,
     blend_ndcg_flat,
     client_ndcg_peaks,
     epsilon_text,
@@ -22,9 +24,11 @@ from agents.evaluation.list_checks import (
     aol_five_percent,
     begins,
     declines,
+    declines_alike,
     five_hundred,
     l1_under,
     longer_lists_are_less_accurate,
+    ndcg_everywhere,
     ndcg_for_all_but,
     yandex_above_aol,
 )
@@ -91,6 +95,25 @@ def test_a_decline_is_partly_shown_if_some_lists_have_it() -> None:
     assert verdict(check, lines) == "partly"
 
 
+def test_declines_are_alike_for_as_many_more_people() -> None:
+    """One line that begins later and so ends higher has not fallen less; a flat one has."""
+    steep = {0.01: 0.8, 0.1: 0.3}
+    for first, expected in (
+        ({0.05: 0.45, 0.1: 0.34}, "yes"),
+        ({0.05: 0.45, 0.1: 0.41}, "partly"),
+        ({0.05: 0.45, 0.1: 0.45}, "partly"),
+    ):
+        lines = {("aol", 50): first, ("yandex", 500): steep}
+        assert verdict(declines_alike, paper_lines("optin_share", "l1", lines)) == expected
+
+
+def test_on_both_data_sets_means_on_each() -> None:
+    """A list that dips below 95 % at one ε is not made up for by the other data set."""
+    for first, expected in ({1.0: 0.99, 4.0: 0.99}, "yes"), ({1.0: 0.93, 4.0: 0.99}, "partly"):
+        lines = {("aol", 10): first, ("yandex", 10): {1.0: 0.99, 4.0: 0.99}}
+        assert verdict(ndcg_everywhere, paper_lines("epsilon", "ndcg", lines)) == expected
+
+
 @pytest.mark.parametrize(
     ("points", "expected"),
     [
@@ -152,16 +175,37 @@ def test_one_out_of_order_is_not_two_and_many_are_not_two_either() -> None:
     assert verdict(query_beats_urls, regressions(client_query=1.1, client_urls=2.3)) == "partly"
 
 
+def test_the_blend_is_held_against_the_columns_that_add_up_urls() -> None:
+    """The paper's column 5 has as few out of order as the blend, there and here."""
+    for optin, urls, expected in ((2.4, 2.3, "yes"), (2.4, 1.15, "partly"), (1.1, 1.1, "no")):
+        lines = regressions(blended=1.1, optin=optin, client_urls=urls, client_query=1.2)
+        assert verdict(blend_beats_ingredients, lines) == expected
+
+
+def top_ten_column(name: str, spread: float, p: float = 0.01) -> Lines:
+    points = {float(rank): (p, spread) for rank in range(1, 11)}
+    return {("top_ten", "aol", "p", f"paper/{name}"): points}
+
+
 def test_closer_than_both_ingredients_means_surely() -> None:
     """Six per cent of an error that is itself known to a tenth are no difference."""
-
-    def column(name: str, spread: float) -> Lines:
-        points = {float(rank): (0.01, spread) for rank in range(1, 11)}
-        return {("top_ten", "aol", "p", f"paper/{name}"): points}
-
-    others = {**column("truth", 0.0), **column("optin", 0.03), **column("blended", 0.001)}
+    others = {
+        **top_ten_column("truth", 0.0),
+        **top_ten_column("optin", 0.03),
+        **top_ten_column("blended", 0.001),
+        **top_ten_column("client_query", 0.001),
+    }
     for clients, expected in ((0.03, "yes"), (0.00105, "partly")):
-        assert verdict(blend_is_closest, {**others, **column("client_urls", clients)}) == expected
+        lines = {**others, **top_ten_column("client_urls", clients)}
+        assert verdict(blend_is_closest, lines) == expected
+
+
+def test_similar_numbers_are_off_by_less_than_a_tenth() -> None:
+    """A tenth is what the paper calls small of L1; chance must not decide."""
+    columns = {**top_ten_column("truth", 0.0), **top_ten_column("blended", 0.001)}
+    for off, expected in ((0.06, "yes"), (0.09, "no"), (0.2, "no")):
+        whole = {("top_ten", "aol", "deviation", "paper/blended"): {0: (off, 0.01)}}
+        assert verdict(blend_is_similar_to_truth, {**columns, **whole}) == expected
 
 
 def test_where_a_line_begins_is_a_point_not_a_region() -> None:

@@ -99,9 +99,10 @@ def test_means_and_covariances_are_those_of_single_devices(name: str) -> None:
     [
         (subset_selection(0.3, 3), (2, 0, 1, 0)),
         (subset_selection(0.3, 4), (1, 1, 0, 0, 1)),
+        (subset_or_none(0.7, 4), (1, 1, 0, 0, 1)),
         (two_stage(1.5), (1, 0, 1, 0, 0, 0, 0, 0, 1)),
     ],
-    ids=["2 of 4 cells", "2 of 5 cells", "two-stage"],
+    ids=["2 of 4 cells", "2 of 5 cells", "2 of 4 records, or none", "two-stage"],
 )
 def test_every_outcome_is_as_likely_as_enumeration_says(
     randomizer: LocalRandomizer, holders: tuple[int, ...]

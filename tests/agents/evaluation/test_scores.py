@@ -9,9 +9,9 @@ import pytest
 
 from agents.evaluation.drawing import THEMES
 from agents.evaluation.epochs import Epoch, draw_optin, parameters_of, run_epoch
-from agents.evaluation.paper_experiments import regressions
+from agents.evaluation.paper_experiments import deviation, ingredients, regressions
 from agents.evaluation.populations import AOL
-from agents.evaluation.scores import scores
+from agents.evaluation.scores import missing, scores
 from blender.estimates import Estimates, FloatArray, GroupEstimates
 
 SMALL = AOL.scaled(0.3)
@@ -44,6 +44,28 @@ def test_the_truth_has_no_error(epoch: Epoch) -> None:
     assert found["l1"] == pytest.approx(0, abs=1e-9)
     assert found["l1_queries"] == pytest.approx(0, abs=1e-9)
     assert found["l1_plain"] == pytest.approx(0, abs=1e-9)
+
+
+def test_the_third_column_of_figure_nine_is_the_query_with_any_url(epoch: Epoch) -> None:
+    """Sums over listed URLs once stood there, and fell short of the truth beside them."""
+    truth = epoch.truth.cells
+    of_cell = epoch.release.head_list.cells.query_of_cell
+    exact = saying(epoch, truth)
+    listed = len(epoch.truth.listed)
+    totals = np.bincount(of_cell[:listed], weights=truth[:listed])
+    blended = replace(exact, query_totals=_exactly(totals))
+    told = replace(epoch, estimates=replace(epoch.estimates, blended=blended))
+    columns = ingredients(SMALL, told)
+
+    assert deviation(columns["blended"], columns["truth"]) == pytest.approx(0, abs=1e-9)
+    assert deviation(columns["blended_urls"], columns["truth"]) > 0.1
+
+
+def test_what_is_missing_is_counted(epoch: Epoch) -> None:
+    """Ten records are listed; those of the true ten that are not among them are missing."""
+    listed = set(epoch.truth.listed.tolist())
+
+    assert missing(epoch, SMALL.people) == len(set(SMALL.people.top(10).tolist()) - listed)
 
 
 def test_turning_the_list_upside_down_costs_ndcg(epoch: Epoch) -> None:
