@@ -11,13 +11,16 @@ with floating-point probabilities; ours on a device draws whole numbers from the
 (bench/blender_clients.py has its speed), and its vectorised twin for simulations is shown here.
 
   pip install -r bench/libraries.txt && python -m bench libraries_clients
+  python -m bench.libraries_clients --ours --runs 100   ours alone, more surely
 """
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,37 +31,47 @@ from blender.cells import Cells, RandomizerSpec
 from blender.noise import IntArray
 from blender.registry import RANDOMIZERS
 
-DEVICES, RUNS, SEED = 20_000, 5, 7
+DEVICES, SEED = 20_000, 7
 
 Estimator = Callable[[IntArray, int, float], Any]
 
 
-def main() -> None:
+def main(words: Sequence[str] = ()) -> None:
     """Print a table for each (K, ε)."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--ours", action="store_true", help="needs no other library")
+    chosen = parser.parse_args(words)
     missing = [name for name in ("multi_freq_ldpy", "pure_ldp") if find_spec(name) is None]
-    if missing:
+    if missing and not chosen.ours:
         print(f"{', '.join(missing)} not installed: pip install -r bench/libraries.txt")
         return
     for records, epsilon in ((50, 1.0), (50, 4.0), (500, 4.0)):
-        _table(records, epsilon)
+        _table(records, epsilon, chosen.runs, ours_alone=chosen.ours)
 
 
-def _table(records: int, epsilon: float) -> None:
+def _table(records: int, epsilon: float, runs: int, *, ours_alone: bool) -> None:
     top = AOL.people.top(records)
     listed = tuple(AOL.people.records(top))
     truth = AOL.people.probability(top)
     cells = np.append(truth, 1 - truth.sum())
     rng = np.random.default_rng(SEED)
-    people = [rng.choice(len(cells), size=DEVICES, p=cells) for _ in range(RUNS)]
+    people = [rng.choice(len(cells), size=DEVICES, p=cells) for _ in range(runs)]
     wildcards = _with_query_wildcards(listed, truth)
 
-    print(f"\nM = {records}, ε = {epsilon:g}, {DEVICES} devices, {RUNS} runs")
+    print(f"\nM = {records}, ε = {epsilon:g}, {DEVICES} devices, {runs} runs")
     print(f"{'':46}{'L1':>8}{'/ ours':>8}{'k reports/s':>13}")
     baseline = 0.0
-    for name, estimate in _candidates(listed, rng).items():
+    candidates = _ours(listed, rng)
+    if not ours_alone:
+        candidates |= _libraries()
+    for name, estimate in candidates.items():
         if name.startswith("multi_freq"):  # compiled at the first call, which is not timed
             estimate(people[0][:5], len(cells), epsilon)
-        _seed()
+        if not ours_alone:
+            _seed()
         errors, began = [], time.perf_counter()
         for held in people:
             held_cells = (
@@ -66,7 +79,7 @@ def _table(records: int, epsilon: float) -> None:
             )
             shown = np.asarray(estimate(held_cells, len(cells), epsilon), dtype=np.float64)
             errors.append(float(np.abs(shown[:records] - truth).sum()))
-        rate = RUNS * DEVICES / (time.perf_counter() - began)
+        rate = runs * DEVICES / (time.perf_counter() - began)
         error = float(np.mean(errors))
         baseline = baseline or error
         print(f"{name:46}{error:8.4f}{error / baseline:8.2f}{rate / 1e3:13.1f}")
@@ -83,22 +96,7 @@ def _with_query_wildcards(listed: tuple[Any, ...], truth: Any) -> Any:
     return np.concatenate([truth, of_query - known, [1 - of_query.sum()]])
 
 
-def _candidates(listed: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Estimator]:
-    from multi_freq_ldpy.pure_frequency_oracles.GRR import (  # noqa: PLC0415
-        GRR_Aggregator_MI,
-        GRR_Client,
-    )
-    from multi_freq_ldpy.pure_frequency_oracles.SS import (  # noqa: PLC0415
-        SS_Aggregator_MI,
-        SS_Client,
-    )
-    from multi_freq_ldpy.pure_frequency_oracles.UE import (  # noqa: PLC0415
-        UE_Aggregator_MI,
-        UE_Client,
-    )
-    from pure_ldp.frequency_oracles.direct_encoding import DEClient, DEServer  # noqa: PLC0415
-    from pure_ldp.frequency_oracles.unary_encoding import UEClient, UEServer  # noqa: PLC0415
-
+def _ours(listed: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Estimator]:
     def ours(name: str) -> Estimator:
         def estimate(held: IntArray, size: int, epsilon: float) -> Any:
             spec = RandomizerSpec(name, epsilon, 1e-5 if name == "two-stage" else 0.0)
@@ -116,6 +114,32 @@ def _candidates(listed: tuple[Any, ...], rng: np.random.Generator) -> dict[str, 
             return kept / kept.sum()
 
         return estimate
+
+    return {
+        "ours, subset or none": ours("subset-or-none"),
+        "ours, subset or none, clipped and rescaled": rescaled(ours("subset-or-none")),
+        "ours, subset selection": ours("subset-selection"),
+        "ours, subset selection, clipped and rescaled": rescaled(ours("subset-selection")),
+        "ours, randomized response": ours("randomized-response"),
+        "ours, the paper's two stages": ours("two-stage"),
+    }
+
+
+def _libraries() -> dict[str, Estimator]:
+    from multi_freq_ldpy.pure_frequency_oracles.GRR import (  # noqa: PLC0415
+        GRR_Aggregator_MI,
+        GRR_Client,
+    )
+    from multi_freq_ldpy.pure_frequency_oracles.SS import (  # noqa: PLC0415
+        SS_Aggregator_MI,
+        SS_Client,
+    )
+    from multi_freq_ldpy.pure_frequency_oracles.UE import (  # noqa: PLC0415
+        UE_Aggregator_MI,
+        UE_Client,
+    )
+    from pure_ldp.frequency_oracles.direct_encoding import DEClient, DEServer  # noqa: PLC0415
+    from pure_ldp.frequency_oracles.unary_encoding import UEClient, UEServer  # noqa: PLC0415
 
     def multi(client: Any, aggregate: Any) -> Estimator:
         return lambda held, size, epsilon: aggregate(
@@ -137,12 +161,6 @@ def _candidates(listed: tuple[Any, ...], rng: np.random.Generator) -> dict[str, 
         return estimate
 
     return {
-        "ours, subset or none": ours("subset-or-none"),
-        "ours, subset or none, clipped and rescaled": rescaled(ours("subset-or-none")),
-        "ours, subset selection": ours("subset-selection"),
-        "ours, subset selection, clipped and rescaled": rescaled(ours("subset-selection")),
-        "ours, randomized response": ours("randomized-response"),
-        "ours, the paper's two stages": ours("two-stage"),
         "multi_freq_ldpy SS": multi(SS_Client, SS_Aggregator_MI),
         "multi_freq_ldpy GRR": multi(GRR_Client, GRR_Aggregator_MI),
         "multi_freq_ldpy OUE": unary,
@@ -165,4 +183,4 @@ def _seed() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
