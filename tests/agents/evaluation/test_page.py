@@ -1,88 +1,25 @@
 """Every number that docs/evaluation.md states in a sentence is what its CSV files say.
 
 Each test computes the numbers, writes the sentence with them and looks for it on the page: figures
-that are measured anew and prose that is not written anew cannot stand side by side.
+that are measured anew and prose that is not written anew cannot stand side by side. Here: what the
+page says in short, and what the paper does not show; test_page_paper.py has the paper's figures.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from agents.evaluation.certainty import surely_less
-from agents.evaluation.claims import check_claims
-from agents.evaluation.list_checks import REACHED
 from agents.evaluation.simulated_noise import SimulatedNoise
-from agents.evaluation.summary import Curve, Mean, Summary
+from agents.evaluation.summary import Summary
 from blender.parameters import PrivacyParameters
 from blender.profiles import selector_of
+from tests.agents.evaluation.page import EVERYWHERE, GENERATED, TABLES, At, Says, points, span
 
-PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
-GENERATED = ("aol", "yandex")
-TABLES = ("subreddit-domain-counts", "us-babynames-2016")
-EVERYWHERE = GENERATED + TABLES
 LIST_SIZE = {"aol": 50, "yandex": 500, **dict.fromkeys(TABLES, 50)}
 FIRST, PAPER_LIST, KNOWN = (
     "keeps its counts (sharp)", "threshold (paper)", "and known keys, epoch 12"
 )  # fmt: skip
-
-Says = Callable[[str], None]
-At = Callable[..., Mean]
-
-
-@pytest.fixture(scope="module")
-def summary() -> Summary:
-    return Summary.read(PAGE.parent / "evaluation")
-
-
-@pytest.fixture(scope="module")
-def at(summary: Summary) -> At:
-    def found(experiment: str, population: str, metric: str, series: str, x: float) -> Mean:
-        mean = summary.at(experiment, population, metric, series, x)
-        assert mean is not None, (experiment, population, metric, series, x)
-        return mean
-
-    return found
-
-
-@pytest.fixture(scope="module")
-def says() -> Says:
-    page = re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8"))
-
-    def look(sentence: str) -> None:
-        assert sentence in page, f"docs/evaluation.md should say: {sentence}"
-
-    return look
-
-
-def drawn(summary: Summary, experiment: str, population: str, metric: str, series: str) -> Curve:
-    reached = summary.curve(experiment, population, "reached", series)
-    often = {x for x, m in zip(reached.x, reached.means, strict=True) if m.mean >= REACHED}
-    curve = summary.curve(experiment, population, metric, series)
-    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x in often]
-    return Curve(series, [x for x, _ in kept], [m for _, m in kept])
-
-
-def points(
-    summary: Summary, experiment: str, metric: str, profile: str, populations: Iterable[str]
-) -> list[tuple[float, float]]:
-    """Every drawn point (x, y) of every list of a profile."""
-    found = []
-    for population in populations:
-        for series in summary.series(experiment, population, metric):
-            if series.startswith(profile):
-                curve = drawn(summary, experiment, population, metric, series)
-                found += [(x, m.mean) for x, m in zip(curve.x, curve.means, strict=True)]
-    return found
-
-
-def span(values: Iterable[float], form: str) -> str:
-    values = list(values)
-    return f"{min(values):{form}} to {max(values):{form}}"
 
 
 def test_how_much_closer_sharp_is(at: At, says: Says) -> None:
@@ -261,6 +198,19 @@ def test_several_records_a_user(summary: Summary, at: At, says: Says) -> None:
         at("records_each", "aol", "found", "0% return to a query", m).mean for m in (1, 10, 30)
     )
     says(f"from {alone:.0f} records to {ten:.0f} with ten a user and {thirty:.0f} with")
+    ones = [
+        at("records_each", "aol", "found", series, 1).mean
+        for series in summary.series("records_each", "aol", "found")
+        if series != "paper"
+    ]
+    two, three, five, most = (
+        at("records_each", "aol", "found", "90% return to a query", m).mean for m in (2, 3, 5, 30)
+    )
+    assert max(two, three, five) == five
+    says(
+        f"where 90 % return, five records a user find {five:.0f}, hardly more than one does "
+        f"({span(ones, '.0f')}), and thirty find {most:.0f}"
+    )
     ratios: dict[str, list[float]] = {"l1": [], "l1_plain": []}
     for metric, found in ratios.items():
         paper = at("records_each", "aol", metric, "paper", 1).mean
@@ -272,108 +222,4 @@ def test_several_records_a_user(summary: Summary, at: At, says: Says) -> None:
         "At a fixed list of 50 L1 over the listed records (the figure's, nothing rescaled) is "
         f"{span(ratios['l1_plain'], '.1f')} times that with one record, the rescaled L1 "
         f"{span(ratios['l1'], '.1f')} times; both are still less than half of the paper's"
-    )
-
-
-def test_where_lines_begin(summary: Summary, says: Says) -> None:
-    begin = {
-        profile: drawn(summary, "optin_share", "aol", "l1", f"{profile}, M = 50").x[0]
-        for profile in ("paper", "sharp")
-    }
-    says(f"the line for 50 begins at {100 * begin['paper']:g} %, as in the paper")
-    says(f"({100 * begin['sharp']:g} % for 50)")
-    for population in GENERATED:
-        for series in summary.series("optin_share", population, "l1"):
-            if series.startswith("sharp"):
-                other = series.replace("sharp", "paper")
-                sharp, paper = (
-                    drawn(summary, "optin_share", population, "l1", s) for s in (series, other)
-                )
-                assert sharp.x[0] <= paper.x[0]
-                assert sharp.means[0].mean < paper.means[-1].mean
-                sharp, paper = (
-                    drawn(summary, "epsilon", population, "l1", s) for s in (series, other)
-                )
-                assert sharp.means[0].mean <= paper.means[paper.x.index(4)].mean
-    says("Where each of its lines begins, its L1 is already below that of `paper` with 10 %.")
-    says("Where a line of `sharp` begins it is where `paper` is at ε = 4 or beyond.")
-
-
-def test_what_the_budget_split_costs(summary: Summary, says: Says) -> None:
-    clients = summary.curve("budget_split", "aol", "l1", "paper, clients")
-    means = dict(zip(clients.x, (m.mean for m in clients.means), strict=True))
-    best = sorted(sorted(means, key=lambda x: means[x])[:3])
-    assert best == [0.6, 0.7, 0.75]
-    says("over records L1 is lowest at 0.6 to 0.75 and rises after")
-    says("Their estimates of records are best between 0.6 and 0.75")
-    ndcg = summary.curve("budget_split", "aol", "ndcg", "paper, clients")
-    highest = ndcg.x[ndcg.means.index(max(ndcg.means))]
-    says(f"Clients' NDCG is best at f_C = {highest:g}, not 0.85")
-
-
-def test_where_the_best_split_lies_depends_on_the_clicks(summary: Summary, says: Says) -> None:
-    """Worse at 0.85 where clicks spread; as good as any, and a drop on both sides, where not."""
-    for exponent, as_the_paper_says in ((1, False), (2, False), (3, True), (5, True)):
-        experiment, series = "click_shapes", f"URL of rank j ∝ j^−{exponent}"
-        if exponent == 2:  # our populations': Figure 11 itself
-            experiment, series = "budget_split", "paper, clients"
-        line = summary.curve(experiment, "aol", "ndcg", series)
-        wanted = line.means[line.x.index(0.85)]
-        assert surely_less(wanted, max(line.means)) != as_the_paper_says, exponent
-        if as_the_paper_says:
-            assert surely_less(line.means[0], wanted)
-            assert surely_less(line.means[-1], wanted)
-    says("With 34 % of a query's clicks on its first URL, 0.85 is surely worse than the best")
-    says("With 84 % or 96 % there it is as good as any, and NDCG drops before and after")
-
-
-def test_where_a_list_of_fifty_begins(summary: Summary, at: At, says: Says) -> None:
-    share, found = (at("epsilon", "aol", m, "paper, M = 50", 3).mean for m in ("reached", "found"))
-    assert share == pytest.approx(2 / 5, abs=0.05)
-    begins = drawn(summary, "epsilon", "aol", "l1", "paper, M = 50").x[0]
-    says(f"two in five lists get that long there ({found:.0f} records on average)")
-    says(f"so that the line begins at {begins:g}.")
-
-
-def test_the_list_of_ten(at: At, says: Says) -> None:
-    first = at("list_of_ten", "aol", "ndcg", "paper, M = 10", 1).mean
-    says(f"Against the true top ten NDCG is {first:.2f} at ε = 1")
-
-
-def test_few_people_list_what_is_easy_to_order(summary: Summary, says: Says) -> None:
-    ten, more = (drawn(summary, "optin_share", "aol", "ndcg", f"paper, M = {m}") for m in (10, 25))
-    for line in (ten, more):
-        assert line.means[0].mean > 0.95
-        assert min(line.means).mean < 0.95
-    says(
-        f"({ten.means[0].mean:.2f} for ten records at {100 * ten.x[0]:g} %, "
-        f"{more.means[0].mean:.2f} for 25 at {100 * more.x[0]:g} %)"
-    )
-
-
-def test_lists_of_five_hundred(at: At, says: Says) -> None:
-    ndcg, l1 = (
-        at("optin_share", "yandex", metric, "paper, M = 500", 0.025).mean
-        for metric in ("ndcg", "l1")
-    )
-    says(f"have an NDCG of {ndcg:.2f}, but an L1 of {l1:.2f}")
-
-
-def test_whom_the_blend_listens_to(at: At, says: Says) -> None:
-    few, many = (at("weights", "aol", "weight", f"{n}% opt in", 4).mean for n in (1, 10))
-    says(f"T's weight on it is {100 * few:.0f} to {100 * many:.0f} % (1 to 10 % opting in)")
-    usual = at("weights", "aol", "weight", "5% opt in", 1).mean
-    one, four = (at("weights", "aol", "l1_optin", "5% opt in", e).mean for e in (1, 4))
-    says(f"at ε = 1 T has {100 * usual:.0f} % of the weight on a list of ten")
-    assert at("weights", "aol", "weight", "5% opt in", 2.5).mean > 0.5
-    assert at("weights", "aol", "weight", "5% opt in", 3).mean < 0.5
-    says("from ε = 3 on clients weigh more")
-    says(f"(its own L1 is {one:.2f} at ε = 1 and {four:.2f} at ε = 4)")
-
-
-def test_how_many_sentences_hold(summary: Summary, says: Says) -> None:
-    verdicts = [shown.verdict for _, shown in check_claims(summary)]
-    says(
-        f"Of {len(verdicts)} such sentences and readings {verdicts.count('yes')} show, "
-        f"{verdicts.count('partly')} in part, {verdicts.count('no')} not."
     )
