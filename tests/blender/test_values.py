@@ -21,6 +21,7 @@ from blender import (
     Estimates,
     HeadList,
     HeadListMismatch,
+    OptinCounts,
     ParameterError,
     PrivacyParameters,
     RandomizerSpec,
@@ -160,6 +161,41 @@ def test_a_head_list_of_the_wrong_shape_is_refused():
 def test_estimates_of_different_lengths_are_refused():
     with pytest.raises(ParameterError, match="one shape"):
         Estimates(np.zeros(2), np.zeros(3), np.zeros(2), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"probability": np.nan}, "probability must be finite"),
+        ({"probability": np.inf}, "probability must be finite"),
+        ({"variance": -1e-9}, "variance must be at least 0"),
+        ({"variance": np.nan}, "variance must be at least 0"),
+        ({"low": 0.5}, "0 <= low <= high <= 1"),
+        ({"low": -0.1}, "0 <= low <= high <= 1"),
+        ({"high": 1.1}, "0 <= low <= high <= 1"),
+        ({"high": np.nan}, "0 <= low <= high <= 1"),
+    ],
+)
+def test_estimates_that_mean_nothing_are_refused(changed, message):
+    good = {"probability": -0.1, "variance": np.inf, "low": 0.2, "high": 0.4}
+    Estimates(**{name: np.full(3, value) for name, value in good.items()})
+    with pytest.raises(ParameterError, match=message):
+        Estimates(**{n: np.array([good[n], v]) for n, v in (good | changed).items()})
+
+
+def test_estimates_stay_as_they_were_built():
+    estimates = Estimates(*(np.zeros(2) for _ in range(4)))
+    with pytest.raises(ValueError, match="read-only"):
+        estimates.low[0] = 1
+
+
+def test_counts_of_more_users_than_there_are_are_refused():
+    good = {"selection": np.array([3, 2]), "estimation": np.array([1, 0])}
+    OptinCounts((A, B), **good, selection_users=3, estimation_users=1)
+    with pytest.raises(ParameterError, match="more than the 2 users of S, got a count of 3"):
+        OptinCounts((A, B), **good, selection_users=2, estimation_users=1)
+    with pytest.raises(ParameterError, match="add up to 2, got 1"):
+        OptinCounts((A, B), **good, selection_users=3, estimation_users=2)
 
 
 @pytest.mark.parametrize(
