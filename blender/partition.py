@@ -1,6 +1,7 @@
 """Who of the opt-in users builds the head list (S) and who estimates on it (T).
 
 Paper: BLENDER (Figure 2), line 1: partition O into S and T, |S| = f_O·|O|.
+Departure: |S| is so on average (docs/decisions/0008-a-hash-parts-s-from-t.md).
 
 Promises: which group a user falls into depends on nothing but a number that the caller drew for
 them without looking at their records; a user stays in one group for all records of an epoch.
