@@ -83,13 +83,17 @@ fuzz: setup packages  ## many random inputs
 test-statistical: setup  ## larger samples
 	$(BIN)/python -m pytest --slow --timeout 7200 -m statistical $(ARGS)
 
-lock: setup  ## choose the newest versions anew; write requirements.lock, the image's lock and licences
+lock: setup  ## choose the newest versions anew; write requirements.lock, the image's locks and licences
 	UV_SYSTEM_CERTS=true $(BIN)/uv pip compile pyproject.toml --all-extras --upgrade --universal --python-version 3.11 \
 	  --fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 	  --quiet --output-file requirements.lock
 	UV_SYSTEM_CERTS=true $(BIN)/uv pip compile pyproject.toml --extra server --constraint requirements.lock \
 	  --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" --quiet --output-file deploy/container/requirements-server.lock
+	@# What builds the wheel, so that an image or a host fetches nothing that is not held by hash.
+	echo hatchling | UV_SYSTEM_CERTS=true $(BIN)/uv pip compile - --constraint requirements.lock \
+	  --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" --quiet --output-file deploy/container/requirements-build.lock
 	$(MAKE) setup
 	$(BIN)/python docs/licences.py
 

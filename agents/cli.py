@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from blender.errors import BlenderError
 
@@ -58,7 +58,7 @@ first steps:
   blendstream settings                  what can be set, what is set, and where it came from
 
 a service of your own:
-  blendstream keys new 2026-a           a master secret; put the line into a file and name that
+  blendstream keys new 2026-a           a master secret; for all processes (--file FILE)
   blendstream tokens add my-app         who may send opt-in records; for the gateways (--file FILE)
   blendstream doctor                    Kafka, Redis, topics, clock: what must be mended, and how
   blendstream gateway | worker | jobs   the processes, any number of each
@@ -80,6 +80,21 @@ BLENDSTREAM_SETTINGS); variables win.
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
+class _VerbParser(argparse.ArgumentParser):
+    """Takes --settings wherever it stands; argparse makes a verb's actions of the same class."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # No default: it would undo what was given before the verb.
+        _add_settings(self, default=argparse.SUPPRESS)
+
+
+def _add_settings(parser: argparse.ArgumentParser, default: str | None) -> None:
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE", default=default, help="the TOML file of settings"
+    )
+
+
 def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The command line's grammar: whole, or whole only for the verbs among `words`."""
     parser = argparse.ArgumentParser(
@@ -89,8 +104,10 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"blendstream {_version()}")
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="the TOML file of settings")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    _add_settings(parser, default=None)
+    subparsers = parser.add_subparsers(
+        dest="verb", metavar="VERB", title="verbs", parser_class=_VerbParser
+    )
     for verb in VERBS:
         subparser = subparsers.add_parser(
             verb.name,

@@ -13,7 +13,7 @@ import asyncio
 import csv
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from agents.epochs import BuildClickGraph, next_click_graph
@@ -26,12 +26,12 @@ from streams.job_metrics import finalized
 from streams.records.click_graph_document import (
     ClickGraphDocument,
     GraphQuery,
-    click_graph_statement,
 )
 from streams.records.head_list_document import HeadListDocument
+from streams.records.statements import click_graph_statement
 from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
-from streams.releases.documents import split
+from streams.releases.documents import MAX_DOCUMENT_BYTES, split
 from streams.releases.entries import Kind, Outcome, Reason
 
 __all__ = [
@@ -82,7 +82,7 @@ async def publish_click_graph(context: JobContext) -> bool:
             outcome = Outcome.INCOMPLETE
         document = split(
             "click-graph",
-            _document(state, graph, read.graph_users, outcome, reasons, table).to_bytes(),
+            _fitting(_document(state, graph, read.graph_users, outcome, reasons, table)).to_bytes(),
         )
         added = [entries.click_graph_released(move.epoch, document, outcome, reasons)]
         await turn.commit(added, [document])
@@ -101,8 +101,9 @@ async def _commit_nothing(context: JobContext, due: Due[BuildClickGraph], reason
         _document(state, None, due.participants, Outcome.EMPTY, [reason], None).to_bytes(),
     )
     async with context.log.turn(Kind.CLICK_GRAPHS) as turn:
-        # Another job may have released it while this one failed.
-        if turn.book.epochs[state.epoch].graph_due:
+        now = turn.book.epochs.get(state.epoch)
+        # Another job may have released it while this one failed, or the epoch is long over.
+        if now is not None and now.graph_due:
             await turn.commit(
                 [entries.click_graph_released(state.epoch, document, Outcome.EMPTY, [reason])],
                 [document],
@@ -171,6 +172,17 @@ async def _url_table(
     return PublicUrlTable.from_head_list(HeadListDocument.from_bytes(data).head_list)
 
 
+def _fitting(document: ClickGraphDocument) -> ClickGraphDocument:
+    """The document with as many queries, by their published counts, as fit into one.
+
+    Post-processing of the draw; so a draw's size is never a reason to refuse it.
+    """
+    while len(document.to_bytes()) > MAX_DOCUMENT_BYTES:
+        ranked = sorted(document.queries, key=lambda q: (-q.count, q.query))
+        document = replace(document, queries=tuple(ranked[: len(ranked) * 9 // 10]))
+    return document
+
+
 def _by_query(clicks: Mapping[Record, int]) -> dict[str, int]:
     queries: dict[str, int] = {}
     for record, count in clicks.items():
@@ -207,8 +219,8 @@ def _document(
         ),
         privacy={
             "statement": click_graph_statement(
-                epsilon=plan.epsilon,
-                delta=plan.delta,
+                released=(plan.epsilon, plan.delta),
+                charged=(plan.cost.epsilon, plan.cost.delta),
                 queries_per_user=plan.queries_per_user,
                 clicks_per_user=plan.clicks_per_user,
             ),

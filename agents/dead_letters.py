@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 
 from aiokafka.errors import KafkaError
+from faust.exceptions import FaustError
 
 from streams.app import CountingApp
 from streams.judging import DeadLetter
@@ -30,7 +31,7 @@ class DeadLetters:
         self._topic = app.topic(topic, value_type=bytes, value_serializer="raw")
 
     async def send(self, partition: int, letters: Sequence[DeadLetter]) -> None:
-        with contextlib.suppress(TimeoutError, KafkaError):
+        with contextlib.suppress(TimeoutError, KafkaError, FaustError):
             async with asyncio.timeout(_PATIENCE_S):
                 for letter in letters:
                     await self._topic.send(value=self._packed(partition, letter))

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import re
 import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
@@ -24,12 +25,13 @@ from confluent_kafka.cimpl import NewTopic
 from agents.gateway.tokens import TokenFileError, read_tokens
 from blender.errors import BlenderError
 from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
-from streams.redis_calls import node_info
+from streams.redis_calls import append_only, node_info
 from streams.settings import Settings
-from streams.tables import Client, check_redis, connect_redis
-from streams.topics import Topics, topic_problems
+from streams.settings.sections import TopicsSettings
+from streams.tables import Client, connect_redis
+from streams.topics import Topics, copies_of_topics, topic_problems
 
-__all__ = ["Finding", "Grade", "elections", "examine"]
+__all__ = ["Finding", "Grade", "elections", "examine", "replication", "versions"]
 
 _LIBRARIES = (
     "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "opendp",
@@ -59,12 +61,13 @@ async def examine(
     settings: Settings, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[Finding]:
     """Every finding as it is made. `clock` is this machine's."""
-    yield _versions()
+    yield versions()
     yield _tokens(settings)
     kafka = KafkaLog(settings.kafka)
     answers = True
-    async for finding in _brokers(settings):
-        answers = answers and finding.grade is not Grade.MEND
+    async for finding in _brokers(settings, kafka):
+        # Whatever else is wrong with the brokers, topics and clock are looked at too.
+        answers = answers and (finding.what, finding.grade) != ("kafka", Grade.MEND)
         yield finding
     if answers:
         async for finding in _topics(settings, kafka):
@@ -75,19 +78,32 @@ async def examine(
         yield finding
 
 
-def _versions() -> Finding:
-    found = []
-    for name in _LIBRARIES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            return Finding(
-                Grade.MEND,
-                "versions",
-                f"{name} is not installed; install the service: pip install blendstream[server]",
-            )
+def versions(installed: Callable[[str], str] = version) -> Finding:
+    """The libraries that matter most, and any that is older than this version was made for."""
+    try:
+        needed = re.findall(r"(?m)^([\w-]+)>=([\d.]+)", "\n".join(requires("blendstream") or ()))
+        server = {name: least for name, least in needed if name in _LIBRARIES}
+        found = {name: installed(name) for name in _LIBRARIES}
+    except PackageNotFoundError as error:
+        return Finding(
+            Grade.MEND,
+            "versions",
+            f"{error.name} is not installed; install the service: pip install blendstream[server]",
+        )
+    old = [
+        f"{name} {found[name]} is older than {least}"
+        for name, least in server.items()
+        if _numbers(found[name], 3) < _numbers(least, 3)
+    ]
+    if old:
+        return Finding(
+            Grade.MEND,
+            "versions",
+            f"{', '.join(old)}; install the service anew: pip install blendstream[server]",
+        )
     python = ".".join(map(str, sys.version_info[:3]))
-    return Finding(Grade.OK, "versions", f"Python {python}, " + ", ".join(found))
+    told = ", ".join(f"{name} {number}" for name, number in found.items())
+    return Finding(Grade.OK, "versions", f"Python {python}, {told}")
 
 
 def _tokens(settings: Settings) -> Finding:
@@ -121,7 +137,7 @@ def _tokens(settings: Settings) -> Finding:
     return Finding(Grade.OK, "tokens", f"{applications} application(s) may send opt-in records")
 
 
-async def _brokers(settings: Settings) -> AsyncIterator[Finding]:
+async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
     admin = AdminClient(librdkafka_settings(settings.kafka))
     timeout_s = settings.kafka.request_timeout_s
     try:
@@ -136,22 +152,12 @@ async def _brokers(settings: Settings) -> AsyncIterator[Finding]:
         return
     brokers = len(cluster.brokers)
     yield Finding(Grade.OK, "kafka", f"{brokers} broker(s) answer")
-    wanted = settings.topics.replication
-    if brokers < wanted:
-        yield Finding(
-            Grade.MEND,
-            "replication",
-            f"topics.replication is {wanted} and there are {brokers} brokers; add brokers, or say "
-            "topics.one_node = true for a set-up whose data may be lost",
-        )
-    elif settings.topics.one_node:
-        yield Finding(
-            Grade.NOTE,
-            "replication",
-            "topics.one_node is set: losing one disk loses everything; not for production",
-        )
-    else:
-        yield Finding(Grade.OK, "replication", f"{wanted} copies, {brokers} brokers")
+    try:
+        copies = await copies_of_topics(settings, kafka)
+    except BlenderError as error:
+        yield Finding(Grade.MEND, "replication", str(error))
+        return
+    yield replication(settings.topics, brokers, copies)
     yield elections(
         {
             broker: await _broker_setting(
@@ -160,6 +166,33 @@ async def _brokers(settings: Settings) -> AsyncIterator[Finding]:
             for broker in sorted(cluster.brokers)
         }
     )
+
+
+def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int]) -> Finding:
+    """Whether every record has as many copies as was asked for; `copies` by topic."""
+    if brokers < wanted.replication:
+        return Finding(
+            Grade.MEND,
+            "replication",
+            f"topics.replication is {wanted.replication} and there are {brokers} brokers; add "
+            "brokers, or say topics.one_node = true for a set-up whose data may be lost",
+        )
+    few = sorted(name for name, found in copies.items() if found < wanted.replication)
+    if few:
+        return Finding(
+            Grade.MEND,
+            "replication",
+            f"topics.replication is {wanted.replication}, and {len(few)} topics have fewer copies "
+            f"({', '.join(few)}); the setting is for topics that are made: give these more with "
+            "kafka-reassign-partitions.sh",
+        )
+    if wanted.one_node:
+        return Finding(
+            Grade.NOTE,
+            "replication",
+            "topics.one_node is set: losing one disk loses everything; not for production",
+        )
+    return Finding(Grade.OK, "replication", f"{wanted.replication} copies, {brokers} brokers")
 
 
 def elections(unclean: Mapping[int, str | None]) -> Finding:
@@ -212,7 +245,11 @@ async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]
 
 async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[], float]) -> Finding:
     topic = Topics(settings).clock.name
-    if (await kafka.describe([topic]))[topic] is not None:
+    try:
+        there = (await kafka.describe([topic]))[topic] is not None
+    except BlenderError as error:
+        return Finding(Grade.MEND, "clock", f"not compared: {error}; look again")
+    if there:
         return await _compared_clocks(settings, topic, clock)
     topic = f"{settings.topics.prefix}.doctor-{secrets.token_hex(4)}"
     admin = AdminClient(librdkafka_settings(settings.kafka))
@@ -249,21 +286,31 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
 
 
 async def _compared_clocks(settings: Settings, topic: str, clock: Callable[[], float]) -> Finding:
-    allowed_s = settings.epoch.allowed_skew_s
-    appended_ms: list[int] = []
-    producer = Producer(producer_settings(settings.kafka))
+    allowed_s, timeout_s = settings.epoch.allowed_skew_s, settings.kafka.request_timeout_s
+    answers: list[tuple[KafkaError | None, int]] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        answers.append((error, message.timestamp()[1]))
+
+    limit = {"message.timeout.ms": round(timeout_s * 1000)}
+    producer = Producer(producer_settings(settings.kafka) | limit)
     # Twice: the first finds the way to the broker, the second takes no longer than it must.
     for _ in range(2):
-        appended_ms.clear()
+        answers.clear()
         sent_s = clock()
-        producer.produce(
-            topic, b"?", on_delivery=lambda _e, m: appended_ms.append(m.timestamp()[1])
-        )
-        await asyncio.to_thread(producer.flush, settings.kafka.request_timeout_s)
+        producer.produce(topic, b"?", on_delivery=delivered)
+        await asyncio.to_thread(producer.flush, timeout_s + 1)
         acknowledged_s = clock()
-    if not appended_ms or appended_ms[0] <= 0:
-        return Finding(Grade.MEND, "clock", "the broker did not tell its time; see kafka above")
-    append_s = appended_ms[0] / 1000
+        if not answers or answers[0][0] is not None:
+            error = answers[0][0] if answers else None
+            return Finding(
+                Grade.MEND,
+                "clock",
+                f"not compared: a record for topic {topic} must be taken, got "
+                f"{error.name() if error else 'no answer'}; may this user write there, and are "
+                "topics.min_insync_replicas brokers in sync?",
+            )
+    append_s = answers[0][1] / 1000
     skew = max(0.0, sent_s - append_s, append_s - acknowledged_s)
     if skew > allowed_s:
         return Finding(
@@ -305,7 +352,6 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         )
     else:
         yield Finding(Grade.OK, "redis", f"{name} {found} answers, {len(servers)} node(s)")
-    await check_redis(client)
     policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
     if policies == {"noeviction"}:
         yield Finding(Grade.OK, "eviction", "noeviction: no count is dropped when memory is short")
@@ -316,7 +362,7 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
             "every node must have maxmemory-policy noeviction, found "
             f"{', '.join(sorted(policies - {'noeviction'}))}; set it in redis.conf of all",
         )
-    if all(int(n.get("aof_enabled", 0)) for n in await node_info(client, "persistence")):
+    if await append_only(client):
         yield Finding(Grade.OK, "persistence", "append-only file is on")
     else:
         yield Finding(
@@ -327,5 +373,7 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+def _numbers(version: str, parts: int = 2) -> tuple[int, ...]:
+    """The first numbers of a version; what follows them (rc1, .post2) is left out."""
+    found = re.match(r"[\d.]+", version)
+    return tuple(int(part) for part in (found[0] if found else "0").split(".") if part)[:parts]

@@ -198,14 +198,17 @@ def _affordable(
     for _ in range(_PERIODS_AHEAD):
         charge = ledger.price(
             epoch, start_ms // 1000, plan.cohorts, limit,
-            optin=plan.optin_cost, clients=plan.client_cost,
+            optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
         )  # fmt: skip
         paused = ledger.refusal(charge, limit)
         if paused is None:
             end_ms = start_ms + plan.window_ms
             return EpochParameters(epoch, start_ms, end_ms, plan, charge), refused
         refused = refused or paused
-        start_ms = paused.resumes_at_s * 1000
+        # The first window of the next period, of those that follow one another from here: daily
+        # windows that begin at five still do after a pause.
+        ahead_ms = paused.resumes_at_s * 1000 - start_ms
+        start_ms += -(-ahead_ms // plan.window_ms) * plan.window_ms
     return None, refused
 
 

@@ -39,9 +39,10 @@ from streams.records.estimates_document import (
     EstimatesDocument,
     Figure,
     Participants,
-    privacy_statement,
+    QueryMarginal,
 )
 from streams.records.head_list_document import HeadListDocument
+from streams.records.statements import privacy_statement
 from streams.releases import entries
 from streams.releases.book import EpochState
 from streams.releases.documents import split
@@ -211,21 +212,43 @@ def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
 
 
 def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedQuery, ...]:
-    optin, client = estimates.optin.query_totals, estimates.client.query_totals
-    weight = _known_weight(estimates, optin_weight(optin.variance, client.variance))
+    optin, client, blended = estimates.optin, estimates.client, estimates.blended
+    weight = _query_weight(release, estimates)
     return tuple(
         EstimatedQuery(
             query=query,
-            optin=_figure(estimates.optin, optin, number),
-            client=_figure(estimates.client, client, number),
-            blend=_figure(estimates.blended, estimates.blended.query_totals, number),
+            optin=_figure(optin, optin.query_totals, number),
+            client=_figure(client, client.query_totals, number),
+            blend=_figure(blended, blended.query_totals, number),
             optin_weight=_number(weight, number),
+            marginal=None
+            if blended.query_marginals is None
+            else QueryMarginal(
+                optin=_figure(optin, optin.query_marginals, number),
+                client=_figure(client, client.query_marginals, number),
+                blend=_figure(blended, blended.query_marginals, number),
+            ),
         )
         for number, query in enumerate(release.head_list.cells.queries)
     )
 
 
-def _weight(estimates: EpochEstimates) -> FloatArray | None:
+def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArray:
+    """Of each query: the mean of its listed records' weights, by their blended probability.
+
+    A total is the sum of blended records, so it has no weight of its own. Should the opt-in group
+    say all of a query's records to be a tenth more, the total would rise by so much of a tenth.
+    """
+    cells = release.head_list.cells
+    listed = len(cells.records)
+    query = cells.query_of_cell[:listed]
+    # A record of no probability has still a part in the mean; beside any other, none to speak of.
+    p = np.maximum(estimates.blended.cells.probability[:listed], 1e-12)
+    sums = np.bincount(query, p * _weight(estimates)[:listed], minlength=len(cells.queries))
+    return np.asarray(sums / np.bincount(query, p, minlength=len(cells.queries)))
+
+
+def _weight(estimates: EpochEstimates) -> FloatArray:
     """The opt-in group's weight in the blend of each cell."""
     optin, client, blended = estimates.optin, estimates.client, estimates.blended
     if estimates.mechanisms.blender == VarianceBlender.name:
@@ -238,7 +261,7 @@ def _weight(estimates: EpochEstimates) -> FloatArray | None:
     return _known_weight(estimates, weight)
 
 
-def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray | None:
+def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray:
     if estimates.client.participants == 0:
         return np.ones_like(weight)
     if estimates.optin.participants == 0:
@@ -246,8 +269,8 @@ def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray |
     return weight
 
 
-def _figure(group: GroupEstimates, of: Estimates, number: int) -> Figure | None:
-    if group.participants == 0:
+def _figure(group: GroupEstimates, of: Estimates | None, number: int) -> Figure | None:
+    if group.participants == 0 or of is None:
         return None
     return Figure.of(
         float(of.probability[number]),
@@ -280,11 +303,12 @@ def _privacy(state: EpochState) -> dict[str, object]:
     plan, charge = state.parameters.plan, state.parameters.charge
     return {
         "statement": privacy_statement(
-            epsilon=plan.privacy.epsilon,
-            delta=plan.privacy.delta,
+            optin=(charge.optin.epsilon, charge.optin.delta),
+            clients=(charge.clients.epsilon, charge.clients.delta),
             cohorts=plan.cohorts,
             records_per_user=plan.privacy.records_per_optin_user,
             answers=plan.privacy.records_per_client,
+            click_graph=plan.click_graph is not None,
         ),
         "neighbouring": "replace-one",
         "optin": {"epsilon": charge.optin.epsilon, "delta": charge.optin.delta},

@@ -19,7 +19,7 @@ from agents.epochs import next_head_list
 from agents.estimates import empty_estimates
 from agents.job_context import JobContext, publish_pending, release_due, stop_epoch
 from blender.errors import ParameterError
-from blender.profiles import OptinRelease, build_head_list
+from blender.profiles import OptinRelease, build_head_list, prepare_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 from blender.roles import OptinCounts
@@ -48,6 +48,9 @@ async def publish_head_list(context: JobContext) -> bool:
         if due is None:
             return False
         turn, move, state = due.turn, due.move, due.state
+        if state.graph_due:
+            # With the head list its raw records end.
+            log.warning("click_graph_passed_over", extra={"epoch": move.epoch})
         read = await due.counts.read_optin(
             move.epoch,
             due.seal.bounds,
@@ -59,6 +62,8 @@ async def publish_head_list(context: JobContext) -> bool:
             await _commit_empty(context, turn, state, read.counts, reasons)
         else:
             known = await _known_records(context, turn.book, state)
+            plan = state.parameters.plan
+            await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy)
             await context.observe("head-lists.before_drawing")
             due.drawing = True
             release = await draw_head_list(context, state, read.counts, known)
@@ -116,6 +121,9 @@ def _release(
 ) -> tuple[list[Entry], list[StoredDocument]]:
     """The entries and documents of a drawn head list."""
     parameters = state.parameters
+    if release.head_list.listed == 0:
+        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
+        reports_until_ms = parameters.window_end_ms
     names = {k: str(v) for k, v in asdict(release.mechanisms).items()}
     document = HeadListDocument(
         epoch=state.epoch,
@@ -142,7 +150,6 @@ def _release(
         )
     ]
     if release.head_list.listed == 0:
-        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
         why = [*reasons, Reason.EMPTY_HEAD_LIST]
         empty = split(
             "estimates",

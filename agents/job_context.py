@@ -275,6 +275,8 @@ async def publish_pending(
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
         log.info("document_published", extra={"epoch": epoch, "topic": Known(topic)})
+    # The book forgets epochs that are long over; nobody asks for their marks again.
+    await marks.drop([epoch for epoch in marked if epoch not in book.epochs])
     return bool(pending)
 
 

@@ -29,12 +29,16 @@ from agents.head_lists import publish_committed_head_lists, publish_head_list
 from agents.job_context import Dice, JobContext, ReleaseFailed, limit_from
 from agents.keeper import Keeper
 from agents.leases import Lease
+from agents.listening import listening
+from agents.production import warn_of_risks
+from blender.profiles import prepare_head_list
 from streams import job_metrics
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.ledger import Ledger
 from streams.reachability import watch_servers
 from streams.records.estimates_document import EstimatesDocument
+from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind
 from streams.releases.log import StepObserver, nobody_watches
 from streams.releases.parameters import plan_from
@@ -86,7 +90,7 @@ class Jobs:
             ),
         )
         self._leases: dict[Kind, Lease] = {}
-        self._shown: str | None = None
+        self._shown: list[DocumentReference] = []
         self._stopping = asyncio.Event()
         self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
 
@@ -100,9 +104,11 @@ class Jobs:
         now_ms: Callable[[], int] | None = None,
     ) -> Jobs:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
-        topics = await ensure_topics(settings, KafkaLog(settings.kafka))
+        kafka = KafkaLog(settings.kafka)
+        topics = await ensure_topics(settings, kafka)
         redis = await connect_redis(settings.redis)
         await check_redis(redis)
+        await warn_of_risks(settings, kafka, redis)
         clock = {} if now_ms is None else {"now_ms": now_ms}
         context = JobContext.build(settings, topics, redis, observe=observe, dice=dice, **clock)
         # An epoch dearer than its limit is refused here, not in the middle of the night.
@@ -165,7 +171,7 @@ class Jobs:
                 job_metrics.FAILURES.labels(job.kind).inc()
                 log.error("job_failed", extra={"kind": job.kind}, exc_info=error)
                 back_off_s = _MOST_BACK_OFF_S
-            job_metrics.LEASE_HELD.labels(job.kind).set(lease.held)
+            job_metrics.tell_lease(job.kind, held=lease.held)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), back_off_s)
 
@@ -173,7 +179,8 @@ class Jobs:
         had_it = lease.held
         if not await lease.hold():
             return
-        renewing = asyncio.create_task(self._renew(lease))
+        job_metrics.tell_lease(job.kind, held=True)
+        renewing = asyncio.create_task(self._renew(job.kind, lease))
         try:
             if not had_it:
                 log.info("lease_taken", extra={"kind": job.kind})
@@ -190,22 +197,35 @@ class Jobs:
             renewing.cancel()
 
     async def _show(self) -> None:
-        """Tell what the log says; the newest publication is read once."""
+        """Tell what the log says; the newest publications are read once."""
         context, book = self.context, self.context.log.book
-        job_metrics.show(book, limit_from(context.settings), context.now_ms())
         published = [s.estimates.document for s in book.epochs.values() if s.estimates is not None]
-        newest = max(published, key=lambda document: document.entry_offset, default=None)
-        if newest is not None and newest.id != self._shown:
-            data = await context.log.read_document(newest)
-            job_metrics.show_publication(EstimatesDocument.from_bytes(data))
-            self._shown = newest.id
+        newest = sorted(published, key=lambda document: -document.entry_offset)[:2]
+        if newest != self._shown:
+            job_metrics.show_publications([await self._publication(each) for each in newest])
+            self._shown = newest
+        job_metrics.show(book, limit_from(context.settings), context.now_ms())
 
-    async def _renew(self, lease: Lease) -> None:
+    async def _publication(self, reference: DocumentReference) -> EstimatesDocument | None:
+        """A publication, or None if it cannot be read: no reason to keep epochs no longer."""
+        try:
+            return EstimatesDocument.from_bytes(await self.context.log.read_document(reference))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            log.error("publication_not_shown", exc_info=error)
+            return None
+
+    async def _renew(self, kind: Kind, lease: Lease) -> None:
+        """Keep the lease through a long step; nobody watches this, and it must go on."""
         while True:
             await asyncio.sleep(self.context.settings.jobs.lease_renew_s)
-            with contextlib.suppress(StoreUnavailable):
+            try:
                 if not await lease.hold():
-                    log.warning("lease_lost")
+                    log.warning("lease_lost", extra={"kind": kind})
+            except Exception as error:
+                log.warning("lease_not_renewed", extra={"kind": kind}, exc_info=error)
+            job_metrics.tell_lease(kind, held=lease.held)
 
 
 async def _nothing() -> bool:
@@ -232,6 +252,10 @@ async def _run(
     dice: Dice | None,
     now_ms: Callable[[], int] | None,
 ) -> int:
+    # Parameters that no noise can be found for are told now, not by an epoch that was charged.
+    await asyncio.to_thread(
+        prepare_head_list, settings.privacy.profile, settings.privacy.parameters()
+    )
     jobs = await Jobs.connect(settings, observe=observe, dice=dice, now_ms=now_ms)
     loop = asyncio.get_running_loop()
 
@@ -283,6 +307,7 @@ async def _serve(jobs: Jobs) -> web.AppRunner:
     served.router.add_get("/readyz", ready)
     runner = web.AppRunner(served, access_log=None)
     await runner.setup()
-    settings = jobs.context.settings
-    await web.TCPSite(runner, settings.metrics.host, settings.jobs.metrics_port).start()
+    where = jobs.context.settings.metrics.host, jobs.context.settings.jobs.metrics_port
+    with listening("metrics.host and jobs.metrics_port", *where):
+        await web.TCPSite(runner, *where).start()
     return runner

@@ -17,11 +17,13 @@ from collections.abc import Callable, Sequence
 from agents.epochs import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
 from agents.job_context import JobContext, limit_from
 from streams.epochs import Stem
+from streams.leftovers import held_epochs
 from streams.logs import Known
 from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.entries import Entry, Kind
 from streams.releases.parameters import plan_from
+from streams.tables import CountTables
 from streams.trimming import LogTrimmer
 
 __all__ = ["CHECKPOINT_EPOCHS", "Keeper", "released_through"]
@@ -60,7 +62,7 @@ class Keeper:
         self._trimmer = LogTrimmer(context.settings.kafka)
         self._token = secrets.token_hex(8)
         self._removed: dict[Stem, tuple[int, ...]] = {}
-        self._trimmed_for: dict[Stem, int] = {}
+        self._trimmed_for: dict[Stem, tuple[int, bool]] = {}
 
     async def step(self) -> bool:
         """Do one thing that is due; whether there was one."""
@@ -69,6 +71,7 @@ class Keeper:
             return await self._advance()
         for stem in Stem:
             await self._sweep(book, stem)
+        for stem in Stem:
             if await self._trim(stem):
                 return True
         return False
@@ -115,54 +118,83 @@ class Keeper:
     # --- raw data ends with the release ----------------------------------------------------------
 
     async def _sweep(self, book: ReleaseBook, stem: Stem) -> None:
-        """Unlink released epochs' counts, unless the mark of having done so is still there."""
+        """Remove released epochs' counts, unless the marks of having done so are still there.
+
+        Redis is asked which epochs it has, of any version of the topic: an older copy of it may
+        hold some that the book has long forgotten, and a move to other topics leaves the old ones'.
+        """
         through = released_through(book, stem)
-        over = [n for n in sorted(book.epochs) if n <= through]
-        if not over:
+        if through < 0:
             return
-        tables = self._context.tables(stem)
+        context, topic = self._context, self._context.topics.of(stem)
+        tables, prefix = context.tables(stem), context.settings.topics.prefix
         mark = f"{self._token}:{through}"
-        for partition in range(self._context.topics.of(stem).partitions):
-            found = await tables.token(partition, "swept")
-            if found == mark:
-                continue
-            before = -1
-            if found is not None and found.startswith(f"{self._token}:"):
-                before = int(found.partition(":")[2])
-            for epoch in over:
-                if epoch > before:
-                    await tables.release_epoch(partition, epoch)
+        unmarked = [
+            partition
+            for partition in range(topic.partitions)
+            if await tables.token(partition, "swept") != mark
+        ]
+        if not unmarked:
+            return
+        # Barred first: nothing is added to them after they were looked for.
+        for partition in unmarked:
+            await tables.close_epochs(partition, through)
+        for held in await held_epochs(context.redis, prefix, topic.name):
+            if held.epoch <= through:
+                of = CountTables(context.redis, held.topic, prefix=prefix)
+                await of.release_epoch(held.partition, held.epoch)
+        for partition in unmarked:
             await tables.put_token(partition, "swept", mark, None)
 
     async def _trim(self, stem: Stem) -> bool:
-        """Remove raw records below the first that an unreleased epoch may have."""
+        """Remove raw records below the first that an unreleased epoch may have.
+
+        What is to go is announced in the log, then removed by the next step or another keeper:
+        never more of it than may go now, whatever was announced.
+        """
         context, topic = self._context, self._context.topics.of(stem)
-        through = released_through(await context.log.catch_up(), stem)
-        announced = context.log.book.trimmed.get(stem.value, ())
-        if self._removed.get(stem) != announced:
-            await self._trimmer.remove_below(topic.name, announced)
-            self._removed[stem] = announced
-        if through < 0 or self._trimmed_for.get(stem) == through:
+        of = (stem.value, topic.version)
+        if self._done(context.log.book, stem):
             return False
         # Positions first, the log after: an epoch that is not in the log by then has nothing
         # below these positions.
-        counted = await context.counts(stem, Kind.KEEPER).positions()
+        counted = [
+            position or 0 for position in await context.counts(stem, Kind.KEEPER).positions()
+        ]
+        ends = await self._ends(stem)
+        book = await context.log.catch_up()
+        through, announced = released_through(book, stem), book.trimmed.get(of, ())
+        at_most = [min(position, end) for position, end in zip(counted, ends, strict=True)]
+        free = await self._trimmer.bounds_before(topic.name, _first_append_ms(book, stem), at_most)
+        removable = tuple(map(min, free, announced))
+        if removable != self._removed.get(stem):
+            await self._trimmer.remove_below(topic.name, removable)
+            self._removed[stem] = removable
+        # Where counting is behind, after Redis was emptied, more may go when it has caught up.
+        whole = all(
+            bound < most or most == end
+            for bound, most, end in zip(free, at_most, ends, strict=True)
+        )
+        again = self._trimmed_for.get(stem) == (through, False)
+        bounds = _forward(free, announced)
+        if tuple(bounds) == announced or not any(bounds) or (again and not whole):
+            self._trimmed_for[stem] = (through, whole)
+            return False
         async with context.log.turn(Kind.KEEPER) as turn:
-            since_ms = _first_append_ms(turn.book, stem)
-            at_most = [position or 0 for position in counted]
-            bounds = await self._trimmer.bounds_before(topic.name, since_ms, at_most)
-            held = turn.book.trimmed.get(stem.value, ())
-            bounds = _forward(bounds, held)
-            if tuple(bounds) == held or not any(bounds):
-                self._trimmed_for[stem] = through
-                return False
-            await turn.commit([entries.log_trimmed(stem.value, bounds)])
-        await context.log.catch_up()
-        await self._trimmer.remove_below(topic.name, bounds)
-        self._removed[stem] = tuple(bounds)
-        self._trimmed_for[stem] = through
+            # Another keeper may have gone further meanwhile.
+            bounds = _forward(bounds, turn.book.trimmed.get(of, ()))
+            await turn.commit([entries.log_trimmed(*of, bounds)])
+        self._trimmed_for[stem] = (through, whole)
         log.info("log_trimmed", extra={"topic": stem, "epoch": through})
         return True
+
+    def _done(self, book: ReleaseBook, stem: Stem) -> bool:
+        """Whether all that can go went: what is announced, and whatever is released by now."""
+        through = released_through(book, stem)
+        announced = book.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
+        return through < 0 or (
+            self._removed.get(stem) == announced and self._trimmed_for.get(stem) == (through, True)
+        )
 
 
 def _first_append_ms(book: ReleaseBook, stem: Stem) -> int | None:
@@ -189,7 +221,10 @@ def _checkpoint(book: ReleaseBook) -> list[Entry]:
     last, at = book.ledger.last_epoch, book.checkpoint_epoch
     if last is None or last - (-1 if at is None else at) < CHECKPOINT_EPOCHS:
         return []
-    repeated = [entries.log_trimmed(topic, bounds) for topic, bounds in book.trimmed.items()]
+    repeated = [
+        entries.log_trimmed(topic, version, bounds)
+        for (topic, version), bounds in book.trimmed.items()
+    ]
     if book.paused is not None:
         notice = book.paused
         repeated.append(

@@ -7,12 +7,11 @@ a paused job may believe in a lease it has lost, and Redis may forget. Kafka's f
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 
-from redis.exceptions import RedisError
-
-from streams.errors import StoreUnavailable
-from streams.tables import Client
+from blender.errors import BlenderError
+from streams.redis_calls import Client, answered
 
 __all__ = ["Lease"]
 
@@ -40,31 +39,25 @@ class Lease:
 
     async def hold(self) -> bool:
         """Take the lease, or renew it; whether it is ours now."""
+        client, key, token, ms = self._client, self._key, self._token, self._milliseconds
         try:
-            if await self._client.eval(_RENEW, 1, self._key, self._token, self._milliseconds):
-                self.held = True
-            else:
-                taken = await self._client.set(
-                    self._key, self._token, nx=True, px=self._milliseconds
-                )
-                self.held = bool(taken)
-        except (RedisError, OSError) as error:
-            self.held = False
-            raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+            held = await answered(client.eval(_RENEW, 1, key, token, ms)) or await answered(
+                client.set(key, token, nx=True, px=ms)
+            )
+        except Exception:
+            self.held = False  # Whoever cannot ask must not believe that it may.
+            raise
+        self.held = bool(held)
         return self.held
 
     async def taken(self) -> bool:
         """Whether anybody holds it."""
-        try:
-            return await self._client.get(self._key) is not None
-        except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+        return await answered(self._client.get(self._key)) is not None
 
     async def leave(self) -> None:
         """Let another take it at once."""
         if self.held:
             self.held = False
-            try:
-                await self._client.eval(_LEAVE, 1, self._key, self._token)
-            except (RedisError, OSError):
-                return  # It runs out by itself.
+            # If that fails it runs out by itself.
+            with contextlib.suppress(BlenderError):
+                await answered(self._client.eval(_LEAVE, 1, self._key, self._token))

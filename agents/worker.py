@@ -4,8 +4,9 @@ Any number of workers share the partitions; Kafka's group protocol divides them,
 removing one needs no configuration. A worker is
 
     ready   while Redis and Kafka answer and none of its partitions is stopped     (/readyz)
-    alive   unless it has lag that does not move although both answer, its group
-            coordinator has died, or Faust has crashed: then it exits, to be restarted (/healthz)
+    alive   unless it has lag that does not move although both answer, its group coordinator
+            or one of its own watches has died, or Faust has crashed: then it exits, to be
+            restarted (/healthz)
 
 A stop has a deadline. What was not stored by then is counted by whoever takes the partition up.
 """
@@ -27,7 +28,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from agents.client_reports import add_client_reports_agent
 from agents.dead_letters import DeadLetters
+from agents.listening import listening
 from agents.optin_records import add_optin_records_agent
+from agents.production import warn_of_risks
 from streams import metrics
 from streams.app import CountingApp
 from streams.directory import ReleaseLogDirectory
@@ -66,7 +69,9 @@ async def _run(settings: Settings) -> int:
         loop.add_signal_handler(number, told.set)
     life = asyncio.create_task(worker.live())
     await asyncio.wait({life, asyncio.create_task(told.wait())}, return_when="FIRST_COMPLETED")
-    threading.Timer(settings.worker.stop_deadline_s, _leave, [settings]).start()
+    deadline = threading.Timer(settings.worker.stop_deadline_s, _leave, [settings])
+    deadline.daemon = True  # A start that failed is told at once.
+    deadline.start()
     why = life.result() if life.done() else None
     life.cancel()
     if why is not None:
@@ -110,6 +115,7 @@ class Worker:
         topics = await ensure_topics(settings, kafka)
         redis = await connect_redis(settings.redis)
         await check_redis(redis)
+        await warn_of_risks(settings, kafka, redis)
         directory = ReleaseLogDirectory(settings.kafka, kafka, topics.releases.name)
         keys = KeyRing(settings.keys.masters())
         prefix = settings.topics.prefix
@@ -174,6 +180,12 @@ class Worker:
                 return "Faust has crashed"
             if self._coordinator_died():
                 return "the group coordinator's task has died"
+            for task in self._tasks:
+                if task.done():
+                    log.error(
+                        "watch_ended", exc_info=None if task.cancelled() else task.exception()
+                    )
+                    return "a task that looks after the partitions or the servers has ended"
             for counter in self.counters:
                 if counter.stalled_for_s() > self._settings.worker.stall_exit_s:
                     return f"{counter.stem} has lag and has not moved"
@@ -190,9 +202,9 @@ class Worker:
             await asyncio.sleep(self._settings.worker.idle_check_s)
             try:
                 await counter.check()
+                self.app.pause(counter.topic.name, counter.stopped)
             except Exception:
                 log.exception("check_failed", extra={"stem": counter.stem})
-            self.app.pause(counter.topic.name, counter.stopped)
             metrics.READY.set(self.ready)
 
     async def _serve(self) -> None:
@@ -203,7 +215,8 @@ class Worker:
         self._web = web.AppRunner(served, access_log=None)
         await self._web.setup()
         where = self._settings.metrics.host, self._settings.worker.metrics_port
-        await web.TCPSite(self._web, *where).start()
+        with listening("metrics.host and worker.metrics_port", *where):
+            await web.TCPSite(self._web, *where).start()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="alive\n")

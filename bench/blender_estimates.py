@@ -74,7 +74,7 @@ def blend(size: int) -> Callable[[], float]:
     e = Epoch(size)
     o, c = estimate_noisy_counts(e.noisy, e.cells), e.randomizer.estimate(e.client, CLIENTS)
     blender = VarianceBlender()
-    return lambda: float(project_onto_simplex(blender.blend(o, c).cells.probability).sum())
+    return lambda: float(project_onto_simplex(blender.blend(o, c, e.cells).cells.probability).sum())
 
 
 #: Opt-in users for a head list of so many records: S must be large enough to find them.

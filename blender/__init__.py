@@ -2,7 +2,7 @@
 
 The names are the papers'. Figure 2 of BLENDER, line by line:
 
-    1  partition O into S and T                       belongs_to_selection
+    1  partition O into S and T                       partition_users
     2  HL_S = CreateHeadList(S)                       create_head_list
     3  HL, p̂_O, σ̂²_O = EstimateOptinProbabilities(T)   estimate_optin_probabilities
     4  p̂_C, σ̂²_C = EstimateClientProbabilities(C)      local_alg, estimate_client_probabilities
@@ -34,7 +34,7 @@ from blender.metrics import l1_distance, ndcg
 from blender.noise import ExactNoise, Noise
 from blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
 from blender.parameters import PrivacyParameters
-from blender.partition import belongs_to_selection
+from blender.partition import partition_users
 from blender.record import Record, normalise
 from blender.registry import BLENDERS, RANDOMIZERS, SELECTORS, randomizer_for
 from blender.roles import Blender, HeadListSelector, LocalRandomizer, OptinCounts, Selection
@@ -69,7 +69,6 @@ __all__ = [
     "Record",
     "Selection",
     "SystemDice",
-    "belongs_to_selection",
     "blend_probabilities",
     "create_head_list",
     "estimate_client_probabilities",
@@ -81,6 +80,7 @@ __all__ = [
     "measure_agreement",
     "ndcg",
     "normalise",
+    "partition_users",
     "project_onto_simplex",
     "randomizer_for",
     "release_data",

@@ -9,11 +9,15 @@ Symbols: p̂ and σ̂² with O = opt-in and C = clients, w = the opt-in group's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from blender.cells import Cells
 from blender.errors import HeadListMismatch, ParameterError
 from blender.estimates import Estimates, FloatArray, GroupEstimates
 from blender.intervals import Z_95
+from blender.selected_counts import SelectedCounts
 
 __all__ = [
     "VarianceBlender",
@@ -21,6 +25,7 @@ __all__ = [
     "blend_variance",
     "optin_weight",
     "project_onto_simplex",
+    "query_totals",
 ]
 
 
@@ -57,11 +62,48 @@ def blend_probabilities(
 
 
 def blend_variance(optin: FloatArray, client: FloatArray, *, weight: FloatArray) -> FloatArray:
-    """w²·σ²_O + (1−w)²·σ²_C, where a group of no weight adds nothing even if its σ² is ∞."""
-    with np.errstate(invalid="ignore"):  # 0·∞, which the conditions replace
-        optin_part = np.where(weight == 0, 0.0, weight**2 * optin)
-        client_part = np.where(weight == 1, 0.0, (1 - weight) ** 2 * client)
-    return np.asarray(optin_part + client_part)
+    """w²·σ²_O + (1−w)²·σ²_C."""
+    return _variance_part(weight, optin) + _variance_part(1 - weight, client)
+
+
+def _variance_part(weight: FloatArray, variance: FloatArray) -> FloatArray:
+    """w²·σ², where a group of no weight adds nothing even if its σ² is ∞."""
+    with np.errstate(invalid="ignore"):  # 0·∞, which the condition replaces
+        return np.where(weight == 0, 0.0, weight**2 * variance)
+
+
+def query_totals(
+    probability: FloatArray,
+    parts: Sequence[tuple[FloatArray, GroupEstimates | None]],
+    cells: Cells,
+) -> Estimates:
+    """A query's total: the sum of its listed records' blended p̂, with the covariance of that sum.
+
+    `parts` add up to each cell's variance. Records are not independent within a group: by how much
+    its own totals say, Var(Σ)/ΣVar for each query, and its part of the variance is taken so many
+    times. A part of `None` is of records that are all but independent (covariances of −p·p′/n,
+    which are left out: they would only narrow).
+    """
+    listed, queries = len(cells.records), len(cells.queries)
+    query = cells.query_of_cell[:listed]
+
+    def by_query(values: FloatArray) -> FloatArray:
+        sums = np.bincount(query, weights=values[:listed], minlength=queries)
+        return np.asarray(sums, dtype=np.float64)
+
+    variance = np.zeros(queries)
+    for part, group in parts:
+        inflation = np.ones(queries)
+        if group is not None:
+            apart = by_query(group.cells.variance)
+            told = np.isfinite(apart) & (apart > 0)
+            np.divide(group.query_totals.variance, apart, out=inflation, where=told)
+        variance += inflation * by_query(part)
+    total = by_query(probability)
+    margin = Z_95 * np.sqrt(variance)
+    return Estimates(
+        total, variance, np.clip(total - margin, 0.0, 1.0), np.clip(total + margin, 0.0, 1.0)
+    )
 
 
 class VarianceBlender:
@@ -69,21 +111,35 @@ class VarianceBlender:
 
     name = "inverse-variance"
 
-    def blend(self, optin: GroupEstimates, client: GroupEstimates) -> GroupEstimates:
-        """Blend cells, query totals and, where both groups tell them, query marginals."""
+    def blend(
+        self,
+        optin: GroupEstimates,
+        client: GroupEstimates,
+        cells: Cells,
+        selected: SelectedCounts | None = None,
+    ) -> GroupEstimates:
+        """Blend cells and, where both groups tell them, query marginals; sum the cells by query.
+
+        The paper throws S's counts away, and so does this.
+        """
         if len(optin.cells) != len(client.cells):
             raise HeadListMismatch(
                 "both groups must estimate the same cells, got "
                 f"{len(optin.cells)} opt-in and {len(client.cells)} client cells"
             )
         weight = optin_weight(optin.cells.variance, client.cells.variance)
+        blended = blend_probabilities(optin.cells, client.cells, weight=weight)
+        parts = [
+            (_variance_part(weight, optin.cells.variance), optin),
+            (_variance_part(1 - weight, client.cells.variance), client),
+        ]
         marginals = None
         if optin.query_marginals is not None and client.query_marginals is not None:
             marginals = blend_probabilities(optin.query_marginals, client.query_marginals)
         return GroupEstimates(
             participants=optin.participants + client.participants,
-            cells=blend_probabilities(optin.cells, client.cells, weight=weight),
-            query_totals=blend_probabilities(optin.query_totals, client.query_totals),
+            cells=blended,
+            query_totals=query_totals(blended.probability, parts, cells),
             query_marginals=marginals,
             variance_at=lambda p: blend_variance(
                 optin.variance_at(p), client.variance_at(p), weight=weight

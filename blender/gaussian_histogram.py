@@ -18,7 +18,7 @@ where δ_G(ε, d) is the divergence between d discrete Gaussians and the same sh
 The ln(1−π) pays for the new records that the *other* data set might have shown but did not
 (docs/privacy-sharp.md). δ_G comes from dp-accounting's discrete-Gaussian privacy loss, rounded
 towards privacy; the exact sums below only say where to look.
-Assumes: a user's records are distinct (`count_distinct_records`, or the stream's fingerprints): a
+Assumes: a user's records are distinct (`streams.judging` refuses a repetition): a
 record sent m times would move one count by m.
 
 Symbols: m = m_O, σ = scale, θ = threshold, d = how many counts differ, X = noise.
@@ -26,12 +26,11 @@ Symbols: m = m_O, σ = scale, θ = threshold, d = how many counts differ, X = no
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +46,6 @@ __all__ = [
     "GaussianCalibration",
     "GaussianHistogram",
     "calibrate",
-    "count_distinct_records",
     "gaussian_delta",
     "gaussian_tail",
 ]
@@ -57,8 +55,6 @@ MIN_DELTA = 1e-12
 
 #: How often the pair is looked for again; the second time is nearly always enough.
 _ATTEMPTS = 6
-
-_R = TypeVar("_R", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +91,6 @@ class GaussianHistogram:
         return Selection(looked_at[stays], noisy[stays], rule.threshold)
 
 
-def count_distinct_records(users: Iterable[Iterable[_R]], records_per_user: int) -> Counter[_R]:
-    """How many users hold each record, each user counted for at most m distinct ones.
-
-    A user who repeats one record moves its count by 1, not by m; the first m distinct ones count.
-
-    >>> sorted(count_distinct_records([["a", "a", "a"], ["a", "b", "c"]], 2).items())
-    [('a', 2), ('b', 1)]
-    """
-    tally: Counter[_R] = Counter()
-    for records in users:
-        distinct = dict.fromkeys(records)
-        tally.update(list(distinct)[:records_per_user])
-    return tally
-
-
 @lru_cache(maxsize=256)
 def calibrate(epsilon: float, delta: float, records_per_user: int) -> GaussianCalibration:
     """The least threshold that the rule allows, and the least noise that reaches it.
@@ -134,7 +115,7 @@ def calibrate(epsilon: float, delta: float, records_per_user: int) -> GaussianCa
         spent <= delta,
         f"the accountant finds delta={spent} for epsilon={epsilon}, m_O={m}, above {delta}",
     )
-    drop = next(j for j in range(1, threshold + 1) if gaussian_tail(j, scale) <= FORGETTING)
+    drop = next(j for j in itertools.count(1) if gaussian_tail(j, scale) <= FORGETTING)
     return GaussianCalibration(scale, threshold, drop, spent)
 
 

@@ -1,51 +1,44 @@
-"""Who of the opt-in users builds the head list (S) and who estimates on it (T).
+"""Who of the opt-in users builds the head list (S), and who estimates on it (T).
 
 Paper: BLENDER (Figure 2), line 1: partition O into S and T, |S| = f_O·|O|.
 Departure: |S| is so on average (docs/decisions/0008-a-hash-parts-s-from-t.md).
 
-Promises: which group a user falls into depends on nothing but a number that the caller drew for
-them without looking at their records; a user stays in one group for all records of an epoch.
-Assumes: `share` is uniform on 0 … 2^64−1 (a keyed hash of the contributor), so that a fraction
-f_O of the users lands in S; S and T are disjoint, and their releases compose in parallel.
-Symbols: f_O = selection_share.
+Departure: each user falls into S by a keyed hash, not by a draw of exactly f_O·|O| users, so that
+every process that meets them puts them into the same group; |S| is f_O·|O| on average.
+
+Promises: which group a user is in depends on nothing but a number that the caller drew for them
+without looking at their records; a user stays in one group for all records of an epoch. Groups are
+disjoint, so their releases compose in parallel.
+Assumes: points are uniform on 0 … 2^64−1 (a keyed hash of the contributor).
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blender.errors import require
 
-__all__ = ["SHARES", "belongs_to_selection", "selection_mask"]
+__all__ = ["PARTS", "partition_users"]
 
-#: Shares are whole numbers below this.
-SHARES = 2**64
+#: Shares are whole numbers of so many parts: f_O = 0.95 is 950 000 of them.
+PARTS: Final = 1_000_000
 
 
-def belongs_to_selection(share: int, selection_share: float) -> bool:
-    """True for S, false for T.
+def partition_users(points: NDArray[np.uint64], shares: Sequence[int]) -> NDArray[np.intp]:
+    """The number of each user's group: S is 0, T is 1, and others may follow.
 
-    >>> belongs_to_selection(0, 0.5), belongs_to_selection(SHARES // 2, 0.5)
-    (True, False)
+    >>> points = np.array([0, 949_999, 950_000], dtype=np.uint64)
+    >>> partition_users(points, [950_000, 50_000]).tolist()
+    [0, 0, 1]
     """
-    require(0 <= share < SHARES, "a share must lie in 0 … 2^64−1")
-    return share < _bound(selection_share)
-
-
-def selection_mask(shares: NDArray[np.uint64], selection_share: float) -> NDArray[np.bool_]:
-    """`belongs_to_selection` for many contributors at once."""
-    bound = _bound(selection_share)
-    if bound == SHARES:  # does not fit into 64 bits, and everybody is below it
-        return np.ones(len(shares), dtype=np.bool_)
-    return shares < np.uint64(bound)
-
-
-def _bound(selection_share: float) -> int:
     require(
-        0 < selection_share <= 1,
-        f"selection_share must lie in (0, 1], got selection_share={selection_share!r}",
+        min(shares) >= 0 and sum(shares) == PARTS,
+        f"shares must not be negative and must add up to {PARTS}, got {list(shares)}",
     )
-    return int(Fraction(selection_share) * SHARES)
+    # 2^64 is no multiple of a million: a group's chance is off by less than 6e-14 of itself.
+    ends = np.cumsum(shares).astype(np.uint64)
+    return np.searchsorted(ends, points % np.uint64(PARTS), side="right")

@@ -1,6 +1,6 @@
 """The mechanisms put together: from opt-in counts to a head list, from reports to a blend.
 
-Two profiles, one setting. `paper` is Figures 2 to 7, departures listed in docs/privacy.md. `sharp`
+Two profiles, one setting. `paper` is Figures 2 to 7, departures listed in the README. `sharp`
 fills the same roles with what makes more of the same budget, and is the default:
 
     role                paper                       sharp
@@ -32,8 +32,8 @@ from blender.blend import VarianceBlender
 from blender.cells import HeadList, RandomizerSpec
 from blender.errors import ParameterError
 from blender.estimates import GroupEstimates, unknown_group
-from blender.gaussian_histogram import GaussianHistogram, calibrate
-from blender.head_list import ThresholdSelector, create_head_list
+from blender.gaussian_histogram import calibrate
+from blender.head_list import create_head_list
 from blender.local import TwoStage
 from blender.noise import IntArray, Noise, laplace_scale
 from blender.optin import (
@@ -47,7 +47,7 @@ from blender.record import Record
 from blender.roles import HeadListSelector, OptinCounts
 from blender.selected_counts import SelectedCounts
 from blender.stable_blend import StableBlender
-from blender.stable_histogram import StableHistogram, drop_level
+from blender.stable_histogram import drop_level
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -59,6 +59,7 @@ __all__ = [
     "build_head_list",
     "estimate_epoch",
     "optin_estimates",
+    "prepare_head_list",
     "selector_of",
 ]
 
@@ -119,6 +120,15 @@ class EpochEstimates:
     blended: GroupEstimates
 
 
+def prepare_head_list(profile: str, parameters: PrivacyParameters) -> None:
+    """Work out what drawing needs and data does not change, or refuse it, before anything is drawn.
+
+    Noise for several records a user takes seconds to find; it is remembered in this process.
+    """
+    if profile == "sharp":
+        _noise_of(parameters)
+
+
 def build_head_list(
     profile: str,
     counts: OptinCounts,
@@ -137,21 +147,20 @@ def build_head_list(
 def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector:
     """Who builds the head list."""
     if profile == "paper":
-        return ThresholdSelector()
-    return StableHistogram() if parameters.records_per_optin_user == 1 else GaussianHistogram()
+        return registry.selector_of("threshold")
+    one_record = parameters.records_per_optin_user == 1
+    return registry.selector_of("stable-histogram" if one_record else "gaussian-histogram")
 
 
 def estimate_epoch(release: OptinRelease, cell_counts: IntArray, reports: int) -> EpochEstimates:
     """Denoise the devices' answers and blend them with the opt-in release. Post-processing."""
     client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
-    if reports == 0:  # nothing to blend with
-        blended = release.optin
-    elif release.mechanisms.blender == VarianceBlender.name:
-        blended = VarianceBlender().blend(release.optin, client)
-    else:
+    blended = release.optin
+    if reports > 0:
         cells = release.head_list.cells
         t_alone = estimate_noisy_counts(release.noisy, cells, intervals=False)
-        blended = StableBlender().blend(t_alone, client, cells, release.selected)
+        blender = registry.blender_of(release.mechanisms.blender)
+        blended = blender.blend(t_alone, client, cells, release.selected)
     return EpochEstimates(release.mechanisms, release.optin, client, blended)
 
 
@@ -168,7 +177,11 @@ def _paper_head_list(
     selected = create_head_list(counts, parameters, noise)
     optin = estimate_optin_probabilities(selected, counts, parameters, noise, randomizer=spec)
     names = Mechanisms(
-        "paper", ThresholdSelector.name, "noisy-counts", spec.name, VarianceBlender.name
+        "paper",
+        selector_of("paper", parameters).name,
+        "noisy-counts",
+        spec.name,
+        VarianceBlender.name,
     )
     return OptinRelease(
         mechanisms=names,

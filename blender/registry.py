@@ -1,12 +1,12 @@
 """Which mechanisms fill the paper's roles, by the names that head lists and publications carry.
 
-A better mechanism is one new file and one line here.
+A better mechanism is one new file and one line here; a profile then names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from blender.blend import VarianceBlender
 from blender.cells import Cells, HeadList, RandomizerSpec
@@ -20,7 +20,9 @@ from blender.stable_histogram import StableHistogram
 from blender.subset_or_none import SubsetOrNone
 from blender.subset_selection import RandomizedResponse, SubsetSelection
 
-__all__ = ["BLENDERS", "RANDOMIZERS", "SELECTORS", "randomizer_for"]
+__all__ = ["BLENDERS", "RANDOMIZERS", "SELECTORS", "blender_of", "randomizer_for", "selector_of"]
+
+_Filled = TypeVar("_Filled")
 
 SELECTORS: Final[Mapping[str, Callable[[], HeadListSelector]]] = {
     "threshold": ThresholdSelector,
@@ -44,9 +46,23 @@ BLENDERS: Final[Mapping[str, Callable[[], Blender]]] = {
 def randomizer_for(head_list: HeadList) -> LocalRandomizer:
     """The randomizer that this head list names, built for its cells."""
     spec = head_list.randomizer
-    if spec.name not in RANDOMIZERS:
+    return _named("randomizer", RANDOMIZERS, spec.name)(head_list.cells, spec)
+
+
+def selector_of(name: str) -> HeadListSelector:
+    """The head-list selector of that name."""
+    return _named("selector", SELECTORS, name)()
+
+
+def blender_of(name: str) -> Blender:
+    """The blender of that name."""
+    return _named("blender", BLENDERS, name)()
+
+
+def _named(role: str, known: Mapping[str, _Filled], name: str) -> _Filled:
+    if name not in known:
         raise ParameterError(
-            f"randomizer must be one of {', '.join(sorted(RANDOMIZERS))}, got {spec.name!r}; "
+            f"{role} must be one of {', '.join(sorted(known))}, got {name!r}; "
             "a newer release of this software may know it"
         )
-    return RANDOMIZERS[spec.name](head_list.cells, spec)
+    return known[name]

@@ -1,7 +1,7 @@
 """The roles that the paper means to be exchanged, one small interface each.
 
 Privacy does not depend on who fills a role, as long as each is (ε,δ)-DP in its trust model. A
-better mechanism is one new file and one line in `blender.registry`.
+better mechanism is one new file and one line in `blender.registry`; a profile then names it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from blender.estimates import FloatArray, GroupEstimates
 from blender.noise import IntArray, Noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
+from blender.selected_counts import SelectedCounts
 
 __all__ = ["Blender", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
 
@@ -141,6 +142,16 @@ class Blender(Protocol):
 
     name: str
 
-    def blend(self, optin: GroupEstimates, client: GroupEstimates) -> GroupEstimates:
-        """Estimates over the same cells, with variances and intervals of the combination."""
+    def blend(
+        self,
+        optin: GroupEstimates,
+        client: GroupEstimates,
+        cells: Cells,
+        selected: SelectedCounts | None = None,
+    ) -> GroupEstimates:
+        """Estimates over the same cells, with variances and intervals of the combination.
+
+        `optin` is what T says; `selected` are S's released counts of the listed records, where the
+        selector kept them. `cells` says which records a query's total sums.
+        """
         ...

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from blender.blend import blend_probabilities
+from blender.blend import blend_probabilities, query_totals
 from blender.cells import Cells
 from blender.errors import HeadListMismatch
 from blender.estimates import Estimates, FloatArray, GroupEstimates, unknown_group
@@ -66,16 +66,15 @@ class StableBlender:
         self,
         optin: GroupEstimates,
         client: GroupEstimates,
-        cells: Cells | None = None,
+        cells: Cells,
         selected: SelectedCounts | None = None,
     ) -> GroupEstimates:
         """Estimates over the same cells, with variances and intervals of the combination.
 
-        `selected` runs over the listed records, which are the first cells. `cells` says which
-        records a query's total sums; without it totals are blended as the paper blends.
+        `selected` runs over the listed records, which are the first cells.
         """
         size = len(client.cells)
-        if len(optin.cells) != size or (cells is not None and len(cells) != size):
+        if len(optin.cells) != size or len(cells) != size:
             raise HeadListMismatch(
                 "both groups and the head list must have the same cells, got "
                 f"{len(optin.cells)} opt-in and {size} client cells"
@@ -91,18 +90,13 @@ class StableBlender:
         evidence = _Evidence(groups, selected, size)
         estimates = evidence.estimates()
         participants = sum(group.participants for group in groups)
-        totals = (
-            blend_probabilities(optin.query_totals, client.query_totals)
-            if cells is None
-            else _totals(evidence, estimates, client, cells)
-        )
         marginals = None
         if optin.query_marginals is not None and client.query_marginals is not None:
             marginals = blend_probabilities(optin.query_marginals, client.query_marginals)
         return GroupEstimates(
             participants=participants + (selected.users if selected is not None else 0),
             cells=estimates,
-            query_totals=totals,
+            query_totals=_totals(evidence, estimates, client, cells),
             query_marginals=marginals,
             variance_at=evidence.variance_at,
         )
@@ -289,32 +283,14 @@ def _cell_by_cell(group: GroupEstimates) -> Callable[[FloatArray], FloatArray]:
 def _totals(
     evidence: _Evidence, estimates: Estimates, client: GroupEstimates, cells: Cells
 ) -> Estimates:
-    """A query's total: the sum of its listed records' p̂, with the covariance of that sum.
-
-    Opt-in records are all but independent (−p·p′/S, which is left out: it would only narrow). The
-    clients' are not, and by how much their own totals say: Var(Σ)/Σ Var for each query.
-    """
-    listed, queries = len(cells.records), len(cells.queries)
-    query = cells.query_of_cell[:listed]
-
-    def by_query(values: FloatArray) -> FloatArray:
-        sums = np.bincount(query, weights=values[:listed], minlength=queries)
-        return np.asarray(sums, dtype=np.float64)
-
-    total = by_query(estimates.probability)
-    inflation, part = np.ones(queries), np.zeros(evidence.size)
+    """Sums by query; only the clients' records depend on one another by more than a trace."""
+    part = np.zeros(evidence.size)
     if client.participants > 1:
-        apart = by_query(client.cells.variance)
-        told = np.isfinite(apart) & (apart > 0)
-        np.divide(client.query_totals.variance, apart, out=inflation, where=told)
         part = evidence.client_part(estimates.probability)
     # p̂ = Σ w_g·p̂_g with w = precision/I, so that w²σ²_g = w/I: a group's part of the variance is
     # its part of the information. A cell that no source speaks of (∞) leaves its query unknown; the
     # clients have no part in it.
     with np.errstate(invalid="ignore"):  # ∞·0, which the condition replaces
         clients = np.where(part > 0, estimates.variance * part, 0.0)
-    variance = by_query(estimates.variance - clients) + inflation * by_query(clients)
-    margin = Z_95 * np.sqrt(variance)
-    return Estimates(
-        total, variance, np.clip(total - margin, 0.0, 1.0), np.clip(total + margin, 0.0, 1.0)
-    )
+    parts = [(estimates.variance - clients, None), (clients, client)]
+    return query_totals(estimates.probability, parts, cells)

@@ -1,7 +1,8 @@
 """A server's answer, taken in piece by piece, never more than was asked for.
 
 Promises: memory stays within `max_bytes` and one piece, also when a small answer unpacks to a huge
-one; whatever is cut short, too long or packed in a way that was not asked for is unusable whole.
+one; whatever is cut short or packed in a way that was not asked for is unusable whole. What is too
+long is left out and said to be, since it is the device's own limit that is in the way.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class BoundedBody:
         self._unpack = zlib.decompressobj(_GZIP) if packing == "gzip" else None
         self._max_bytes = max_bytes
         self._taken = 0
+        #: There is more than was asked for: `whole` gives none of it, and reading on is pointless.
+        self.too_large = False
         self._body = bytearray()
 
     def add(self, piece: bytes) -> None:
@@ -41,10 +44,13 @@ class BoundedBody:
                 raise UnusableBody from None
         self._body += piece
         if max(self._taken, len(self._body)) > self._max_bytes:
-            raise UnusableBody
+            self.too_large = True
+            self._body.clear()
 
     def whole(self) -> bytes:
-        """All of it, once the last piece is in."""
+        """All of it, once the last piece is in; nothing if it was too large."""
+        if self.too_large:
+            return b""
         if self._unpack is not None and self._taken and not self._unpack.eof:
             raise UnusableBody
         return bytes(self._body)

@@ -39,15 +39,26 @@ from localclient.opting_in import OptIn, opt_in_talk
 from localclient.reporting import report_talk
 from localclient.state import Mode, State
 from localclient.store import Store
+from localclient.watchdog import Watchdog
 
 __all__ = ["AsyncLocalClient", "LocalClient", "Status"]
 
 log = logging.getLogger("localclient")
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-#: A server that drips bytes must not hold a device's thread for longer than this.
-_TALK_S = 120
+#: No request holds the caller for longer than this, however slowly the server drips its answer.
+_ANSWER_S = 120
 _TIMEOUT = httpx.Timeout(30)
+#: What httpx raises when there is no answer to read. A plain ValueError too: it reads a redirect's
+#: address without following it, and names that are none (http://xn--/) are refused by others.
+_NO_ANSWER = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    httpx.StreamError,
+    UnusableBody,
+    ValueError,
+    TimeoutError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class _Core:
         self._server = _checked_server(server)
         self._opt_in = opt_in
         files = _parts.files(Path(folder))
-        store = Store(files, limits, _parts.dice)
+        store = Store(files, limits)
         back_off = BackOff(_parts.dice, limits)
         self._context = Context(store, limits, _parts.clock, _parts.dice, back_off)
         self._pause: _Pause | None = None
@@ -181,23 +192,27 @@ class LocalClient(_Core):
         if isinstance(talk, Outcome):
             return talk
         step = self._advance(talk, None)
+        watchdog = Watchdog()
         with self._http() as http:
             while isinstance(step, Request):
-                step = self._advance(talk, self._ask(http, step))
+                step = self._advance(talk, self._ask(http, watchdog, step))
         return step
 
-    def _ask(self, http: httpx.Client, request: Request) -> Response | None:
+    def _ask(self, http: httpx.Client, watchdog: Watchdog, request: Request) -> Response | None:
         http.cookies.clear()
-        deadline = time.monotonic() + _TALK_S
+        arguments = _arguments(self._server, request)
         try:
-            with http.stream(**_arguments(self._server, request)) as answer:
+            with (
+                watchdog.ends_after(_ANSWER_S),
+                http.stream(**arguments, extensions={"trace": watchdog.trace}) as answer,
+            ):
                 body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
                 for chunk in answer.iter_raw():
                     body.add(chunk)
-                    if time.monotonic() > deadline:
-                        return None
-                return _response(answer, body)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnusableBody):
+                    if body.too_large or watchdog.ended:
+                        break
+                return None if watchdog.ended else _response(answer, body)
+        except _NO_ANSWER:
             return None
 
 
@@ -252,14 +267,16 @@ class AsyncLocalClient(_Core):
         http.cookies.clear()
         try:
             async with (
-                asyncio.timeout(_TALK_S),
+                asyncio.timeout(_ANSWER_S),
                 http.stream(**_arguments(self._server, request)) as answer,
             ):
                 body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
                 async for chunk in answer.aiter_raw():
                     body.add(chunk)
+                    if body.too_large:
+                        break
                 return _response(answer, body)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnusableBody, TimeoutError):
+        except _NO_ANSWER:
             return None
 
 
@@ -285,7 +302,7 @@ def _certificates() -> ssl.SSLContext:
 
 def _response(answer: httpx.Response, body: BoundedBody) -> Response:
     headers = {k.lower(): v for k, v in answer.headers.items()}
-    return Response(answer.status_code, headers, body.whole())
+    return Response(answer.status_code, headers, body.whole(), body.too_large)
 
 
 def _checked_server(server: str) -> str:

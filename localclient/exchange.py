@@ -25,7 +25,7 @@ _SMALL_BODY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask of the server. The answer is cut off, and counts as none, beyond `max_bytes`."""
+    """What to ask of the server, and how many bytes of an answer to take in."""
 
     method: str
     path: str
@@ -40,11 +40,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What the server answered; header names in lower case."""
+    """What the server answered; header names in lower case.
+
+    `body` is empty, and `too_large` says so, when there was more of it than `Request.max_bytes`.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    too_large: bool = False
 
     def __repr__(self) -> str:
         """Without what the server wrote."""

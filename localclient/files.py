@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localclient.errors import StorageRefused
@@ -70,10 +70,20 @@ class Files:
                 finally:
                     os.close(handle)
                 self._rename(new, self.folder / name)
-                self._sync_folder()
+                self._sync_path(self.folder)
             except OSError:
                 new.unlink(missing_ok=True)
                 raise
+
+    def sync_parents(self) -> None:
+        """Make the folder itself survive a loss of power; wanted once, when it is new."""
+        with self._refusing("make its folder durable"):
+            device = self.folder.stat().st_dev
+            for parent in self.folder.resolve().parents:
+                if parent.stat().st_dev != device:
+                    break  # what is mounted was not made here
+                with suppress(PermissionError):  # nor was a folder that may not be read
+                    self._sync_path(parent)
 
     def append(self, name: str, line: bytes) -> None:
         """Add `line` (with its newline) to the file, after dropping a line that was cut short.
@@ -106,8 +116,8 @@ class Files:
     def _rename(self, old: Path, new: Path) -> None:
         os.replace(old, new)
 
-    def _sync_folder(self) -> None:
-        handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def _sync_path(self, folder: Path) -> None:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._sync(handle)
         finally:

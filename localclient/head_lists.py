@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from blender.record import NORMALISATION_VERSION
 from localclient.errors import HeadListRefused
+from localclient.exchange import Response
 from localclient.limits import Limits
 from streams.records.head_list_document import HeadListDocument, MalformedDocument
 from streams.records.submissions import CollectingEpoch
@@ -20,10 +21,16 @@ __all__ = ["check_collecting_epoch", "check_head_list", "read_head_list"]
 _REPORTING_WINDOWS = 4
 
 
-def read_head_list(data: bytes) -> HeadListDocument:
-    """The document in these bytes, or `HeadListRefused`."""
+def read_head_list(response: Response, limits: Limits) -> HeadListDocument:
+    """The document that the server answered with, or `HeadListRefused`."""
+    if response.too_large:
+        raise HeadListRefused(
+            f"a head list must be at most {limits.max_head_list_bytes} bytes long, which is this "
+            "device's max_head_list_bytes, and the server's is longer. Nothing was spent or sent. "
+            "Raise the limit where devices have the memory, or have the server list fewer records."
+        )
     try:
-        return HeadListDocument.from_bytes(data)
+        return HeadListDocument.from_bytes(response.body)
     except MalformedDocument as error:
         raise HeadListRefused(f"the server's head list is malformed: {error}") from None
 
@@ -56,6 +63,11 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
         f"ask for at most {limits.max_cells_per_answer} cells in an answer",
         spec.max_cells_per_answer,
     )
+    _require(
+        document.cohorts <= limits.max_cohorts,
+        f"have devices take turns in at most {limits.max_cohorts} cohorts",
+        document.cohorts,
+    )
     _check_window(document.window_start_s, document.window_end_s, limits)
     length_s = document.window_end_s - document.window_start_s
     _require(
@@ -78,6 +90,13 @@ def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -
         epoch.records_per_user <= limits.max_optin_records,
         f"ask for at most {limits.max_optin_records} records a person",
         epoch.records_per_user,
+        "an epoch",
+    )
+    length_s = epoch.window_end_s - epoch.window_start_s
+    _require(
+        epoch.optin_until_s - epoch.window_end_s <= length_s,
+        "take records for at most as long as its window after that has ended",
+        f"{epoch.optin_until_s - epoch.window_end_s} s after a window of {length_s} s",
         "an epoch",
     )
     _require(

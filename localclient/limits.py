@@ -35,10 +35,14 @@ class Limits:
     max_answers: int = 4
     #: m_O a server may ask for in opt-in mode.
     max_optin_records: int = 10
-    #: Decoded bytes of a head list: some 50 000 records. Larger lets a server fill the memory.
+    #: Decoded bytes of a head list: some 50 000 records, read within 50 MiB of memory. A hostile
+    #: list of as many bytes may take 400 MiB for a second or two: lower this where that is much.
     max_head_list_bytes: int = 8 * 1024 * 1024
     #: Cell numbers in one answer, ω.
     max_cells_per_answer: int = 1_024
+    #: R, the groups that devices take turns in: a turn a year with windows of a day. Whoever
+    #: watches a device learns which of the R is its own, so more would make it easier to tell.
+    max_cohorts: int = 366
     #: Shorter windows would let a server ask about every minute of a person's day.
     min_window_s: int = 3_600
     #: Longer windows would have a device keep records for longer than anyone expects.

@@ -142,9 +142,10 @@ def _fix(context: Context, appointment: Appointment, opt_in: OptIn) -> Outgoing 
         ]
         outgoing = None
         if entries:
-            outgoing = Outgoing(
-                Mode.OPT_IN, appointment.epoch, write_batch(entries).decode(), appointment.until_s
-            )
+            # Raw records wait no longer for a server than for a head list.
+            until_s = min(appointment.until_s, start_s + context.limits.keep_records_s)
+            body = write_batch(entries).decode()
+            outgoing = Outgoing(Mode.OPT_IN, appointment.epoch, body, until_s)
         forget_before_s = max(state.forget_before_s, min(appointment.window_end_s, now_s + 1))
         store.save(
             replace(claimed, appointment=None, outgoing=outgoing, forget_before_s=forget_before_s)

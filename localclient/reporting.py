@@ -24,7 +24,7 @@ from localclient.delivering import deliver, tidy
 from localclient.errors import HeadListRefused, StorageRefused
 from localclient.exchange import Context, Outcome, Request, Response, Talk, What, check_clock
 from localclient.head_lists import check_head_list, read_head_list
-from localclient.state import Appointment, Claim, Mode, Outgoing
+from localclient.state import Appointment, Claim, Mode, Outgoing, State
 from localclient.store import draw_records
 from streams.records.head_list_document import HeadListDocument
 from streams.records.submissions import Report
@@ -56,7 +56,7 @@ def report_talk(context: Context, *, at_once: bool = False) -> Talk:
     if response is None or response.status != 200:
         return context.try_later(appointment.epoch, response)
     check_clock(response, context.now_s(), context.limits)
-    document = read_head_list(response.body)
+    document = read_head_list(response, context.limits)
     if document.id != appointment.subject:
         raise HeadListRefused(
             f"the server must serve the head list of epoch {appointment.epoch} that it first "
@@ -90,14 +90,14 @@ def _look(
     if response is None or response.status != 200:
         return context.try_later(None, response)
     check_clock(response, context.now_s(), context.limits)
-    return _appoint(context, read_head_list(response.body))
+    return _appoint(context, read_head_list(response, context.limits))
 
 
 def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outcome:
     """Check the list and draw when to report on it, once for good."""
     store, limits, now_s, epoch = context.store, context.limits, context.now_s(), document.epoch
-    with store.locked() as state:
-        last = state.claims[-1] if state.claims else None
+    with store.locked() as kept:
+        last = kept.claims[-1] if kept.claims else None
         if last and last.mode is Mode.OPT_IN and epoch <= last.epoch:
             return context.nothing_new(epoch, "this window was answered in opt-in mode")
         if last and epoch == last.epoch and document.id == last.subject:
@@ -108,14 +108,16 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
                 "now shows another. Nothing was spent or sent."
             )
         check_head_list(document, limits, now_s)
+        state = _placed(context, kept, document.cohorts)
+        not_asked = _pass_over(context, state, document)
+        if not_asked:
+            return context.nothing_new(epoch, not_asked)
         if now_s >= document.reports_until_s:
             return context.nothing_new(epoch, "its reporting window has ended")
-        if epoch % document.cohorts != state.cohort(document.cohorts):
-            forget_before_s = max(state.forget_before_s, document.window_end_s)
-            if forget_before_s != state.forget_before_s:
-                store.save(replace(state, forget_before_s=forget_before_s))
-            return context.nothing_new(epoch, "it is another cohort's turn")
         within_limits(state, _claim(document, now_s), limits)
+        if document.window_end_s <= state.forget_before_s:
+            # Its records are gone: a server that then names another R would get ⋆ for its ε.
+            return context.nothing_new(epoch, "this window was passed over before")
         # Built now too, so that a list this device cannot answer does not hold the epoch's place.
         build_randomizer(document.head_list, context.dice)
         start_s = max(now_s, document.window_end_s)
@@ -131,6 +133,33 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
         )
         store.save(replace(state, appointment=appointment))
         return appointment
+
+
+def _placed(context: Context, state: State, cohorts: int) -> State:
+    """The state with a place among this many cohorts, the one kept or a new one.
+
+    Never one derived from anything lasting: a place for each R that a server may name would add
+    up to a name for the device (docs/decisions/0040-a-device-that-trusts-nobody.md).
+    """
+    if cohorts == state.cohorts:
+        return state
+    placed = replace(state, cohorts=cohorts, cohort=context.dice.below(cohorts))
+    context.store.save(placed)
+    return placed
+
+
+def _pass_over(context: Context, state: State, document: HeadListDocument) -> str | None:
+    """Why this device is not asked about the window, whose records it then forgets, if so."""
+    if document.head_list.listed == 0:
+        # Every answer could only be ⋆, and would cost as much as one that tells something.
+        why = "its head list asks about no record"
+    elif document.epoch % state.cohorts != state.cohort:
+        why = "it is another cohort's turn"
+    else:
+        return None
+    if document.window_end_s > state.forget_before_s:
+        context.store.save(replace(state, forget_before_s=document.window_end_s))
+    return why
 
 
 def appointed_time(start_s: int, until_s: int, dice: Dice) -> int:

@@ -83,16 +83,14 @@ class Outgoing:
 class State:
     """Everything that must survive a crash. Claims are in the order they were made."""
 
-    cohort_secret: str
+    #: R and this device's place in it: it reports in epochs e with e mod R = `cohort`.
+    cohorts: int = 1
+    cohort: int = 0
     claims: tuple[Claim, ...] = ()
     appointment: Appointment | None = None
     outgoing: Outgoing | None = None
     #: Raw records from before this time were used or passed over: they are never looked at again.
     forget_before_s: int = 0
-
-    def cohort(self, cohorts: int) -> int:
-        """Which of `cohorts` (R) this device belongs to; the same for one R always."""
-        return int(self.cohort_secret, 16) % cohorts
 
     def to_bytes(self) -> bytes:
         """The state as it is kept."""
@@ -117,7 +115,8 @@ class State:
 def _state(fields: dict[str, Any]) -> State:
     appointment, outgoing = fields["appointment"], fields["outgoing"]
     return State(
-        cohort_secret=fields["cohort_secret"],
+        cohorts=fields["cohorts"],
+        cohort=fields["cohort"],
         claims=tuple(Claim(**{**c, "mode": Mode(c["mode"])}) for c in fields["claims"]),
         appointment=appointment
         and Appointment(**{**appointment, "mode": Mode(appointment["mode"])}),

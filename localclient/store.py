@@ -43,10 +43,9 @@ class TimedRecord:
 class Store:
     """Reads and writes the folder. Hold `locked()` around reading what is then changed."""
 
-    def __init__(self, files: Files, limits: Limits, dice: Dice) -> None:
+    def __init__(self, files: Files, limits: Limits) -> None:
         self._files = files
         self._limits = limits
-        self._dice = dice
 
     @contextmanager
     def locked(self) -> Iterator[State]:
@@ -109,12 +108,13 @@ class Store:
                 "a full budget period has passed since the last report."
             )
         if data is None:
-            # Drawn once for good: which cohort a device is in says nothing about its person.
-            state = State(cohort_secret=f"{self._dice.below(1 << 128):032x}")
+            state = State()
             self.save(state)
         else:
             state = State.from_bytes(data)
         if not begun:
+            # Before the marker: a loss of power may take the folder only while it holds no claim.
+            self._files.sync_parents()
             self._files.replace("begun", b"")
         return state
 

@@ -8,6 +8,7 @@ Kafka's own commits go on, for tools that show a group's lag, and nothing relies
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -16,7 +17,9 @@ from typing import Any, cast
 
 import faust
 from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
 from faust.auth import SASLCredentials, SSLCredentials
+from faust.exceptions import ConsumerNotStarted, FaustError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from faust.transport.drivers.aiokafka import Consumer as AiokafkaConsumer
 from faust.transport.drivers.aiokafka import Transport as AiokafkaTransport
@@ -87,14 +90,17 @@ class CountingApp(faust.App):
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, PartitionCounter] = {}
         self._paused: dict[str, set[TP]] = {}
-        self._take_up_s = settings.kafka.request_timeout_s / 2
         worker, kafka = settings.worker, settings.kafka
+        # Faust wants it above the session's, because joining a group may take that long.
+        faust_waits_s = max(kafka.request_timeout_s, worker.session_timeout_s + 5)
+        #: Taking up and seeking are one step to Faust. One that takes longer than it waits ends the
+        #: task that handles assignments, in silence: nothing would be fetched any more.
+        self._take_up_s = faust_waits_s / 2
         super().__init__(
             group,
             broker=[URL(f"kafka://{host}") for host in kafka.bootstrap.split(",")],
             broker_credentials=_credentials(kafka),
-            # Faust wants it above the session's, because joining a group may take that long.
-            broker_request_timeout=max(kafka.request_timeout_s, worker.session_timeout_s + 5),
+            broker_request_timeout=faust_waits_s,
             broker_session_timeout=worker.session_timeout_s,
             broker_heartbeat_interval=worker.session_timeout_s / 5,
             broker_commit_interval=2.0,
@@ -132,7 +138,7 @@ class CountingApp(faust.App):
         self.counters[counter.topic.name] = counter
 
     async def take_up(self, assignment: set[TP]) -> dict[TP, int]:
-        """Take exactly these partitions up, and say where each goes on."""
+        """Take exactly these partitions up, and say where each goes on that was ready in time."""
         metrics.REBALANCES.inc()
         for counter in self.counters.values():
             counter.assign(
@@ -140,36 +146,54 @@ class CountingApp(faust.App):
             )
         limit = asyncio.Semaphore(_TAKE_UP_AT_ONCE)
         offsets: dict[TP, int] = {}
+        waiting = {tp for tp in assignment if tp.topic in self.counters}
 
         async def one(tp: TP) -> None:
             async with limit:
-                try:
-                    async with asyncio.timeout(self._take_up_s):
-                        offset = await self.counters[tp.topic].take_up(tp.partition)
-                except (BlenderError, TimeoutError):
-                    log.warning(
-                        "partition_not_taken_up",
-                        extra={"topic": Known(tp.topic), "partition": tp.partition},
-                    )
-                else:
+                with contextlib.suppress(BlenderError, TimeoutError):
+                    offset = await self.counters[tp.topic].take_up(tp.partition)
+                    waiting.discard(tp)
                     if offset is not None:
                         offsets[tp] = offset
 
-        await asyncio.gather(*(one(tp) for tp in assignment if tp.topic in self.counters))
+        # One deadline for all. None for each: large ones load slowly side by side, and would all be
+        # thrown away half loaded.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._take_up_s):
+                await asyncio.gather(*(one(tp) for tp in sorted(waiting)))
+        for tp in sorted(waiting):
+            log.warning(
+                "partition_not_taken_up",
+                extra={"topic": Known(tp.topic), "partition": tp.partition},
+            )
         return offsets
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Move the consumer within a partition, if it is (still) ours."""
+        """Move the consumer within a partition, if it is (still) ours.
+
+        Where that fails, a rebalance is under way or the broker is gone: whoever wanted it sees
+        that the wanted records do not come, and asks again.
+        """
         tp = TP(topic, partition)
-        if tp in self.consumer.assignment():
-            await self.consumer.seek_wait({tp: offset})
+        try:
+            if tp in self.consumer.assignment():
+                await self.consumer.seek_wait({tp: offset})
+        except (FaustError, KafkaError, TimeoutError):
+            log.warning(
+                "seek_failed",
+                extra={"topic": Known(topic), "partition": partition},
+                exc_info=True,
+            )
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
         """Fetch no more of these, and again of those that were paused and are not among them; a
         rebalance would let all of them flow again, so repeat it."""
+        try:
+            ours = self.consumer.assignment()
+        except ConsumerNotStarted:
+            return  # Nothing is fetched yet.
         wanted = {TP(topic, partition) for partition in partitions}
         before, self._paused[topic] = self._paused.get(topic, set()), wanted
-        ours = self.consumer.assignment()
         self.consumer.pause_partitions(wanted & ours)
         self.consumer.resume_partitions((before - wanted) & ours)
 

@@ -1,13 +1,19 @@
 """Reads what was counted up to a seal, whole and unmoved, however Redis behaves meanwhile.
 
 After a seal no entry at or beyond the bound belongs to the epoch, so a partition counted up to its
-bound holds its final counts for the epoch, and they do not change until the epoch is released.
+bound holds its final counts for the epoch, and they do not change until the epoch is released. A
+worker that has not read the seal yet judges by append time alone, to the same end: the seal's bound
+was read when, by the jobs' clock, the allowed skew had passed since frames became late by the
+broker's.
 What could still go wrong is Redis losing its tail, or everything, while we read. So before reading
 a random token is stored with each partition's counts, and after reading it must still be there:
 Redis loses its history from the end only, so a token that survived proves that everything written
-before it, the counts, was there throughout.
+before it, the counts, was there throughout. Or an operator has them counted again meanwhile
+(`blendstream rebuild`): that changes the partition's mark, which must be the same as before.
 
 Promises: complete counts, or `CountsMoved`, which is safe to retry.
+Assumes: no broker's clock is behind the jobs' by more than the allowed skew. Were one, entries in
+time by its clock could come behind the bound, and be counted by a worker while counts are read.
 """
 
 from __future__ import annotations
@@ -56,6 +62,14 @@ class ReportsRead:
     lost: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What must still be there after a reading: our token, and each partition's mark."""
+
+    token: str
+    rebuilt: Sequence[str | None]
+
+
 class SealedCounts:
     """Counts of one topic, for one kind of job, whose name is `reader`."""
 
@@ -74,12 +88,12 @@ class SealedCounts:
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
         """Opt-in counts; `complete` insists that every partition is counted up to its bound."""
         partitions = range(len(bounds))
-        token = await self._begin(bounds, complete)
+        marks = await self._begin(bounds, complete)
         shares = {
             share: await self._tables.record_counts(epoch, share, partitions) for share in Share
         }
         totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(token, len(bounds))
+        await self._end(marks)
 
         # A million records take seconds to sort; leases are renewed meanwhile.
         return await asyncio.to_thread(_optin_read, shares, totals)
@@ -89,19 +103,21 @@ class SealedCounts:
     ) -> ReportsRead:
         """Report counts over `cells` cells."""
         partitions = range(len(bounds))
-        token = await self._begin(bounds, complete)
+        marks = await self._begin(bounds, complete)
         counts = await self._tables.cell_counts(epoch, partitions, cells)
         totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(token, len(bounds))
+        await self._end(marks)
         return ReportsRead(
             counts,
             sum(t.get("counted", 0) for t in totals),
             any(t.get("incomplete", 0) for t in totals),
         )
 
-    async def _begin(self, bounds: Sequence[int], complete: bool) -> str:
+    async def _begin(self, bounds: Sequence[int], complete: bool) -> _Marks:
         token = secrets.token_hex(8)
+        rebuilt = []
         for partition in range(len(bounds)):
+            rebuilt.append(await self._tables.rebuilt(partition))
             await self._tables.put_token(partition, self._name(token), token, _TOKEN_S)
         if complete:
             for partition, bound in enumerate(bounds):
@@ -111,14 +127,20 @@ class SealedCounts:
                         f"partition {partition} must be counted up to {bound}, found {offset}: "
                         "Redis lost its tail; the counts come again from Kafka"
                     )
-        return token
+        return _Marks(token, rebuilt)
 
-    async def _end(self, token: str, partitions: int) -> None:
-        for partition in range(partitions):
+    async def _end(self, marks: _Marks) -> None:
+        token = marks.token
+        for partition, rebuilt in enumerate(marks.rebuilt):
             if await self._tables.token(partition, self._name(token)) != token:
                 raise CountsMoved(
                     f"partition {partition} changed under the reader: Redis lost its tail; the "
                     "counts come again from Kafka"
+                )
+            if await self._tables.rebuilt(partition) != rebuilt:
+                raise CountsMoved(
+                    f"partition {partition} changed under the reader: it is counted again from "
+                    "Kafka, as `blendstream rebuild` asked"
                 )
 
     def _name(self, token: str) -> str:

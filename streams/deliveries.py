@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from streams.judging import Delivery
 from streams.records.frames import NewerFrame, OptinFrame, ReportFrame, decode
-from streams.tables import MAX_ENTRIES_PER_SCRIPT
+from streams.tables import MAX_RECORDS_PER_SCRIPT, MAX_REPORTS_PER_SCRIPT
 
 __all__ = ["Message", "first_run"]
 
@@ -26,7 +26,7 @@ def first_run(messages: Sequence[Message]) -> list[Delivery] | NewerFrame:
     A frame of a newer version ends the run; if it comes first, it is the answer.
     """
     run: list[Delivery] = []
-    entries = 0
+    reports = records = 0
     for message in messages:
         if run and message.offset != run[-1].offset + 1:
             break
@@ -34,8 +34,9 @@ def first_run(messages: Sequence[Message]) -> list[Delivery] | NewerFrame:
         frame = decode(value)
         if isinstance(frame, NewerFrame):
             return run or frame
-        entries += len(frame) if isinstance(frame, OptinFrame | ReportFrame) else 1
-        if run and entries > MAX_ENTRIES_PER_SCRIPT:
+        reports += len(frame) if isinstance(frame, ReportFrame) else 1
+        records += len(frame) if isinstance(frame, OptinFrame) else 0
+        if run and (reports > MAX_REPORTS_PER_SCRIPT or records > MAX_RECORDS_PER_SCRIPT):
             break
         run.append(Delivery(message.offset, message.append_ms, frame, len(value)))
     return run

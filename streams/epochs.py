@@ -17,11 +17,13 @@ since 1970 by the brokers' clock; bounds list one offset for each partition.
     {"entry": "reports_sealed", "epoch": 41, "bounds": [7001, 6998, …]}
     {"entry": "estimate_released", "epoch": 41}
     {"entry": "epoch_abandoned", "epoch": 41}
-    {"entry": "log_trimmed", "topic": "optin_records" | "client_reports", "bounds": [80, 75, …]}
+    {"entry": "log_trimmed", "topic": "optin_records" | "client_reports", "topic_version": 1,
+     "bounds": [80, 75, …]}
 
 `head_list_released` ends the opt-in records of its epoch, `estimate_released` its reports too, and
 `epoch_abandoned` both: from there on an entry of that epoch is late, whenever it was sent.
-`log_trimmed` says that everything below the bounds was removed on purpose, after its release.
+`log_trimmed` says that everything below the bounds was removed on purpose, after its release; it
+is about one version of the topic, since in another the offsets begin again.
 
 Promises: states only move forward; folding the same entries again changes nothing. What the book
 holds does not grow with the log: an epoch is forgotten when it and all before it are released, and
@@ -38,6 +40,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from blender.partition import PARTS
 from streams.errors import StoreMismatch
 from streams.records.frames import HEAD_LIST_ID_BYTES, MAX_EPOCH
 
@@ -54,7 +57,6 @@ __all__ = [
 
 #: The Kafka key of the small entries.
 ENTRY_KEY: Final = b"entry"
-PARTS: Final = 1_000_000
 
 
 class Stem(enum.StrEnum):
@@ -153,7 +155,7 @@ class EpochBook:
     def __init__(self, entries: Iterable[Mapping[str, Any]] = ()) -> None:
         self._epochs: dict[int, Epoch] = {}
         self._head_lists: dict[bytes, HeadList] = {}
-        self._trimmed: dict[Stem, tuple[int, ...]] = {}
+        self._trimmed: dict[tuple[Stem, int], tuple[int, ...]] = {}
         #: This epoch and all before it are released in full, and were forgotten.
         self._forgotten_through = -1
         for entry in entries:
@@ -192,9 +194,9 @@ class EpochBook:
         """Whether an epoch, known or not, is over for this stem, and so are all before it."""
         return number <= self.released_through(stem)
 
-    def trimmed(self, stem: Stem, partition: int) -> int:
-        """Offsets below this were removed on purpose, after their release."""
-        bounds = self._trimmed.get(stem, ())
+    def trimmed(self, stem: Stem, version: int, partition: int) -> int:
+        """In this version of the topic, offsets below this were removed after their release."""
+        bounds = self._trimmed.get((stem, version), ())
         return bounds[partition] if partition < len(bounds) else 0
 
     def apply_message(self, key: bytes | None, value: bytes | None) -> None:
@@ -216,7 +218,8 @@ class EpochBook:
             if name == "epoch_opened":
                 self._open(entry)
             elif name == "log_trimmed":
-                self._trimmed[Stem(entry["topic"])] = _bounds(entry)
+                version = int(entry.get("topic_version", 1))  # Not always written.
+                self._trimmed[Stem(entry["topic"]), version] = _bounds(entry)
             elif name == "records_sealed":
                 self._seal(entry, Stem.OPTIN_RECORDS)
             elif name == "reports_sealed":

@@ -10,7 +10,7 @@ no fresh view of it and stay silent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import Metric
@@ -25,12 +25,12 @@ from streams.releases.entries import Entry, Kind, Outcome
 __all__ = [
     "FAILURES",
     "JOBS",
-    "LEASE_HELD",
     "STEPS",
     "count_released",
     "finalized",
     "show",
-    "show_publication",
+    "show_publications",
+    "tell_lease",
 ]
 
 JOBS = process_registry()
@@ -73,7 +73,10 @@ OUTCOMES = Gauge(
     "blender_epoch_outcomes", "Recent publications by outcome.", ["outcome"], registry=_BOOK
 )
 LAST_OUTCOME = Gauge(
-    "blender_last_epoch_outcome", "1 for how the newest epoch ended.", ["outcome"], registry=_BOOK
+    "blender_last_epoch_outcome",
+    "1 for how the epoch that ended last ended.",
+    ["outcome"],
+    registry=_BOOK,
 )
 LAST_PUBLISHED = Gauge(
     "blender_last_published_epoch",
@@ -123,17 +126,31 @@ AGREEMENT = Gauge(
     "How well the groups agree in the newest publication; NaN when that was not tested.",
     registry=_BOOK,
 )
+# One publication in a hundred is below 0.01 by chance; two in a row hardly are.
+AGREEMENT_BEFORE = Gauge(
+    "blender_agreement_p_value_before",
+    "The same of the publication before the newest.",
+    registry=_BOOK,
+)
+# A keeper that hangs holds its lease and leaves every other gauge as it was.
+KEPT_AT = Gauge(
+    "blender_keeper_last_pass_timestamp_seconds",
+    "When the keeper last went through all that is due.",
+    registry=_BOOK,
+)
 
 
 class _WhileKeeping(Collector):
     """What the log says, from the process that follows it."""
 
+    following = False
+
     def collect(self) -> Iterable[Metric]:
-        held = LEASE_HELD.labels(Kind.KEEPER)._value.get()
-        return _BOOK.collect() if held else ()
+        return _BOOK.collect() if self.following else ()
 
 
-JOBS.register(_WhileKeeping())
+_KEEPING = _WhileKeeping()
+JOBS.register(_KEEPING)
 
 _ABANDONED = "abandoned"
 _WAITING = [stage for stage in Stage if not stage.over]
@@ -164,6 +181,14 @@ for _group in GROUPS:
     for _gauge in (EPOCH_EPSILON, EPSILON, EPSILON_LIMIT, DELTA, DELTA_LIMIT):
         _gauge.labels(_group).set(0)
 AGREEMENT.set(math.nan)
+AGREEMENT_BEFORE.set(math.nan)
+
+
+def tell_lease(kind: Kind, *, held: bool) -> None:
+    """Whether this process holds a lease. Without the keeper's it no longer follows the log."""
+    LEASE_HELD.labels(kind).set(held)
+    if kind is Kind.KEEPER and not held:
+        _KEEPING.following = False
 
 
 def count_released(added: Iterable[Entry]) -> None:
@@ -180,7 +205,9 @@ def finalized(kind: Kind, seal: Seal | None, now_ms: int) -> None:
 
 
 def show(book: ReleaseBook, limit: Limit, now_ms: int) -> None:
-    """Set the gauges from the log."""
+    """Set the gauges from the log, which the keeper has just followed to its end."""
+    _KEEPING.following = True
+    KEPT_AT.set(now_ms / 1000)
     states = [state for _, state in sorted(book.epochs.items())]
     for stage in Stage:
         EPOCHS.labels(stage).set(sum(s.stage is stage for s in states))
@@ -198,12 +225,19 @@ def show(book: ReleaseBook, limit: Limit, now_ms: int) -> None:
     _show_budget(book, limit)
 
 
-def show_publication(document: EstimatesDocument) -> None:
-    """Set the gauges that the newest publication answers for."""
-    REPORTS.set(document.participants.clients)
-    agreement = document.agreement
-    p_value = None if agreement is None else agreement.p_value
-    AGREEMENT.set(math.nan if p_value is None else p_value)
+def show_publications(newest: Sequence[EstimatesDocument | None]) -> None:
+    """Set the gauges that the newest publication and the one before answer for, as far as known."""
+    last, before = (*newest, None, None)[:2]
+    REPORTS.set(math.nan if last is None else last.participants.clients)
+    AGREEMENT.set(_p_value(last))
+    AGREEMENT_BEFORE.set(_p_value(before))
+
+
+def _p_value(document: EstimatesDocument | None) -> float:
+    agreement = None if document is None else document.agreement
+    if agreement is None or agreement.p_value is None:
+        return math.nan
+    return agreement.p_value
 
 
 def _due_ms(state: EpochState) -> int:
@@ -220,10 +254,14 @@ def _show_outcomes(states: list[EpochState]) -> None:
     for outcome in Outcome:
         OUTCOMES.labels(outcome).set(sum(found is outcome for _, found in published))
     LAST_PUBLISHED.set(published[-1][0] if published else -1)
-    over = [s for s in states if s.stage.over]
+    # By when it ended, not by number: one opened ahead may be given up before others end.
+    last = max(
+        (s for s in states if s.stage.over),
+        key=lambda s: (s.over_at_ms or 0, s.epoch),
+        default=None,
+    )
     ended = ""
-    if over:
-        last = over[-1]
+    if last is not None:
         ended = _ABANDONED if last.estimates is None else last.estimates.outcome
     for name in (*Outcome, _ABANDONED):
         LAST_OUTCOME.labels(name).set(name == ended)

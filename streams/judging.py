@@ -22,8 +22,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from blender.partition import partition_users
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
-from streams.epochs import PARTS, Epoch, EpochBook, HeadList, Share, Stem
+from streams.epochs import Epoch, EpochBook, HeadList, Share, Stem
 from streams.fingerprints import FingerprintTable, siphash
 from streams.keys import EpochKeys
 from streams.records.frames import OptinEntry, OptinFrame, RefusedFrame, ReportFrame
@@ -320,10 +321,9 @@ _T: Final = list(Share).index(Share.T)
 
 
 def _shares(epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """The number of each contributor's share: a keyed hash falls into one of three intervals."""
-    point = siphash(keys.share, contributors) % np.uint64(PARTS)
-    ends = np.cumsum([epoch.shares_ppm.get(share, 0) for share in Share]).astype(np.uint64)
-    return np.searchsorted(ends, point, side="right")
+    """The number of each contributor's share."""
+    points = siphash(keys.share, contributors)
+    return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in Share])
 
 
 def _untimely(

@@ -53,6 +53,8 @@ class TopicDescription:
 
     id: str
     partitions: int
+    #: Copies of the partition that has the fewest.
+    copies: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class KafkaLog:
         self._connected = False
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
-        """Each topic's id and partitions, or None where there is no such topic."""
+        """Each topic's id, partitions and copies, or None where there is no such topic."""
         futures = self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=self._timeout_s
         )
@@ -146,7 +148,8 @@ class KafkaLog:
             except _NoSuchTopic:
                 found[name] = None
             else:
-                found[name] = TopicDescription(str(topic.topic_id), len(topic.partitions))
+                copies = min(len(partition.replicas) for partition in topic.partitions)
+                found[name] = TopicDescription(str(topic.topic_id), len(topic.partitions), copies)
         return found
 
     async def bounds(self, topic: str, partition: int) -> LogBounds:
@@ -214,7 +217,10 @@ class KafkaLog:
         except KafkaException as error:
             code = error.args[0].code() if error.args else None
             if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-                raise _NoSuchTopic from error
+                raise _NoSuchTopic(
+                    "Kafka does not have a topic that was asked for; `blendstream doctor` names "
+                    "those that are missing"
+                ) from error
             if code in _OLD_LEADERS:
                 # librdkafka asks with the leader's old epoch for ever; a new client looks it up.
                 self._renew()

@@ -3,24 +3,32 @@
 Promises: opt-in users and clients are accounted apart. Every (ε, δ) is for **replace-one**
 neighbours: data sets that differ in the values of one person's records. The cumulative figure is
 for the person worst off, present in every epoch that admits them, and is an upper bound
-(dp-accounting's privacy loss distribution of the worst (ε, δ)-DP mechanism, rounded up; basic
-composition where that is smaller). An epoch is charged in full when it opens; a charge that would
-pass the limit of its period is not made, and the answer says when the next period begins.
-Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R.
+(`streams.composition`). An epoch is charged in full when it opens; a charge that would pass the
+limit of its period is not made, and the answer says when the next period begins.
+Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. An
+opt-in user's cohort depends on R and on the secret that the charge names; a device draws its own,
+and another when R changes.
 
 Symbols: ε = epsilon, δ = delta, R = cohorts.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal
 
 from blender.errors import ParameterError
+from streams.composition import (
+    Cost,
+    Costs,
+    click_graph_cost,
+    delta_at,
+    spent_at,
+    sums,
+    worst_of,
+)
 
 __all__ = [
     "GROUPS",
@@ -31,7 +39,6 @@ __all__ = [
     "Limit",
     "Paused",
     "click_graph_cost",
-    "compose",
     "worst_of",
 ]
 
@@ -41,42 +48,6 @@ GROUPS: tuple[Group, ...] = ("optin", "clients")
 #: Periods that ended longer ago than this are folded into the lifetime total. Shorter would
 #: forget what a lengthened period must still count; longer only makes checkpoints larger.
 _REMEMBERED_S = 400 * 86_400
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Cost:
-    """(ε, δ) of one epoch for one person, all their records together; replace-one."""
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        """A cost is finite; δ is a probability."""
-        if not (math.isfinite(self.epsilon) and self.epsilon >= 0 and 0 <= self.delta <= 1):
-            raise ParameterError(
-                "a cost must have a finite epsilon of at least 0 and a delta in [0, 1], "
-                f"got epsilon={self.epsilon!r}, delta={self.delta!r}"
-            )
-
-
-def click_graph_cost(epsilon: float, delta: float) -> Cost:
-    """Release-Data's (ε, δ), proved for adding or removing a person, as replace-one.
-
-    Replacing is removing and then adding. With D′ the data without the person,
-
-        P[M(D) ∈ A] ≤ e^ε·P[M(D′) ∈ A] + δ ≤ e^ε·(e^ε·P[M(D″) ∈ A] + δ) + δ
-
-    which is (2ε, (1 + e^ε)δ).
-
-    >>> click_graph_cost(1.0, 0.0)
-    Cost(epsilon=2.0, delta=0.0)
-    """
-    return Cost(2 * epsilon, min(1.0, (1 + math.exp(epsilon)) * delta))
-
-
-def worst_of(*shares: Cost) -> Cost:
-    """The cost to a person who is in exactly one of these disjoint shares, not known which."""
-    return Cost(max(s.epsilon for s in shares), max(s.delta for s in shares))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +91,8 @@ class EpochCharge:
     period_end_s: int
     optin: Cost
     clients: Cost
+    #: The secret that puts opt-in users into cohorts; empty in logs that did not write it down.
+    cohort_id: str = ""
 
     def of(self, group: Group) -> Cost:
         """The cost to one group."""
@@ -131,6 +104,7 @@ class EpochCharge:
             "neighbouring": "replace-one",
             "window_start_s": self.window_start_s,
             "cohorts": self.cohorts,
+            "cohort_id": self.cohort_id,
             "period_start_s": self.period_start_s,
             "period_end_s": self.period_end_s,
             "optin": [self.optin.epsilon, self.optin.delta],
@@ -148,6 +122,7 @@ class EpochCharge:
             period_end_s=int(body["period_end_s"]),
             optin=Cost(*map(float, body["optin"])),
             clients=Cost(*map(float, body["clients"])),
+            cohort_id=str(body.get("cohort_id", "")),
         )
 
 
@@ -174,8 +149,9 @@ class Paused:
 
 _SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
-# How often one person of (cohorts R, cohort) paid a cost.
-_Key = tuple[Group, int, int, float, float]
+# How often one person of (cohorts R, cohort) paid a cost, and by which order they are in it: the
+# id of the opt-in users' secret, or the epoch since which devices have had this R.
+_Key = tuple[Group, int, int, float, float, str]
 _Bucket = tuple[int, int]
 
 
@@ -197,14 +173,16 @@ class Ledger:
     last_epoch: int | None = None
     periods: Mapping[_Bucket, Mapping[_Key, int]] = field(default_factory=dict)
     lifetime: Mapping[_Key, int] = field(default_factory=dict)
+    #: R and the epoch since which it has been so.
+    turns: tuple[int, int] = (1, 0)
 
     def price(
         self, epoch: int, window_start_s: int, cohorts: int, limit: Limit, *,
-        optin: Cost, clients: Cost,
+        optin: Cost, clients: Cost, cohort_id: str = "",
     ) -> EpochCharge:  # fmt: skip
         """The charge that opening `epoch` would make."""
         start, end = limit.period_of(window_start_s)
-        return EpochCharge(epoch, window_start_s, cohorts, start, end, optin, clients)
+        return EpochCharge(epoch, window_start_s, cohorts, start, end, optin, clients, cohort_id)
 
     def refusal(self, charge: EpochCharge, limit: Limit) -> Paused | None:
         """Why this charge must not be made now, or `None` when it may."""
@@ -234,39 +212,44 @@ class Ledger:
         for bucket in [b for b in periods if b[1] < charge.window_start_s - _REMEMBERED_S]:
             del periods[bucket]
         period = periods.setdefault((charge.period_start_s, charge.period_end_s), {})
+        turns = self.turns
+        if charge.cohorts != turns[0]:
+            turns = charge.cohorts, charge.epoch
         for group in GROUPS:
             cost = charge.of(group)
+            order = charge.cohort_id if group == "optin" else str(turns[1])
+            if charge.cohorts == 1:
+                order = ""  # Everybody is in it.
             key: _Key = (
                 group, charge.cohorts, charge.epoch % charge.cohorts, cost.epsilon, cost.delta,
+                order,
             )  # fmt: skip
             period[key] = period.get(key, 0) + 1
             lifetime[key] = lifetime.get(key, 0) + 1
-        return Ledger(charge.epoch, periods, lifetime)
+        return Ledger(charge.epoch, periods, lifetime, turns)
 
     def spent(self, group: Group, start_s: int, end_s: int, *, delta: float) -> Cost:
         """(ε, δ) of the person worst off in [start, end), at this δ or the least possible."""
-        return _spent(self._worst_person(group, start_s, end_s), delta)
+        return spent_at(self._worst_person(group, start_s, end_s), delta)
 
     def delta_spent(self, group: Group, start_s: int, end_s: int, *, epsilon: float) -> float:
         """δ of the person worst off in [start, end) at this ε: what `refusal` looks at."""
-        return _delta_at(self._worst_person(group, start_s, end_s), epsilon)
+        return delta_at(self._worst_person(group, start_s, end_s), epsilon)
 
     def spent_in_life(self, group: Group, *, delta: float) -> Cost:
         """(ε, δ) of someone present since the first epoch, at this δ or the least possible."""
-        return _spent(_worst(self.lifetime, group), delta)
+        return spent_at(_worst(self.lifetime, group), delta)
 
     def basic_in_life(self, group: Group) -> Cost:
         """Plain sums of ε and δ since the first epoch, for readers who add by hand."""
-        costs = _worst(self.lifetime, group)
-        return Cost(
-            sum(e * n for e, _, n in costs), min(1.0, math.fsum(d * n for _, d, n in costs))
-        )
+        epsilon, delta = sums(_worst(self.lifetime, group))
+        return Cost(epsilon, min(1.0, delta))
 
     def epochs(self) -> int:
         """How many epochs were ever charged."""
         return sum(n for (group, *_), n in self.lifetime.items() if group == "optin")
 
-    def _worst_person(self, group: Group, start_s: int, end_s: int) -> _Costs:
+    def _worst_person(self, group: Group, start_s: int, end_s: int) -> Costs:
         # A period of another length than today's (settings changed) counts in full where it
         # overlaps: too much rather than too little.
         total: Counter[_Key] = Counter()
@@ -283,32 +266,32 @@ class Ledger:
                 [start, end, _rows(keys)] for (start, end), keys in sorted(self.periods.items())
             ],
             "lifetime": _rows(self.lifetime),
+            "turns": list(self.turns),
         }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Ledger:
         """Read a checkpoint."""
-        last = body["last_epoch"]
+        last, turns = body["last_epoch"], body.get("turns", (0, 0))
         return cls(
             None if last is None else int(last),
             {(int(s), int(e)): _keys(rows) for s, e, rows in body["periods"]},
             _keys(body["lifetime"]),
+            # Not always written: then whatever R comes next is taken for a new one.
+            (int(turns[0]), int(turns[1])),
         )
 
 
-# (ε, δ, times), sorted: what one person paid, and the key under which compositions are kept.
-_Costs = tuple[tuple[float, float, int], ...]
+def _worst(keys: Mapping[_Key, int], group: Group) -> Costs:
+    """What the person worst off paid: their worst cohort, for every R and order in force.
 
-
-def _worst(keys: Mapping[_Key, int], group: Group) -> _Costs:
-    """What the person worst off paid: their worst cohort, for every R that was in force.
-
-    A person's cohorts under two different R are unrelated, so the worst of each may meet.
+    A person's cohorts under two different R or orders are unrelated, so the worst of each may meet.
     """
-    cohorts: dict[int, dict[int, Counter[tuple[float, float]]]] = {}
-    for (of, r, cohort, epsilon, delta), times in keys.items():
+    cohorts: dict[tuple[int, str], dict[int, Counter[tuple[float, float]]]] = {}
+    for (of, r, cohort, epsilon, delta, order), times in keys.items():
         if of == group:
-            cohorts.setdefault(r, {}).setdefault(cohort, Counter())[(epsilon, delta)] += times
+            by_number = cohorts.setdefault((r, order), {})
+            by_number.setdefault(cohort, Counter())[(epsilon, delta)] += times
     paid: Counter[tuple[float, float]] = Counter()
     for by_cohort in cohorts.values():
         # Element-wise maximum over cohorts: no cohort paid more of any cost, so no cohort's
@@ -321,57 +304,12 @@ def _worst(keys: Mapping[_Key, int], group: Group) -> _Costs:
     return tuple(sorted((e, d, n) for (e, d), n in paid.items()))
 
 
-def compose(costs: _Costs) -> Any:
-    """The privacy loss distribution of all these costs together (dp-accounting), or `None`."""
-    # Imported here: only the jobs and the ledger command account; nobody else pays the import.
-    from dp_accounting.pld import common, privacy_loss_distribution  # noqa: PLC0415
-
-    total: Any = None
-    for epsilon, delta, times in costs:
-        one = privacy_loss_distribution.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(epsilon, delta)
-        )
-        many = one.self_compose(times) if times > 1 else one
-        total = many if total is None else total.compose(many)
-    return total
-
-
-@lru_cache(maxsize=32)
-def _composed(costs: _Costs) -> Any:
-    return compose(costs)
-
-
-def _sums(costs: _Costs) -> tuple[float, float]:
-    return math.fsum(e * n for e, _, n in costs), math.fsum(d * n for _, d, n in costs)
-
-
-@lru_cache(maxsize=32)
-def _delta_at(costs: _Costs, epsilon: float) -> float:
-    if not costs:
-        return 0.0
-    total_epsilon, total_delta = _sums(costs)
-    # Basic composition is as true as any other; sums of decimal ε carry rounding of their own.
-    basic = total_delta if total_epsilon <= epsilon * (1 + 1e-12) else 1.0
-    return min(basic, float(_composed(costs).get_delta_for_epsilon(epsilon)))
-
-
-@lru_cache(maxsize=32)
-def _spent(costs: _Costs, delta: float) -> Cost:
-    """(ε, δ) at the δ asked for, or at the sum of all δ where no finite ε belongs to less."""
-    if not costs:
-        return Cost(0.0, delta)
-    total_epsilon, total_delta = _sums(costs)
-    tight = float(_composed(costs).get_epsilon_for_delta(delta))
-    if total_delta <= delta * (1 + 1e-12):
-        return Cost(min(tight, total_epsilon), delta)
-    if math.isfinite(tight):
-        return Cost(tight, delta)
-    return Cost(total_epsilon, min(1.0, total_delta))
-
-
 def _rows(keys: Mapping[_Key, int]) -> list[list[Any]]:
-    return [[*key, times] for key, times in sorted(keys.items())]
+    return [[*key[:5], times, *filter(None, key[5:])] for key, times in sorted(keys.items())]
 
 
 def _keys(rows: Any) -> dict[_Key, int]:
-    return {(g, int(r), int(c), float(e), float(d)): int(n) for g, r, c, e, d, n in rows}
+    return {
+        (g, int(r), int(c), float(e), float(d), str(order[0]) if order else ""): int(n)
+        for g, r, c, e, d, n, *order in rows
+    }

@@ -10,6 +10,7 @@ not say that no worker is ready. The jobs' metrics are in `streams.job_metrics`.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter as Counts
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
@@ -51,6 +52,7 @@ __all__ = [
     "GATEWAY_LATE_FRAMES",
     "GATEWAY_READY",
     "GATEWAY_STALLED_PARTITIONS",
+    "GATEWAY_TOKENS_STALE",
     "GATEWAY_TOTALS",
     "LAG",
     "LOST_OFFSETS",
@@ -179,7 +181,8 @@ LAG = Gauge(
 )
 BEHIND_SECONDS = Gauge(
     "blender_partition_behind_seconds",
-    "Age of the last frame counted while there are more; 0 when all is counted.",
+    "Age of the last frame counted while there are more; 0 when all is counted. Of a stopped "
+    "partition it grows until that is counted again.",
     ["stem", "partition"],
     registry=WORKER,
 )
@@ -209,17 +212,35 @@ for _stem in Stem:
 
 
 class EntryTotals(Collector):
-    """Received, counted and refused entries of each partition, as Redis last had them."""
+    """Received, counted and refused entries of each partition, as Redis has them.
+
+    A Redis that lost its tail has less until that was counted again. To Prometheus a counter that
+    falls has begun anew, and all of it would look like new entries: while a partition is held, what
+    was told is never taken back. What no replay brings back (it is gone from the log too) is made
+    up for once all is counted (`settle`), or the counter would stand until it was reached again.
+    """
 
     def __init__(self) -> None:
-        self._totals: dict[tuple[Stem, int], Mapping[str, int]] = {}
+        self._stored: dict[tuple[Stem, int], Mapping[str, int]] = {}
+        self._told: dict[tuple[Stem, int], Counts[str]] = {}
+        self._lost: dict[tuple[Stem, int], Counts[str]] = {}
 
     def set(self, stem: Stem, partition: int, totals: Mapping[str, int]) -> None:
-        self._totals[stem, partition] = totals
+        of = stem, partition
+        self._stored[of] = totals
+        now = Counts(totals) + self._lost.get(of, Counts())
+        self._told[of] = self._told.get(of, Counts()) | now  # The larger of each.
+
+    def settle(self, stem: Stem, partition: int) -> None:
+        """Redis has counted all there is: whatever it still lacks does not come back."""
+        of = stem, partition
+        if of in self._stored:
+            self._lost[of] = self._told[of] - Counts(self._stored[of])
 
     def forget(self, stem: Stem, partition: int) -> None:
         """The partition is another worker's now, which tells its totals."""
-        self._totals.pop((stem, partition), None)
+        for held in (self._stored, self._told, self._lost):
+            held.pop((stem, partition), None)
 
     def collect(self) -> Iterable[Metric]:
         for stem in Stem:
@@ -232,12 +253,12 @@ class EntryTotals(Collector):
             refused = CounterMetricFamily(
                 f"blender_{stem}_refused", "Entries refused.", labels=["partition", "reason"]
             )
-            for (of, partition), totals in sorted(self._totals.items()):
+            for (of, partition), totals in sorted(self._told.items()):
                 if of is stem:
-                    received.add_metric([str(partition)], totals.get("received", 0))
-                    counted.add_metric([str(partition)], totals.get("counted", 0))
+                    received.add_metric([str(partition)], totals["received"])
+                    counted.add_metric([str(partition)], totals["counted"])
                     for reason in Reason:
-                        found = totals.get(f"refused:{reason}", 0)
+                        found = totals[f"refused:{reason}"]
                         refused.add_metric([str(partition), reason], found)
             yield from (received, counted, refused)
 
@@ -293,6 +314,11 @@ GATEWAY_CLOCK_SKEW_LIMIT = Gauge(
     "Beyond this skew the gateway takes no submissions.",
     registry=GATEWAY,
 )
+GATEWAY_TOKENS_STALE = Gauge(
+    "blender_gateway_tokens_stale",
+    "1 while the token file cannot be read and the tokens of before hold.",
+    registry=GATEWAY,
+)
 GATEWAY_READY = Gauge(
     "blender_gateway_ready", "1 while submissions can be taken.", registry=GATEWAY
 )
@@ -330,8 +356,11 @@ class GatewayTotals(Collector):
         self._verdicts: dict[Stem, dict[str, int]] = {}
 
     def route(self, method: str, path: str, statuses: Iterable[int] = ()) -> RouteTotals:
-        """Where requests to one route are counted; the statuses it is known to answer are 0."""
-        return self._routes.setdefault((method, path), RouteTotals(statuses))
+        """Where requests to one route are counted; the statuses it is known to answer are 0.
+
+        Any route may fail, and its first 500 must show as a rise.
+        """
+        return self._routes.setdefault((method, path), RouteTotals((*statuses, 500)))
 
     def verdicts(self, stem: Stem, names: Iterable[str]) -> dict[str, int]:
         """Where the gateway counts its verdicts on one kind of entry; all begin at zero."""

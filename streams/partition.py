@@ -108,6 +108,7 @@ class Partition:
         self._rebuilt: str | None = None
         self.lag = 0
         self.moved_at = time.monotonic()
+        self.taken_up_at = -math.inf
         self._of = of
         #: No record lies between the state's offset and this one.
         self._next_record = -1
@@ -115,7 +116,7 @@ class Partition:
         self._probed_at = -math.inf
         #: The append time of the last frame counted, or when nothing was left to count: the later.
         self._counted_s = time.time()
-        self._tell_lag()
+        self.tell_lag()
 
     def give_up(self) -> None:
         """It is another worker's now. What is under way for it ends by itself."""
@@ -131,12 +132,14 @@ class Partition:
 
     def note_end(self, end: int) -> None:
         """The log ends here now. Of a busy one too: who holds the lock and stands has stalled."""
-        self.lag = end - (self.state.offset if self.state else 0)
-        if self.lag <= 0:
-            self._counted_s = time.time()
-        self._tell_lag()
+        if self.state is not None:  # Else nobody knows how much of it is counted.
+            self.lag = end - self.state.offset
+            if self.lag <= 0:
+                self._counted_s = time.time()
+        self.tell_lag()
 
-    def _tell_lag(self) -> None:
+    def tell_lag(self) -> None:
+        """How far it is behind; of one that stands still, by the time that has passed."""
         labels = self._of.stem, str(self.number)
         metrics.LAG.labels(*labels).set(max(0, self.lag))
         metrics.BEHIND_SECONDS.labels(*labels).set(max(0.0, time.time() - self._counted_s))
@@ -151,12 +154,12 @@ class Partition:
         description = await of.description()
         of.check_partitions(description)
         state = await take_up(
-            of.stem, of.topic.name, self.number, description.id,
+            of.stem, of.topic, self.number, description.id,
             tables=of.tables, directory=of.directory, kafka=of.kafka,
         )  # fmt: skip
         self._still_ours()
         self.state, self._next_record = state, -1
-        self.moved_at = time.monotonic()
+        self.moved_at = self.taken_up_at = time.monotonic()
         log.info(
             "partition_taken_up",
             extra={"stem": of.stem, "partition": self.number, "offset": state.offset},

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -79,13 +80,15 @@ class PartitionCounter:
         return found.state.offset if found is not None and found.state else None
 
     def stalled_for_s(self) -> float:
-        """How long a partition with lag has not moved while Redis and Kafka answered."""
+        """How long one with lag, or not read yet, has not moved while Redis and Kafka answered."""
         if not self._reach.answering:
             return 0.0
+        # Many large ones are taken up for minutes, and a batch waits for the last of its own.
+        taken_up = max((p.taken_up_at for p in self._assigned.values()), default=-math.inf)
         since = [
-            max(p.moved_at, self._reach.since)
+            max(p.moved_at, taken_up, self._reach.since)
             for p in self._assigned.values()
-            if p.lag > 0 and p.stopped is None
+            if (p.lag > 0 or p.state is None) and p.stopped is None
         ]
         return time.monotonic() - min(since) if since else 0.0
 
@@ -158,6 +161,8 @@ class PartitionCounter:
         """Compare every idle partition with Redis and the log; never waits for a busy one."""
         try:
             for partition in [p for p in self._assigned.values() if p.stopped is not None]:
+                if not partition.given_up:
+                    partition.tell_lag()
                 async with self._working_on(partition):
                     if await partition.was_rebuilt() and not partition.given_up:
                         partition.give_up()
@@ -181,6 +186,8 @@ class PartitionCounter:
                     continue
                 async with self._working_on(partition):
                     await partition.check(ends[number], description)
+                    if partition.lag <= 0:
+                        metrics.ENTRY_TOTALS.settle(self.stem, number)
         except StoreUnavailable:
             self._reach.lost()
         else:

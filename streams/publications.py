@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -86,6 +86,11 @@ class PublishedMarks:
         """The brokers have this document."""
         await self._answered(self._client.hset(self._key, str(epoch), document_id))
 
+    async def drop(self, epochs: Sequence[int]) -> None:
+        """Nobody asks whether these were written any more."""
+        if epochs:
+            await self._answered(self._client.hdel(self._key, *map(str, epochs)))
+
     @staticmethod
     async def _answered(call: Any) -> Any:
         try:
@@ -94,12 +99,18 @@ class PublishedMarks:
             raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
 
 
-async def read_publications(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:
-    """Every epoch's document that the topic holds whole."""
-    return await asyncio.to_thread(_read, kafka, topic)
+async def read_publications(
+    kafka: KafkaSettings, topic: str, epochs: Collection[int] | None = None
+) -> dict[int, bytes]:
+    """The documents that the topic holds whole, of these epochs or of all.
+
+    The topic keeps every epoch's for ever: whoever asks for a few holds only those in memory, and
+    is given up on only when nothing comes any more.
+    """
+    return await asyncio.to_thread(_read, kafka, topic, epochs)
 
 
-def _read(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:
+def _read(kafka: KafkaSettings, topic: str, epochs: Collection[int] | None) -> dict[int, bytes]:
     reader = Consumer(
         {
             **librdkafka_settings(kafka),
@@ -112,7 +123,8 @@ def _read(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:
     )
     parts: dict[tuple[int, str], dict[int, bytes]] = {}
     about: dict[int, tuple[str, Mapping[str, bytes]]] = {}
-    deadline = time.monotonic() + 6 * kafka.request_timeout_s
+    patience_s = 6 * kafka.request_timeout_s
+    deadline = time.monotonic() + patience_s
     try:
         position, end = _bounds(reader, TopicPartition(topic, 0), kafka.request_timeout_s)
         reader.assign([TopicPartition(topic, 0, position)])
@@ -128,8 +140,11 @@ def _read(kafka: KafkaSettings, topic: str) -> dict[int, bytes]:
                         position = max(position, message.offset() or 0)
                     continue
                 position = (message.offset() or 0) + 1
+                deadline = time.monotonic() + patience_s
                 headers: dict[str, Any] = dict(message.headers() or [])
                 epoch, number = map(int, (message.key() or b"").split(b"/"))
+                if epochs is not None and epoch not in epochs:
+                    continue
                 document_id = headers["id"].decode()
                 about[epoch] = document_id, headers
                 parts.setdefault((epoch, document_id), {})[number] = message.value() or b""

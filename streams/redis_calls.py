@@ -10,6 +10,7 @@ nothing is retried here.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
@@ -24,7 +25,16 @@ from blender.errors import BlenderError
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings.sections import RedisSettings
 
-__all__ = ["Client", "Script", "answered", "check_redis", "connect_redis", "node_info", "text_of"]
+__all__ = [
+    "Client",
+    "Script",
+    "answered",
+    "append_only",
+    "check_redis",
+    "connect_redis",
+    "node_info",
+    "text_of",
+]
 
 Client = aioredis.Redis | aioredis.RedisCluster
 
@@ -73,6 +83,11 @@ async def check_redis(client: Client) -> None:
             )
 
 
+async def append_only(client: Client) -> bool:
+    """Whether every node writes what it is told to disk, so that a restart forgets nothing."""
+    return all(int(n.get("aof_enabled", 0)) for n in await node_info(client, "persistence"))
+
+
 class Script:
     """A Lua file of this package, sent once and called by its hash."""
 
@@ -110,6 +125,12 @@ _PASSING: Final = (
     TimeoutError,
 )
 _PASSING_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "UNBLOCKED")
+#: What a command inside a script answered, as Redis before 7 tells it: the whole answer's code is
+#: that of any error, and the command's own comes last.
+_PASSING_WITHIN_SCRIPT: Final = re.compile(
+    r"(?:ERR )?Error running script .*: "
+    rf"-({'|'.join((*_PASSING_CODES, 'OOM', 'READONLY', 'CLUSTERDOWN'))})\b"
+)
 
 
 async def answered(call: Any) -> Any:
@@ -123,6 +144,8 @@ async def answered(call: Any) -> Any:
     except rerrors.ResponseError as error:
         if str(error).startswith(_PASSING_CODES):
             raise StoreUnavailable(f"Redis cannot write now ({str(error).split()[0]})") from error
+        if within := _PASSING_WITHIN_SCRIPT.match(str(error)):
+            raise StoreUnavailable(f"Redis cannot write now ({within[1]})") from error
         # Our scripts' messages name keys, sizes and types; keys hold topics and numbers only.
         raise StoreMismatch(f"Redis refused a call: {error}") from error
 

@@ -73,7 +73,8 @@ def newer_frame(version: int, offset: int) -> Stop:
     return Stop(
         StopReason.NEWER_FRAME,
         f"must hold frames of a version this release reads, but has version {version} at offset "
-        f"{offset}; upgrade the workers, then start again",
+        f"{offset}; upgrade the workers, then start again. If no release writes that version, the "
+        "frame is damaged: docs/operations.md, PartitionStopped, tells how to pass over it",
     )
 
 

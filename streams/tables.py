@@ -58,9 +58,11 @@ __all__ = [
 
 #: A Redis string holds 512 MB; smaller chunks are read, and removed, without holding Redis up.
 CHUNK_BYTES: Final = 16 * 1024 * 1024
-#: Entries of one script. Fewer share a script's fixed cost less well; more would let a batch's
-#: fingerprints (8 or 16 bytes each) hold Redis up for longer than a few milliseconds.
-MAX_ENTRIES_PER_SCRIPT: Final = 131_072
+#: Reports of one script. Fewer share a script's fixed cost less well; more would hold Redis up for
+#: longer than the 3 ms that these take.
+MAX_REPORTS_PER_SCRIPT: Final = 131_072
+#: Opt-in records of one script: each may be a hash's field of its own, and these take 30 to 50 ms.
+MAX_RECORDS_PER_SCRIPT: Final = 16_384
 _REBUILT: Final = "rebuilt"
 #: Fields of one reading script: some 10 ms during which Redis does nothing else.
 _READ_FIELDS: Final = 10_000
@@ -342,12 +344,16 @@ class CountTables:
         found = await answered(self._client.get(self.key(partition, "token", name)))
         return None if found is None else text_of(found)
 
+    async def close_epochs(self, partition: int, through: int) -> None:
+        """Bar everything up to an epoch from being counted."""
+        await self._close.run(self._client, [self.key(partition, "state")], through)
+
     async def release_epoch(self, partition: int, epoch: int) -> None:
         """Bar everything up to an epoch from being counted, then remove the epoch's keys.
 
         Safe to repeat, and repeated at every start: a Redis that lost its tail has them back.
         """
-        await self._close.run(self._client, [self.key(partition, "state")], epoch)
+        await self.close_epochs(partition, epoch)
         chunks = await answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
         names: list[tuple[object, ...]] = [("cells",), *((share,) for share in Share)]
         names += [("seen", chunk) for chunk in range(int(chunks or 0))]
@@ -360,8 +366,8 @@ class CountTables:
         False when something was counted meanwhile: call again.
         """
         state = await self.stored_state(partition)
-        names: list[tuple[object, ...]] = [("state",), ("totals",), ("late",)]
-        names.append(("unknown", "totals"))
+        names: list[tuple[object, ...]] = [("state",), ("token", _REBUILT)]
+        names += [("totals",), ("late",), ("unknown", "totals")]
         for epoch in epochs:
             found = await answered(
                 self._client.hget(self.key(partition, epoch, "totals"), "chunks")
@@ -370,11 +376,7 @@ class CountTables:
             names += [(epoch, "seen", chunk) for chunk in range(int(found or 0))]
         keys = [self.key(partition, *name) for name in names]
         offset = "" if state.offset is None else str(state.offset)
-        if not await self._forget.run(self._client, keys, offset):
-            return False
-        # Afterwards, or a worker might find the new mark and the old counts.
-        await self.put_token(partition, _REBUILT, secrets.token_hex(8), None)
-        return True
+        return bool(await self._forget.run(self._client, keys, offset, secrets.token_hex(8)))
 
     async def rebuilt(self, partition: int) -> str | None:
         """The mark of the last time that the partition was forgotten, another each time."""

@@ -17,6 +17,7 @@ from streams import metrics, stops
 from streams.epochs import Directory, EpochBook, Stem
 from streams.kafka import KafkaLog
 from streams.tables import CountTables, PartitionState
+from streams.topics import Topic
 
 __all__ = ["take_up"]
 
@@ -28,7 +29,7 @@ _END_SETTLES_S: Final = 5.0
 
 async def take_up(
     stem: Stem,
-    topic: str,
+    topic: Topic,
     partition: int,
     topic_id: str,
     *,
@@ -41,7 +42,7 @@ async def take_up(
     deadline = time.monotonic() + _END_SETTLES_S
     while True:
         read = await tables.stored_state(partition)
-        bounds = await kafka.bounds(topic, partition)
+        bounds = await kafka.bounds(topic.name, partition)
         if read.applying is not None:
             raise stops.half_applied(read.applying)
         if _bars_open_epochs(book, stem, read.released_through):
@@ -57,7 +58,8 @@ async def take_up(
                 continue
             raise stops.offset_beyond_end(read.offset, bounds.end)
         start = read.offset or 0
-        lost = max(0, bounds.begin - max(start, book.trimmed(stem, partition)))
+        trimmed = book.trimmed(stem, topic.version, partition)
+        lost = max(0, bounds.begin - max(start, trimmed))
         offset = max(start, bounds.begin)
         if await tables.open(
             partition,

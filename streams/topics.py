@@ -4,9 +4,10 @@
                    ├─▶ (counts) ─▶ releases ┼─▶ estimates
     client_reports ┘                       └─▶ click_graphs     dead_letters ◀── refused entries
 
-`ensure_topics` creates what is missing and checks what is there: a topic with another number of
-partitions would send one contributor's entries to two places, one that is compacted would lose
-records, one whose times are the sender's would let a sender choose when it was late.
+`ensure_topics` creates what is missing and checks what is there; `check_topics` only looks. A topic
+with another number of partitions would send one contributor's entries to two places, one that is
+compacted would lose records, one whose times are the sender's would let a sender choose when it was
+late.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from streams.errors import StoreUnavailable, TopicMismatch
 from streams.kafka import KafkaLog, TopicDescription, librdkafka_settings
 from streams.settings import Settings
 
-__all__ = ["Topic", "Topics", "ensure_topics", "topic_problems"]
+__all__ = [
+    "Topic",
+    "Topics",
+    "check_topics",
+    "copies_of_topics",
+    "ensure_topics",
+    "topic_problems",
+]
 
 FOR_EVER = "-1"
 
@@ -37,6 +45,8 @@ class Topic:
     name: str
     partitions: int
     config: Mapping[str, str]
+    #: Of the two that are counted. In another version offsets begin again.
+    version: int = 1
 
 
 class Topics:
@@ -62,8 +72,8 @@ class Topics:
         kept |= {"retention.bytes": FOR_EVER, "message.timestamp.type": "LogAppendTime"}
         letters = durable | {"cleanup.policy": "delete"}
         many = settings.partitions
-        self.optin_records = Topic(self.name(Stem.OPTIN_RECORDS, version), many, log)
-        self.client_reports = Topic(self.name(Stem.CLIENT_REPORTS, version), many, log)
+        self.optin_records = Topic(self.name(Stem.OPTIN_RECORDS, version), many, log, version)
+        self.client_reports = Topic(self.name(Stem.CLIENT_REPORTS, version), many, log, version)
         self.releases = Topic(f"{prefix}.releases", 1, kept)
         self.head_lists = Topic(f"{prefix}.head-lists", 1, compacted)
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
@@ -110,20 +120,48 @@ async def ensure_topics(settings: Settings, log: KafkaLog) -> Topics:
     return topics
 
 
+async def check_topics(settings: Settings, log: KafkaLog) -> Topics:
+    """Refuse topics that are wrong, and a service that never was; creates and changes nothing.
+
+    Other topics than the release log may be missing: somebody may have to look because they are.
+    """
+    topics = Topics(settings)
+    missing, problems = await _looked_at(settings, log)
+    if topics.releases.name in missing:
+        raise TopicMismatch(
+            f"there must be a release log, but topic {topics.releases.name} is not there; mend "
+            "topics.prefix or kafka.url, or start `blendstream jobs` for the first time"
+        )
+    if problems:
+        raise TopicMismatch("; ".join(problems))
+    return topics
+
+
 async def topic_problems(settings: Settings, log: KafkaLog) -> list[str]:
     """What is wrong with the topics, one sentence each; creates and changes nothing."""
-    topics = Topics(settings)
-    found = await log.describe([topic.name for topic in topics.all()])
-    missing = [topic.name for topic in topics.all() if found[topic.name] is None]
-    there = [topic for topic in topics.all() if found[topic.name] is not None]
-    admin = AdminClient(librdkafka_settings(settings.kafka))
-    problems = await _problems(admin, there, found, settings.kafka.request_timeout_s)
+    missing, problems = await _looked_at(settings, log)
     if missing:
         problems.append(
             f"{len(missing)} topics are not there yet ({', '.join(missing)}); the first worker, "
             "gateway or jobs process to start creates them"
         )
     return problems
+
+
+async def copies_of_topics(settings: Settings, log: KafkaLog) -> dict[str, int]:
+    """How many copies each topic has that is there."""
+    found = await log.describe([topic.name for topic in Topics(settings).all()])
+    return {name: topic.copies for name, topic in found.items() if topic is not None}
+
+
+async def _looked_at(settings: Settings, log: KafkaLog) -> tuple[list[str], list[str]]:
+    """Which topics are missing, and what is wrong with the others."""
+    topics = Topics(settings).all()
+    found = await log.describe([topic.name for topic in topics])
+    there = [topic for topic in topics if found[topic.name] is not None]
+    admin = AdminClient(librdkafka_settings(settings.kafka))
+    problems = await _problems(admin, there, found, settings.kafka.request_timeout_s)
+    return [topic.name for topic in topics if topic not in there], problems
 
 
 async def _problems(

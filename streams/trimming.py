@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -65,8 +65,9 @@ class LogTrimmer:
             return
         futures = self._admin().delete_records(wanted, request_timeout=self._timeout_s)
         for future in futures.values():
-            # Out of range: below the log's beginning already, by retention or an earlier attempt.
-            await self._answer(future, passing=KafkaError.OFFSET_OUT_OF_RANGE)
+            # Below the log's beginning nothing is left to do, and Kafka says so without an error.
+            # Out of range is beyond its end: a broker that is just coming back, or another log.
+            await self._answer(future)
 
     def _admin(self) -> AdminClient:
         # Kept, because a new one may take three seconds to find its broker.
@@ -74,14 +75,12 @@ class LogTrimmer:
             self._client = AdminClient(self._settings)
         return self._client
 
-    async def _answer(self, future: Any, *, passing: int | None = None) -> Any:
+    async def _answer(self, future: Any) -> Any:
         """The answer, within a deadline."""
         try:
             async with asyncio.timeout(self._timeout_s + 1):
                 return await asyncio.wrap_future(future)
         except KafkaException as error:
-            if error.args[0].code() == passing:
-                return None
             # A kept client holds on to leaders that a restarted broker no longer recognises.
             self._client = None
             raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.suite_times import (  # noqa: F401 - hooks, which pytest finds here
+from tests.measured import show_measured
+from tests.suite_times import (  # noqa: F401 - a hook, which pytest finds here
     pytest_runtest_logreport,
-    pytest_terminal_summary,
+    show_times,
 )
 
 if TYPE_CHECKING:
@@ -197,6 +198,18 @@ def written_logs() -> Iterator[io.StringIO]:
     yield stream
     root.removeHandler(handler)
     root.setLevel(level)
+
+
+# --- what a run says of itself ------------------------------------------------------------------
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was measured, and how long each part took.
+
+    Here, because in a parallel run the process that prints loads no other conftest.
+    """
+    show_measured(terminalreporter)
+    show_times(terminalreporter)
 
 
 # --- long versions -------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def head_list_document(
         head_list=HeadList(
             records=tuple(Record(f"query {i}", f"https://r{i}.example/") for i in range(records)),
             listed=records,
-            randomizer=randomizer or RandomizerSpec("subset", 4.0),
+            randomizer=randomizer or RandomizerSpec("randomized-response", 4.0),
             query_wildcards=wildcards,
         ),
     )
@@ -329,14 +329,16 @@ class GatewayUnderTest:
         return httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5).text
 
 
-async def counted(service: GatewayService, stem: Stem, epoch: int, expected: int) -> CountTables:
-    """Wait until workers have counted so many entries; tables to look into."""
+async def counted(
+    service: GatewayService, stem: Stem, epoch: int, expected: int, *, what: str = "counted"
+) -> CountTables:
+    """Wait until workers have counted (or received) so many entries; tables to look into."""
     client = await connect_redis(service.settings.redis)
     name = service.topics.of(stem).name
     tables = CountTables(client, name, prefix=service.settings.topics.prefix)
     for _ in range(900):
         totals = [await tables.totals(p, epoch) for p in range(service.partitions)]
-        if sum(t.get("counted", 0) for t in totals) >= expected:
+        if sum(t.get(what, 0) for t in totals) >= expected:
             return tables
         await asyncio.sleep(0.1)
     raise AssertionError(f"not counted in time: {totals}\n{service.worker_output()}")

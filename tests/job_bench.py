@@ -120,15 +120,21 @@ async def count_records(
 ) -> None:
     """Put opt-in counts into Redis, as counted; one record a user."""
     users = Counter({share: counts.total() for share, counts in shares.items()})
-    tally = Tally(received=users.total(), records=shares, users=users)
+    await count_tally(
+        made, epoch, Tally(received=users.total(), records=shares, users=users), partition
+    )
+
+
+async def count_tally(made: Service, epoch: int, tally: Tally, partition: int = 0) -> None:
+    """Put what was judged of opt-in records into Redis."""
     await _add(made, Stem.OPTIN_RECORDS, epoch, tally, partition)
 
 
 async def count_reports(
-    made: Service, epoch: int, size: int, reports: int, rng: np.random.Generator
+    made: Service, epoch: int, size: int, reports: int, rng: np.random.Generator, width: int = 1
 ) -> None:
-    """Put reports of one cell each into Redis, as counted."""
-    cells = rng.multinomial(reports, np.full(size, 1 / size)).astype(np.int64)
+    """Put reports of so many cells each into Redis, as counted."""
+    cells = rng.multinomial(width * reports, np.full(size, 1 / size)).astype(np.int64)
     await _add(made, Stem.CLIENT_REPORTS, epoch, Tally(received=reports, cells=cells), 0)
 
 

@@ -75,7 +75,7 @@ class Watched:
                 self._send_what_is_refused(epoch)
             head_list = self._until(lambda e=epoch: self._head_list(e), "the head list")
             if isinstance(head_list, HeadListDocument) and self._report(head_list):
-                return self._until(lambda e=epoch: self._published(e), "the publication")
+                return self._until(lambda e=epoch: self.published(e), "the publication")
         raise TimeoutError(f"no epoch in {ATTEMPTS} could be reported on in time")
 
     def _collecting(self) -> int | None:
@@ -195,7 +195,8 @@ class Watched:
         self.sent.answers.append(self.http.post("/v1/reports", json=unknown).text)
         return accepted == DEVICES
 
-    def _published(self, epoch: int) -> dict[str, Any] | None:
+    def published(self, epoch: int) -> dict[str, Any] | None:
+        """An epoch's publication, once the gateway has it."""
         answer = self.http.get(f"/v1/estimates/{epoch}")
         return dict(answer.json()) if answer.status_code == 200 else None
 

@@ -8,28 +8,40 @@ other profile would have said about the same people. Runs until Ctrl-C, or for -
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["LEAST_WINDOW_S", "add_arguments", "run"]
+
+T = TypeVar("T", int, float)
+
+#: Grace and skew must fit into half a window, and are as short as a busy machine allows.
+LEAST_WINDOW_S = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the few things worth changing."""
-    parser.add_argument("--epochs", type=int, metavar="N", help="end after N epochs with estimates")
     parser.add_argument(
-        "--people", type=int, default=40_000, metavar="N",
+        "--epochs", type=_within(int, 1), metavar="N", help="end after N epochs with estimates"
+    )
+    parser.add_argument(
+        "--people", type=_within(int, 1), default=40_000, metavar="N",
         help="who search in each epoch; default: 40000",
     )  # fmt: skip
     parser.add_argument(
-        "--optin", type=float, default=0.10, metavar="SHARE", help="opt-in share; default: 0.10"
-    )
+        "--optin", type=_within(float, 0, 1), default=0.10, metavar="SHARE",
+        help="opt-in share; default: 0.10",
+    )  # fmt: skip
     parser.add_argument(
-        "--window", type=int, default=15, metavar="S", help="seconds of an epoch; default: 15"
-    )
+        "--window", type=_within(int, LEAST_WINDOW_S, 3600), default=15, metavar="S",
+        help="seconds of an epoch; default: 15",
+    )  # fmt: skip
     parser.add_argument(
         "--profile",
         choices=("sharp", "paper"),
@@ -46,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     from agents.demo.view import View  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, _as_ctrl_c)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        signal.signal(signal.SIGHUP, _hung_up)
     view = View()
     demo = Demo(
         people=arguments.people,
@@ -85,5 +99,28 @@ def _this_command() -> str:
     return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
 
 
+def _within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
+    """A number in these bounds, for argparse, which puts the option's name before what we say."""
+
+    def read(text: str) -> T:
+        number = kind(text)
+        if not (low <= number and (high is None or number <= high)):  # nor nan
+            most = "" if high is None else f" and at most {high}"
+            raise argparse.ArgumentTypeError(f"must be at least {low}{most}, got {number}")
+        return number
+
+    read.__name__ = kind.__name__  # argparse says "invalid int value"
+    return read
+
+
 def _as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _hung_up(_signal: int, _frame: FrameType | None) -> None:
+    """The terminal was closed: end as with Ctrl-C, once, and print to nobody."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
     raise KeyboardInterrupt

@@ -4,8 +4,9 @@
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
     blendstream epochs restored --reason TEXT    after the release log was restored from a copy
 
-An abandoned epoch's raw data is removed and what it cost stays charged. The reason is kept in the
-release log for ever and shown in the API: it must not name a query, a URL or a person.
+An abandoned epoch's raw data is removed by the jobs, as soon as every epoch before it is over too,
+and what it cost stays charged. The reason is kept in the release log for ever and shown in the API:
+it must not name a query, a URL or a person.
 
 `restored` is for a release log that is older than the service: run it before any jobs process. It
 abandons every epoch that is open, since it may have been released after the copy was made, and
@@ -29,13 +30,15 @@ from agents.leases import Lease
 from blender.errors import ParameterError
 from streams.epochs import Stem
 from streams.releases import entries
-from streams.releases.book import EpochState
+from streams.releases.book import EpochState, Publication
 from streams.releases.entries import MAX_REASON_CHARACTERS, Kind
 from streams.releases.parameters import plan_from
 from streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "go_on_with_restored", "run"]
 
+#: Who may be about to release something.
+_RELEASING = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
 #: Epochs of one transaction: more make it larger than it need be, fewer make more of them.
 _AT_ONCE = 50
 
@@ -105,31 +108,56 @@ async def _list(settings: Settings) -> int:
 
 
 def _outcome(state: EpochState) -> str:
+    graph = _graph(state)
     if state.abandoned is not None:
-        return f"abandoned: {state.abandoned}"
-    if state.estimates is None:
-        return "-"
-    reasons = ", ".join(reason.value for reason in state.estimates.reasons)
-    return state.estimates.outcome.value + (f" ({reasons})" if reasons else "")
+        return f"abandoned: {state.abandoned}{graph}"
+    return ("-" if state.estimates is None else _told_outcome(state.estimates)) + graph
+
+
+def _graph(state: EpochState) -> str:
+    """What became of the click graph, where one was asked for."""
+    if state.click_graph is not None:
+        return f"; click graph {_told_outcome(state.click_graph)}"
+    if state.parameters.plan.click_graph is None or state.abandoned is not None:
+        return ""
+    # The head list waits for it, but not for ever.
+    return "; click graph due" if state.graph_due else "; no click graph: not ready in time"
+
+
+def _told_outcome(publication: Publication) -> str:
+    reasons = ", ".join(reason.value for reason in publication.reasons)
+    return publication.outcome.value + (f" ({reasons})" if reasons else "")
 
 
 async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
-    async with (
-        connected(settings) as context,
-        context.log.turn(Kind.OPERATOR) as turn,
-    ):
-        state = turn.book.epochs.get(epoch)
-        if state is None:
-            raise ParameterError(
-                f"epoch {epoch} must be one of the recent epochs that `blendstream epochs` lists"
-            )
-        if state.stage.over:
-            raise ParameterError(
-                f"epoch {epoch} is {state.stage.value} already; nothing is left to give up"
-            )
-        await turn.commit([entries.epoch_abandoned(epoch, reason)])
-    print(f"epoch {epoch} is abandoned; its raw data goes when the jobs next look")
+    async with connected(settings) as context:
+        async with context.log.turn(Kind.OPERATOR) as turn:
+            state = turn.book.epochs.get(epoch)
+            if state is None:
+                raise ParameterError(
+                    f"epoch {epoch} must be one of the recent epochs that `blendstream epochs` "
+                    "lists"
+                )
+            _must_be_open(state)
+            await turn.commit([entries.epoch_abandoned(epoch, reason)])
+        # A job that read the log before this entry may be about to commit: it is fenced, begins
+        # again and reads the entry. One that committed before it was first, which the log says.
+        for kind in _RELEASING:
+            await context.log.fence(kind)
+        state = (await context.log.catch_up()).epochs[epoch]
+        if state.abandoned is None:
+            _must_be_open(state)
+        before = [s.epoch for s in context.log.book.unfinished() if s.epoch < epoch]
+    when = f"epochs before it ({_listed(before)}) are over too" if before else "the jobs next look"
+    print(f"epoch {epoch} is abandoned; its raw data goes when {when}")
     return 0
+
+
+def _must_be_open(state: EpochState) -> None:
+    if state.stage.over:
+        raise ParameterError(
+            f"epoch {state.epoch} is {state.stage.value} already; nothing is left to give up"
+        )
 
 
 def _utc_ms(text: str) -> int:
@@ -157,7 +185,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             f"--until must be a time that has passed, got {told(until_ms)}, now it is "
             f"{told(now_ms)} UTC"
         )
-    for kind in (Kind.KEEPER, Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES):
+    for kind in (Kind.KEEPER, *_RELEASING):
         lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
         if await lease.taken():
             raise ParameterError(
@@ -191,7 +219,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             )
     charged = [parameters.epoch for parameters in lost]
     print(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
-    # Of these the book may soon keep too few for the keeper to know what to remove.
+    # At once: nobody knows when jobs are started again.
     for stem in Stem:
         tables = context.tables(stem)
         for partition in range(context.topics.of(stem).partitions):

@@ -1,6 +1,8 @@
 """Make a master secret, or see which ones are set.
 
     blendstream keys new 2026-b     prints a line for the master secrets' file, once
+    blendstream keys new 2026-b --file FILE
+                                    appends it to that file instead; a new one has mode 600
     blendstream keys list           the ids that the settings hold, and which one is current
 
 To rotate: append the new line to the file that BLENDSTREAM_KEYS_MASTER_SECRETS_FILE names on every
@@ -11,7 +13,9 @@ until every epoch opened with it is published.
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
+from pathlib import Path
 
 from blender.errors import ParameterError
 from streams.settings import checks, load_settings
@@ -26,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     new = actions.add_parser("new", help="print a new secret under an id")
     new.add_argument("id", help="a short name, such as the year and a letter")
+    new.add_argument("--file", type=Path, metavar="FILE", help="append the line there; prints none")
     actions.add_parser("list", help="the ids that are set; never the secrets")
 
 
@@ -35,9 +40,29 @@ def run(arguments: argparse.Namespace) -> int:
         problem = checks.name(arguments.id)
         if problem:
             raise ParameterError(f"a key's id {problem}, got {arguments.id!r}")
-        print(f"{arguments.id}={secrets.token_hex(_BYTES)}")
+        line = f"{arguments.id}={secrets.token_hex(_BYTES)}"
+        if arguments.file is None:
+            print(line)
+        else:
+            _append(arguments.file, arguments.id, line)
         return 0
     keys = load_settings(arguments.settings).settings.keys
     for name in sorted(keys.master_secrets):
         print(f"{name}{'  (current)' if name == keys.current_id else ''}")
     return 0
+
+
+def _append(file: Path, name: str, line: str) -> None:
+    try:
+        # Made for its owner alone, whatever the umask; one that is there keeps its mode.
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "r+", encoding="utf-8") as written:
+            text = written.read()
+            if name in (known.partition("=")[0].strip() for known in text.splitlines()):
+                raise ParameterError(f"a key's id must be new, {name!r} is in the file already")
+            written.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParameterError(
+            f"--file must name a text file that can be read and written, got "
+            f"{type(error).__name__} for {file}; mend the path or who may write there"
+        ) from None

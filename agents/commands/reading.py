@@ -10,15 +10,15 @@ from agents.job_context import JobContext
 from streams.kafka import KafkaLog
 from streams.settings import Settings
 from streams.tables import connect_redis
-from streams.topics import Topics, ensure_topics
+from streams.topics import check_topics
 
 __all__ = ["connected", "told"]
 
 
 @contextlib.asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[JobContext]:
-    """A context for one command; the topics must be right."""
-    topics: Topics = await ensure_topics(settings, KafkaLog(settings.kafka))
+    """A context for one command; the topics must be right, and none is made."""
+    topics = await check_topics(settings, KafkaLog(settings.kafka))
     context = JobContext.build(settings, topics, await connect_redis(settings.redis))
     try:
         yield context

@@ -4,8 +4,10 @@
     blendstream tokens remove news-app     every token of that application
     blendstream tokens list                the applications, and how many tokens each has
 
-Running gateways notice within a second. An application may hold several tokens while one replaces
-another; the file has a line for each, oldest first, and a line may be deleted by hand.
+Running gateways notice either within a second; restart those that were handed the file when they
+started (systemd's credentials, compose's secrets), or a token taken away still works there.
+An application may hold several tokens while one replaces another; the file has a line for each,
+oldest first, and a line may be deleted by hand. The file keeps its owner and mode.
 """
 
 from __future__ import annotations
@@ -35,9 +37,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise TokenFileError(
             "the token file must be named, by --file or by the setting gateway.token_file"
         )
+    try:
+        return _do(arguments, path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenFileError(
+            f"the token file must be a text file that can be read and written, got "
+            f"{type(error).__name__} for {path}; mend the path or who may write there"
+        ) from None
+
+
+def _do(arguments: argparse.Namespace, path: Path) -> int:
     if arguments.what == "list":
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        for name, tokens in sorted(read_tokens(text).items()):
+        for name, tokens in sorted(read_tokens(path.read_text(encoding="utf-8")).items()):
             print(f"{name}  {len(tokens)}")
         return 0
     if arguments.name is None:

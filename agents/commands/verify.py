@@ -1,7 +1,7 @@
 """Check that the release log, Redis and the topics say the same; says what differs and what to do.
 
-Reads the log from its very beginning, every kept document, the published topics and the counts of
-unreleased epochs. Changes nothing. Exits with 1 when anything differs.
+Reads the log from its very beginning, recent epochs' documents in the log and in their topics, and
+the counts of unreleased epochs. Changes nothing. Exits with 1 when anything differs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from collections import Counter
 from agents.commands.reading import connected
 from agents.job_context import JobContext
 from agents.keeper import released_through
+from blender.registry import randomizer_for
 from streams.epochs import Share, Stem
 from streams.errors import StoreMismatch
+from streams.leftovers import held_epochs
 from streams.publications import read_publications
+from streams.records.head_list_document import HeadListDocument
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.documents import DocumentReference
 from streams.settings import Settings, load_settings
@@ -78,7 +81,7 @@ async def _log_against_topics(context: JobContext, book: ReleaseBook) -> list[st
         (topics.estimates.name, "publication"),
         (topics.click_graphs.name, "click graph"),
     ):
-        published = await read_publications(context.settings.kafka, topic)
+        published = await read_publications(context.settings.kafka, topic, book.epochs.keys())
         for epoch, state in sorted(book.epochs.items()):
             reference = _document(state, name)
             if reference is None:
@@ -131,24 +134,39 @@ async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem)
                     f"{where}: epoch {epoch} received {totals['received']}, counted "
                     f"{totals['counted']} and refused {refused}: run `blendstream rebuild`"
                 )
-            if epoch <= through and totals:
-                found.append(
-                    f"{where}: epoch {epoch} is released and still has counts in Redis: the jobs "
-                    "remove them; are they running?"
-                )
-    unreleased = [n for n in sorted(book.epochs) if n > through]
-    if stem is Stem.OPTIN_RECORDS:
-        for epoch in unreleased:
-            counted = 0
-            for partition in range(topic.partitions):
-                counted += (await tables.totals(partition, epoch)).get("counted", 0)
-            held = 0
-            for share in Share:
-                records = await tables.record_counts(epoch, share, range(topic.partitions))
-                held += sum(records.values())
-            if held != counted:
-                found.append(
-                    f"{topic.name}: epoch {epoch} counted {counted} records, the tables hold "
-                    f"{held}: run `blendstream rebuild` (or look again if workers are counting)"
-                )
+    found += [
+        f"{held.topic} partition {held.partition}: epoch {held.epoch} is released and still has "
+        "counts in Redis: the jobs remove them; are they running?"
+        for held in await held_epochs(context.redis, context.settings.topics.prefix, topic.name)
+        if held.epoch <= through
+    ]
+    for epoch in (n for n in sorted(book.epochs) if n > through):
+        found += await _totals_against_tables(context, book.epochs[epoch], stem)
     return found
+
+
+async def _totals_against_tables(context: JobContext, state: EpochState, stem: Stem) -> list[str]:
+    """As many records or cells are held as the entries that were counted make."""
+    topic, tables = context.topics.of(stem), context.tables(stem)
+    partitions = range(topic.partitions)
+    counted = 0
+    for partition in partitions:
+        counted += (await tables.totals(partition, state.epoch)).get("counted", 0)
+    if stem is Stem.OPTIN_RECORDS:
+        kind, wanted, held = "records", counted, 0
+        for share in Share:
+            held += sum((await tables.record_counts(state.epoch, share, partitions)).values())
+    elif state.head_list is None:
+        return []
+    else:
+        data = await context.log.read_document(state.head_list.head_list)
+        randomizer = randomizer_for(HeadListDocument.from_bytes(data).head_list)
+        width = randomizer.cells_per_answer * randomizer.spec.answers
+        cells = await tables.cell_counts(state.epoch, partitions, state.head_list.cells)
+        kind, wanted, held = f"reports of {width} cells", counted * width, int(cells.sum())
+    if held == wanted:
+        return []
+    return [
+        f"{topic.name}: epoch {state.epoch} counted {counted} {kind}, the tables hold {held}: run "
+        "`blendstream rebuild` (or look again if workers are counting)"
+    ]

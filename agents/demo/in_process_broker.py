@@ -176,7 +176,7 @@ def _look_away(gateway: GatewayProcess, *_: object) -> None:
 async def _describe(log: KafkaLog, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
     found = await asyncio.to_thread(log._admin.list_topics, timeout=10)
     return {
-        name: TopicDescription("in-process", len(found.topics[name].partitions))
+        name: TopicDescription("in-process", len(found.topics[name].partitions), copies=1)
         if name in found.topics
         else None
         for name in topics

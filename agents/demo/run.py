@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ __all__ = ["Demo", "check_results", "time_to_search"]
 
 _REAL_DEVICES = 3
 _EMPTY_AT_MOST = 5
+_RATE_OVER_S = 5.0
 
 
 class Demo:
@@ -46,7 +47,7 @@ class Demo:
         self._reported: set[str] = set()
         self._shown: set[int] = set()
         self._empty: set[int] = set()
-        self._rates: dict[str, tuple[float, float]] = {}
+        self._rates: dict[str, deque[tuple[float, float]]] = {}
         self._sending: list[asyncio.Task[None]] = []
 
     def run(self, epochs: int | None) -> None:
@@ -58,13 +59,14 @@ class Demo:
         service = DemoService.start(self._times, self._profile, self._view.say)
         try:
             self._view.say(_where_to_look(service, time.monotonic() - began))
-            with tempfile.TemporaryDirectory() as folder:
-                asyncio.run(self._course(service, epochs, Path(folder), began))
+            asyncio.run(self._course(service, epochs, service.folder / "devices", began))
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
         finally:
-            self._view.say("stopping ...")
-            service.close()
+            try:
+                self._view.say("stopping ...")
+            finally:
+                service.close()
 
     async def _course(
         self, service: DemoService, epochs: int | None, folder: Path, began: float
@@ -79,11 +81,15 @@ class Demo:
             while epochs is None or len(self._shown) < epochs:
                 service.check()
                 check_results(epochs, len(self._empty))
-                states = (await http.get("/v1/epochs")).json()
-                await self._start_searching(states, sender, devices, senders)
-                await self._start_reporting(http, sender, senders)
-                await self._show_published(http, states, began)
-                await self._show_state(http, service, states, sender, devices)
+                try:
+                    states = (await http.get("/v1/epochs")).raise_for_status().json()
+                    await self._start_searching(states, sender, devices, senders)
+                    await self._start_reporting(http, sender, senders)
+                    await self._show_published(http, states, began)
+                    await self._show_state(http, service, states, sender, devices)
+                except httpx.HTTPError as error:
+                    # If it has ended, the next look says so, with its last words.
+                    self._view.say(f"the gateway did not answer ({type(error).__name__})")
                 await asyncio.sleep(0.5)
             # Whoever still searches would keep it going for half a window.
             for task in (background, *self._sending):
@@ -183,6 +189,7 @@ class Demo:
         lines.append(
             f"{'':<15}{'accepted':>10}{'received':>10}{'counted':>10}{'a second':>10}  refused"
         )
+        figures = []
         for name, sent in (("optin_records", sender.optin), ("client_reports", sender.reports)):
             received, counted, refused = totals.get(name, (0, 0, {}))
             rate = self._rate(name, counted)
@@ -194,16 +201,21 @@ class Demo:
             lines.append(
                 f"{name:<15}{sent.accepted:>10,}{received:>10,}{counted:>10,}{rate:>10,.0f}  {why}"
             )
+            if received or sent.refused:
+                figures.append(f"{name} {counted:,} counted, {rate:,.0f} a second, refused {why}")
         lines.append(f"real devices   {devices.sent} reports sent by {_REAL_DEVICES} LocalClients")
         begun = [s for s in reversed(recent) if s["window_start_s"] <= now]
         summary = "; ".join(f"epoch {s['epoch']} {s['state']}" for s in begun) or "no epoch yet"
-        self._view.show(lines, summary=summary)
+        self._view.show(lines, summary=summary, figures="; ".join(figures))
 
     def _rate(self, name: str, counted: float) -> float:
-        now = time.monotonic()
-        before_at, before = self._rates.get(name, (now - 1, counted))
-        self._rates[name] = (now, counted)
-        return max(0.0, (counted - before) / max(0.1, now - before_at))
+        """Counted a second, over the last few: the worker counts in batches, with pauses."""
+        now, seen = time.monotonic(), self._rates.setdefault(name, deque())
+        seen.append((now, counted))
+        while len(seen) > 2 and seen[1][0] <= now - _RATE_OVER_S:
+            seen.popleft()
+        since_s = now - seen[0][0]
+        return max(0.0, (counted - seen[0][1]) / since_s) if since_s else 0.0
 
 
 def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:

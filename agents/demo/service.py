@@ -5,7 +5,7 @@ Promises: nothing of it outlives the demo, however the demo ends (`agents.stack.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import os
 import secrets
 import sys
@@ -18,15 +18,20 @@ from typing import Self
 import httpx
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from redis import Redis
 from redis.exceptions import RedisError
 
 from agents.demo.in_process_broker import InProcessBroker
 from agents.gateway.tokens import add_token
 from agents.stack import GivenServer, Stack, StackError
 from agents.stack.keeper import Keeper, Server
-from agents.stack.part import ticking
+from agents.stack.part import LocalPart, ticking
 from agents.stack.ports import free_port
+from blender.errors import BlenderError
+from streams.errors import StoreUnavailable
+from streams.kafka import librdkafka_settings
+from streams.redis_calls import answered, connect_redis
+from streams.settings import load_kafka, load_redis
+from streams.settings.sections import KafkaSettings, RedisSettings
 
 __all__ = ["DemoService", "EpochTimes"]
 
@@ -55,11 +60,14 @@ class DemoService:
         settings: Mapping[str, str],
         ports: Mapping[str, int],
         token: str,
-        command: Callable[[str], list[str]],
+        broker: InProcessBroker | None,
     ) -> None:
         self._undo = undo
-        self._command = command
+        self._command = broker.command if broker else _verb
+        self._parts = [p for p in (stack.kafka, stack.redis, broker) if isinstance(p, LocalPart)]
         self._keeper = keeper
+        #: Goes with the service, however that ends.
+        self.folder = keeper.folder
         self._settings = settings
         self.prefix = settings["BLENDSTREAM_TOPICS_PREFIX"]
         self.stack = stack
@@ -91,16 +99,16 @@ class DemoService:
             undo.callback(stack.close)
             # Names of the demo's own, since the servers may be somebody else's.
             prefix = broker.prefix if broker else f"demo-{secrets.token_hex(4)}"
-            if broker is None:
-                undo.callback(_remove_all, stack, prefix)
             keeper = undo.enter_context(Keeper())
             ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
             tokens = keeper.folder / "tokens.txt"
             token = add_token(tokens, "demo")
             settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
             settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
-            command = broker.command if broker else _verb
-            service = cls(undo.pop_all(), stack, keeper, settings, ports, token, command)
+            if broker is None:
+                # As the processes reach them: whatever else the environment says is handed on.
+                undo.callback(_remove_all, stack, {**os.environ, **settings}, prefix, say)
+            service = cls(undo.pop_all(), stack, keeper, settings, ports, token, broker)
         try:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")
@@ -132,8 +140,9 @@ class DemoService:
         self._undo.close()
 
     def check(self) -> None:
-        """Raise if a process ended by itself."""
-        for name, process in self.processes.items():
+        """Raise if a process ended by itself: without Kafka or Redis too nothing would move."""
+        servers = {part.name: part.server for part in self._parts}
+        for name, process in (servers | self.processes).items():
             if not process.running:
                 raise StackError(f"{name} ended by itself. It last said:\n{process.last_words()}")
 
@@ -156,19 +165,40 @@ def _verb(name: str) -> list[str]:
     return [sys.executable, "-m", "agents.cli", name]
 
 
-def _remove_all(stack: Stack, prefix: str) -> None:
-    """Leave nothing on a Kafka or a Redis that was there before."""
+def _remove_all(
+    stack: Stack, environment: Mapping[str, str], prefix: str, say: Callable[[str], None]
+) -> None:
+    """Leave nothing on a Kafka or a Redis that was there before; say so where that fails."""
     if isinstance(stack.kafka, GivenServer):
-        admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap, "log_level": 0})
-        with contextlib.suppress(KafkaException):
-            names = [t for t in admin.list_topics(timeout=10).topics if t.startswith(f"{prefix}.")]
-            for future in (admin.delete_topics(names) if names else {}).values():
-                with contextlib.suppress(KafkaException, TimeoutError):
-                    future.result(timeout=10)
+        try:
+            _remove_topics(load_kafka(environment), prefix)
+        except (KafkaException, TimeoutError) as error:
+            why = error.args[0].name() if isinstance(error, KafkaException) else "no answer"
+            say(f"Kafka did not let go of the topics {prefix}.* ({why}); delete them by hand")
     if isinstance(stack.redis, GivenServer):
-        with contextlib.suppress(RedisError), Redis.from_url(stack.redis.url) as redis:
-            for key in redis.scan_iter(match=f"*{prefix}*", count=1000):
-                redis.unlink(key)
+        try:
+            asyncio.run(_remove_keys(load_redis(environment), prefix))
+        except BlenderError as error:
+            say(f"keys with {prefix} in their names are left in Redis ({error}); remove them")
+
+
+def _remove_topics(settings: KafkaSettings, prefix: str) -> None:
+    admin, timeout_s = AdminClient(librdkafka_settings(settings)), settings.request_timeout_s
+    there = admin.list_topics(timeout=timeout_s).topics
+    names = [name for name in there if name.startswith(f"{prefix}.")]
+    for future in (admin.delete_topics(names) if names else {}).values():
+        future.result(timeout=timeout_s)
+
+
+async def _remove_keys(settings: RedisSettings, prefix: str) -> None:
+    client = await connect_redis(settings)
+    try:
+        async for key in client.scan_iter(match=f"*{prefix}*", count=1000):
+            await answered(client.unlink(key))
+    except RedisError as error:
+        raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+    finally:
+        await client.aclose()
 
 
 def _plain_environment() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 On a terminal the block stays in place at the bottom and finished epochs scroll above it; its lines
 are cut to the terminal's width, since one that wraps takes two rows and the block would crawl down.
-Where there is no terminal, a line is printed when something changed.
+Where there is no terminal, a line is printed when something changed, and the figures now and then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from agents.demo.compare import Score
@@ -19,27 +19,37 @@ from blender.record import Record
 __all__ = ["View", "epoch_table"]
 
 
+#: Figures change all the time: more often would bury the epochs' states in a log file.
+_FIGURES_EVERY_S = 10.0
+
+
 class View:
     """Prints lines for good, and a block that the next block replaces."""
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(
+        self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """On standard output unless told otherwise."""
         self._out = out or sys.stdout
+        self._clock = clock
         self._live = self._out.isatty()
         self._drawn = 0
-        self._last: tuple[str, ...] = ()
-        self._began = time.monotonic()
+        self._last = ("", "")
+        self._began = self._figures_at = clock()
 
     def say(self, text: str) -> None:
         """For good."""
         self._clear()
         for line in text.splitlines() or [""]:
-            stamp = "" if self._live else f"[{time.monotonic() - self._began:5.1f} s] "
+            stamp = "" if self._live else f"[{self._clock() - self._began:5.1f} s] "
             print(f"{stamp}{line}", file=self._out)
         self._out.flush()
 
-    def show(self, lines: Sequence[str], *, summary: str) -> None:
-        """The present state: redrawn on a terminal, else `summary` once when it changed."""
+    def show(self, lines: Sequence[str], *, summary: str, figures: str = "") -> None:
+        """The present state: redrawn on a terminal, else `summary` once when it changed.
+
+        Without a terminal `figures` are printed too, if they changed, every ten seconds.
+        """
         if self._live:
             self._clear()
             # Asked every time, since people resize their windows.
@@ -47,9 +57,14 @@ class View:
             drawn = [_cut(line, columns) for line in lines[: max(1, rows - 1)]]
             print("\n".join(drawn), file=self._out, flush=True)
             self._drawn = len(drawn)
-        elif (summary,) != self._last:
-            self._last = (summary,)
+            return
+        if summary != self._last[0]:
             self.say(summary)
+        due = self._clock() - self._figures_at >= _FIGURES_EVERY_S
+        if due and figures != self._last[1]:
+            self._figures_at = self._clock()
+            self.say(figures)
+        self._last = summary, figures if due else self._last[1]
 
     def _clear(self) -> None:
         if self._drawn:

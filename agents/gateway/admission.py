@@ -3,7 +3,7 @@
 Reports carry no account and no token, because a device that had to name itself would not be a
 private one. That leaves the door open to forged reports (docs/privacy-forged-reports.md says what
 they can do). A deployment that can tell real devices from invented ones, by platform attestation
-or by anonymous tokens, does it here: the setting `gateway_admission` names a factory
+or by anonymous tokens, does it here: the setting `gateway.admission` names a factory
 `package.module:function` that takes nothing and returns an `Admission`.
 
 Assumes: an implementation keeps no address and nothing that links two reports of one device.
@@ -44,9 +44,9 @@ def load_admission(name: str | None) -> Admission | None:
         admission = getattr(importlib.import_module(module_name), factory_name)()
     except Exception as error:
         raise AdmissionError(
-            "gateway_admission must name a factory as package.module:function, "
+            "gateway.admission must name a factory as package.module:function, "
             f"got {name!r}, which failed with {type(error).__name__}: {error}"
         ) from error
     if not callable(getattr(admission, "refusal", None)):
-        raise AdmissionError(f"what gateway_admission={name!r} returns must have `refusal`")
+        raise AdmissionError(f"what gateway.admission={name!r} returns must have `refusal`")
     return cast(Admission, admission)

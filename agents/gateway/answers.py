@@ -6,15 +6,29 @@ query, a URL, a user id, a token or an address. Retry-After is there whenever re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-__all__ = ["JSON", "Answer", "Headers", "Problem", "json_answer", "problem"]
+__all__ = [
+    "JSON",
+    "TAKEN_AT_ONCE",
+    "Answer",
+    "Headers",
+    "Part",
+    "Problem",
+    "json_answer",
+    "problem",
+]
 
 Headers = list[tuple[bytes, bytes]]
-Messages = tuple[dict[str, Any], dict[str, Any]]
+Messages = Sequence[dict[str, Any]]
+Part = bytes | memoryview
+
+#: An answer larger than this is over only when its reader has taken it but for so much, so that
+#: what a request holds is counted for as long as it is there. Servers stop writing here too.
+TAKEN_AT_ONCE = 64 * 1024
 
 JSON = b"application/json"
 _PROBLEM_JSON = b"application/problem+json"
@@ -22,21 +36,32 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer:
-    """Status, headers and body, as the two ASGI messages that carry them."""
+    """Status, headers and body, as the ASGI messages that carry them."""
 
-    __slots__ = ("_messages", "body", "headers", "status")
+    __slots__ = ("_messages", "headers", "parts", "size", "status")
 
-    def __init__(self, status: int, body: bytes, content_type: bytes, headers: Headers) -> None:
+    def __init__(
+        self, status: int, body: bytes | Sequence[Part], content_type: bytes, headers: Headers
+    ) -> None:
+        """A body in parts is sent part by part: what many answers share is never copied."""
         self.status = status
-        self.body = body
+        self.parts: Sequence[Part] = (body,) if isinstance(body, bytes) else body
+        self.size = sum(map(len, self.parts))
+        if self.size <= TAKEN_AT_ONCE and len(self.parts) > 1:
+            self.parts = (b"".join(self.parts),)
         self.headers: Headers = [
             (b"content-type", content_type),
-            (b"content-length", b"%d" % len(body)),
+            (b"content-length", b"%d" % self.size),
             *headers,
         ]
         if status == 304:
             self.headers = headers
         self._messages: Messages | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.parts)
 
     def with_headers(self, extra: Headers) -> Answer:
         """The same answer with more headers."""
@@ -44,14 +69,20 @@ class Answer:
         return self
 
     def messages(self, extra: Headers | None = None) -> Messages:
-        """`http.response.start` and `http.response.body`; made once for answers that recur."""
+        """`http.response.start`, then the body; made once for answers that recur."""
         if extra is None and self._messages is not None:
             return self._messages
         headers = self.headers if extra is None else self.headers + extra
-        messages: Messages = (
-            {"type": "http.response.start", "status": self.status, "headers": headers},
-            {"type": "http.response.body", "body": self.body},
-        )
+        start = {"type": "http.response.start", "status": self.status, "headers": headers}
+        messages: Messages
+        if len(self.parts) == 1 and len(self.parts[0]) <= TAKEN_AT_ONCE:
+            messages = (start, {"type": "http.response.body", "body": self.parts[0]})
+        else:
+            messages = (
+                start,
+                *({"type": "http.response.body", "body": p, "more_body": True} for p in self.parts),
+                {"type": "http.response.body"},
+            )
         if extra is None:
             self._messages = messages
         return messages

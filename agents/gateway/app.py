@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from agents.gateway import meters
 from agents.gateway.admission import Admission
@@ -31,24 +31,20 @@ from agents.gateway.frame_writer import FrameWriter
 from agents.gateway.limits import ByteBudget, TokenBucket
 from agents.gateway.optin_records import Cohorts, queue_optin_records
 from agents.gateway.publications import Publications
+from agents.gateway.queued import QUEUED_ENTRY_BYTES, Queued
 from agents.gateway.reading import Reading
-from agents.gateway.reports import (
-    PAST,
-    UNKNOWN,
-    all_on_one_head_list,
-    queue_report,
-    queue_reports,
-)
+from agents.gateway.reports import UNKNOWN, queue_reports
 from agents.gateway.requests import Disconnected, Receive, Refused, Request, Scope, Send
 from agents.gateway.routes import ROUTES
 from agents.gateway.tokens import ApplicationTokens
-from agents.gateway.verdicts import BUSY, Reason, Verdict, answer_for, refused
+from agents.gateway.verdicts import BUSY, Verdict, answer_for
 from streams.metrics import GATEWAY_TOTALS, RouteTotals
 
 __all__ = ["Gateway", "GatewayLimits"]
 
 log = logging.getLogger(__name__)
 
+Entry = TypeVar("Entry")
 Handler = Callable[[Request, str], Awaitable[Answer]]
 #: Serves what is no part of the API (the results page); `None` when the path is not its own.
 Pages = Callable[[Request, str], Answer | None]
@@ -87,7 +83,7 @@ class Gateway:
         self.publications = publications
         self.writer = writer
         self.clock = clock
-        self.reading = Reading(publications, wall_clock)
+        self.reading = Reading(publications, wall_clock, batch_entries=limits.batch_entries)
         self.in_flight = 0
         self._cohorts = cohorts
         self._tokens = tokens
@@ -108,12 +104,17 @@ class Gateway:
             totals = GATEWAY_TOTALS.route(route.method, route.path, route.answers)
             table.setdefault(prefix, {})[route.method] = (handler, totals)
 
+    @property
+    def held_bytes(self) -> int:
+        """What requests hold between their first byte and their answer."""
+        return self._bodies.used
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; lifespan events are the server's own matter."""
         if scope["type"] != "http":
             return
         began = time.perf_counter()
-        request = Request(scope, receive)
+        request = Request(scope, receive, self._bodies)
         method, path = scope["method"], scope["path"]
         handlers, rest = self._exact.get(path), ""
         if handlers is None:
@@ -122,111 +123,94 @@ class Gateway:
         totals = meters.OTHER_ROUTES
         self.in_flight += 1
         try:
-            if handlers is None:
-                answer = self._page(request, path)
-            else:
-                found = handlers.get(method) or (handlers.get("GET") if method == "HEAD" else None)
-                if found is None:
-                    answer = self._no_such_method(request, handlers)
+            try:
+                if handlers is None:
+                    answer = self._page(request, path)
                 else:
-                    handler, totals = found
-                    answer = await handler(request, rest)
-        except Refused as refusal:
-            answer = refusal.answer
-        except Disconnected:
-            return
-        except Exception as error:
-            # The log's handler writes the error's kind and place, never its text.
-            log.error("request_failed", exc_info=error)
-            answer = problem(500, "an error in the gateway; it was logged, and repeating may help")
+                    found = handlers.get(method) or (
+                        handlers.get("GET") if method == "HEAD" else None
+                    )
+                    if found is None:
+                        answer = self._no_such_method(request, handlers)
+                    else:
+                        handler, totals = found
+                        answer = await handler(request, rest)
+            except Refused as refusal:
+                answer = refusal.answer
+            except Disconnected:
+                return
+            except Exception as error:
+                # The log's handler writes the error's kind and place, never its text.
+                log.error("request_failed", exc_info=error)
+                answer = problem(
+                    500, "an error in the gateway; it was logged, and repeating may help"
+                )
+            extra = None if self._cors is None else self._cors.headers(request)
+            totals.answered(answer.status, time.perf_counter() - began)
+            for message in answer.messages(extra):
+                await send(message)
         finally:
+            request.answered()
             self.in_flight -= 1
-        extra = None if self._cors is None else self._cors.headers(request)
-        start, body = answer.messages(extra)
-        totals.answered(answer.status, time.perf_counter() - began)
-        await send(start)
-        await send(body)
 
     # --- submissions -----------------------------------------------------------------------------
 
     async def post_reports(self, request: Request, _: str) -> Answer:
         """Judge and queue reports."""
-        body = await request.body(body_bytes=self.limits.body_bytes, held=self._bodies)
+        body = await request.body(body_bytes=self.limits.body_bytes)
         if self._admission is not None:
             refusal = await self._admission.refusal(request.headers, body)
             if refusal is not None:
                 return problem(403, refusal, reason="not_admitted")
-        try:
-            entries = decode_reports(body)
-        except MalformedBody as error:
-            return problem(400, str(error))
-        self._check_batch(len(entries))
+        entries = self._entries(decode_reports, request, body)
         self._take(self._report_rate, len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
-        verdicts = await self._queue_reports(entries, self._wall_clock() * 1000)
+        queued = self._queue_reports(entries, unknown=None)
+        # Decoded, a body takes up to thirty times its bytes. So one is decoded at a time: no
+        # entries are kept while anything is waited for.
+        del entries
+        if queued is None:
+            # Another gateway may have served a head list that this one has not read yet.
+            unknown = UNKNOWN if await self.publications.read_to_end() else BUSY
+            queued = self._queue_reports(decode_reports(body), unknown=unknown)
+            assert queued is not None, "every head list has a verdict now"
+        del body
+        request.body_dropped()
+        verdicts = await queued.settled()
         meters.CLIENT_REPORTS.judged(verdicts)
-        return answer_for(verdicts, retry_after_s=self._retry_after_s)
+        return request.hold_answer(answer_for(verdicts, retry_after_s=self._retry_after_s))
 
-    async def _queue_reports(
-        self, entries: Sequence[Report | str], now_ms: float
-    ) -> Sequence[Verdict]:
-        # Nearly every request holds well-formed reports on one head list that is known here.
-        first = entries[0]
-        if isinstance(first, Report):
-            target = self.publications.report_targets.get(first.head_list)
-            if target is not None:
-                if len(entries) == 1:
-                    return [await queue_report(first, target, self.writer, now_ms)]
-                if all_on_one_head_list(entries, first.head_list):
-                    return await queue_reports(entries, target, self.writer, now_ms)
-        return await self._queue_mixed_reports(entries, now_ms)
-
-    async def _queue_mixed_reports(
-        self, entries: Sequence[Report | str], now_ms: float
-    ) -> list[Verdict]:
-        verdicts: list[Verdict] = [UNKNOWN] * len(entries)
-        by_head_list: dict[str, list[tuple[int, Report]]] = {}
-        for i, entry in enumerate(entries):
-            if isinstance(entry, str):
-                verdicts[i] = refused(Reason.MALFORMED, entry)
-            else:
-                by_head_list.setdefault(entry.head_list, []).append((i, entry))
+    def _queue_reports(
+        self, entries: Sequence[Report | str], *, unknown: Verdict | None
+    ) -> Queued | None:
         held = self.publications
-        known = by_head_list.keys() <= held.report_targets.keys() | held.past_head_lists
-        # Another gateway may have served a head list that this one has not read yet.
-        if not known and not await held.read_to_end():
-            verdicts = [BUSY if v is UNKNOWN else v for v in verdicts]
-        for head_list, rows in by_head_list.items():
-            target = held.report_targets.get(head_list)
-            if target is None:
-                if head_list in held.past_head_lists:
-                    for i, _ in rows:
-                        verdicts[i] = PAST
-                continue
-            reports = [report for _, report in rows]
-            queued = await queue_reports(reports, target, self.writer, now_ms)
-            for (i, _), verdict in zip(rows, queued, strict=True):
-                verdicts[i] = verdict
-        return verdicts
+        return queue_reports(
+            entries,
+            held.report_targets,
+            held.past_head_lists,
+            self.writer,
+            now_ms=self._wall_clock() * 1000,
+            unknown=unknown,
+        )
 
     async def post_optin_records(self, request: Request, _: str) -> Answer:
         """Judge and queue opt-in records of an application that shows its token."""
         application = self._application(request)
-        body = await request.body(body_bytes=self.limits.body_bytes, held=self._bodies)
-        try:
-            entries = decode_optin_records(body)
-        except MalformedBody as error:
-            return problem(400, str(error))
-        self._check_batch(len(entries))
+        body = await request.body(body_bytes=self.limits.body_bytes)
+        held = self.publications
+        # Only the end of the release log tells whether no epoch is open.
+        nobody_knows = (
+            held.optin_targets.now(self._wall_clock() * 1000) is None
+            and not await held.read_to_end()
+        )
+        entries = self._entries(decode_optin_records, request, body)
         self._take(self._optin_rate(application), len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
-        now_ms = self._wall_clock() * 1000
-        held = self.publications
-        # Only the end of the release log tells whether no epoch is open.
-        if held.optin_targets.now(now_ms) is None and not await held.read_to_end():
+        if nobody_knows:
             return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
+        now_ms = self._wall_clock() * 1000
         # Entries without an epoch are read as the open one; a retry after its end must say so.
         left_out = any(not isinstance(e, str) and e.epoch is None for e in entries)
         current = held.optin_targets.now(now_ms) if left_out else None
@@ -241,14 +225,36 @@ class Gateway:
         )
         # Kafka may take seconds; ids and text are not kept for that long.
         del body, entries
+        request.body_dropped()
         verdicts = await queued.settled()
         meters.OPTIN_RECORDS.judged(verdicts)
-        return answer_for(
-            verdicts,
-            retry_after_s=self._retry_after_s,
-            epoch=None if current is None else current.epoch,
-            resumes_s=None if paused is None else paused.resumes_s,
+        return request.hold_answer(
+            answer_for(
+                verdicts,
+                retry_after_s=self._retry_after_s,
+                epoch=None if current is None else current.epoch,
+                resumes_s=None if paused is None else paused.resumes_s,
+            )
         )
+
+    def _entries(
+        self, decode: Callable[[bytes], Sequence[Entry]], request: Request, body: bytes
+    ) -> Sequence[Entry]:
+        """The entries of a body, with room for what each of them takes until its answer."""
+        try:
+            entries = decode(body)
+        except MalformedBody as error:
+            raise Refused(problem(400, str(error))) from None
+        if len(entries) > self.limits.batch_entries:
+            raise Refused(
+                problem(
+                    413,
+                    f"a batch must hold at most {self.limits.batch_entries} entries, got "
+                    f"{len(entries)}; send it in parts",
+                )
+            )
+        request.hold(QUEUED_ENTRY_BYTES * len(entries))
+        return entries
 
     def _optin_rate(self, application: str) -> TokenBucket | None:
         if application not in self._optin_rates:
@@ -269,16 +275,6 @@ class Gateway:
                 )
             )
         return application
-
-    def _check_batch(self, entries: int) -> None:
-        if entries > self.limits.batch_entries:
-            raise Refused(
-                problem(
-                    413,
-                    f"a batch must hold at most {self.limits.batch_entries} entries, got "
-                    f"{entries}; send it in parts",
-                )
-            )
 
     def _take(self, rate: TokenBucket | None, entries: int) -> None:
         if rate is None:

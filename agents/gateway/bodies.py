@@ -9,6 +9,7 @@ Promises: a bad entry in a batch spoils only itself, and its message quotes noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Generic, TypeVar
 
@@ -131,6 +132,7 @@ class _Bodies(Generic[Entry]):
 
 
 _MUST_BE_JSON = "the body must be JSON in UTF-8, without unpaired surrogates"
+_PLACE = re.compile(r"\[\d+\]")
 _NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _REPORTS = _Bodies(Report)
@@ -145,4 +147,6 @@ def _sentence(error: msgspec.ValidationError) -> str:
     text = str(error)
     if "unknown field" in text:
         return "the entry must have no fields but the stated ones"
+    # Without places in lists there are few sentences, and a batch of bad entries shares them.
+    text = _PLACE.sub("[…]", text)
     return f"the entry must have the stated fields and types: {text[:1].lower()}{text[1:]}"

@@ -26,20 +26,30 @@ class ClockCheck:
     (8.0, False)
     """
 
-    __slots__ = ("allowed_s", "measured", "skew_s")
+    __slots__ = ("allowed_s", "broker_of", "measured", "skew_s")
 
     def __init__(self, *, allowed_s: float) -> None:
         self.allowed_s = allowed_s
         self.skew_s = 0.0
+        #: The topic and partition whose leader was compared with last.
+        self.broker_of = ("", 0)
         self.measured = False
 
-    def appended(self, *, sent_s: float, append_s: float, acknowledged_s: float) -> None:
-        """Take note of one frame's three times."""
+    def appended(
+        self,
+        *,
+        sent_s: float,
+        append_s: float,
+        acknowledged_s: float,
+        place: tuple[str, int] = ("", 0),
+    ) -> None:
+        """Take note of one frame's three times, and of the partition that it went to."""
         ahead, behind = sent_s - append_s, append_s - acknowledged_s
         skew = max(0.0, ahead) - max(0.0, behind)
         # A wide interval proves a large skew but never a small one.
         if acknowledged_s - sent_s <= self.allowed_s or abs(skew) > self.allowed_s:
             self.skew_s = skew
+            self.broker_of = place
             self.measured = True
 
     @property
@@ -54,7 +64,9 @@ class ClockCheck:
             return ""
         if not self.measured:
             return "this clock has not been compared with the brokers' yet; this passes by itself"
+        topic, partition = self.broker_of
         return (
-            f"this clock is {self.skew_s:+.1f} s off the brokers', more than the allowed "
-            f"{self.allowed_s:g} s; set it right (NTP)"
+            f"this clock is {self.skew_s:+.1f} s off that of the broker which leads "
+            f"partition {partition} of {topic}, more than the allowed {self.allowed_s:g} s; set "
+            "this one right (NTP), or the broker's if other gateways say the same"
         )

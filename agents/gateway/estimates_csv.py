@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["COLUMNS", "estimates_csv"]
+__all__ = ["COLUMNS", "csv_head", "csv_rows"]
 
 _FIGURES = ("probability", "variance", "low", "high")
 _GROUPS = ("blend", "optin", "client")
@@ -28,23 +28,26 @@ COLUMNS = (
 )
 
 
-def estimates_csv(documents: Iterable[Mapping[str, Any]]) -> bytes:
-    """One header line, then the cells of each document in its own order."""
+def csv_head() -> bytes:
+    """The line that names the columns."""
+    return ",".join(COLUMNS).encode() + b"\r\n"
+
+
+def csv_rows(document: Mapping[str, Any]) -> bytes:
+    """A line for each cell of one document, in its own order."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\r\n")
-    table.writerow(COLUMNS)
-    for document in documents:
-        about = [document[c] for c in COLUMNS[:4]]
-        for cell in document["records"]:
-            figures = [(cell[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES]
-            table.writerow(
-                [
-                    *about,
-                    cell["query"],
-                    cell["url"],
-                    *figures,
-                    cell["optin_weight"],
-                    cell["projected"],
-                ]
-            )
+    about = [document[c] for c in COLUMNS[:4]]
+    for cell in document["records"]:
+        figures = [(cell[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES]
+        table.writerow(
+            [
+                *about,
+                cell["query"],
+                cell["url"],
+                *figures,
+                cell["optin_weight"],
+                cell["projected"],
+            ]
+        )
     return text.getvalue().encode()

@@ -39,6 +39,7 @@ __all__ = [
     "FrameLimits",
     "FrameWriter",
     "OptinFrames",
+    "Place",
     "ReportFrames",
     "append_time_ms",
 ]
@@ -179,10 +180,10 @@ class FrameWriter:
         producer: Producer,
         limits: FrameLimits,
         *,
-        on_delivery: Callable[[float, int | None, int, int], None] = lambda *_: None,
+        on_delivery: Callable[[Place, float, int | None, int, int], None] = lambda *_: None,
         on_late: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_delivery(sent at, append time or None, bytes, entries)`; `on_late()` per frame."""
+        """`on_delivery(place, sent at, append time, bytes, entries)`, `on_late()`: per frame."""
         self.limits = limits
         self.held_bytes = 0
         self._producer = producer
@@ -322,7 +323,7 @@ class FrameWriter:
             self._warn_seldom("frame_refused", frame, error)
             frame.resolve(None)
             return
-        self._on_delivery(frame.sent_at, append_ms, frame.size, frame.count)
+        self._on_delivery(frame.place, frame.sent_at, append_ms, frame.size, frame.count)
         if frame.delivered.done():
             self._warn_seldom("frame_acknowledged_late", frame, None)
         if append_ms is None:

@@ -33,6 +33,6 @@ class EntryMeter:
 
 
 #: Addresses that are none of the API's: their paths are not labels, since anybody invents them.
-OTHER_ROUTES = GATEWAY_TOTALS.route("any", "other")
+OTHER_ROUTES = GATEWAY_TOTALS.route("any", "other", (200, 404))
 CLIENT_REPORTS = EntryMeter(Stem.CLIENT_REPORTS)
 OPTIN_RECORDS = EntryMeter(Stem.OPTIN_RECORDS)

@@ -6,9 +6,12 @@ the same document in the form it would get is answered 304 without a body.
 
 from __future__ import annotations
 
-from agents.gateway.answers import JSON, Answer, Headers, problem
+from collections.abc import Sequence
 
-__all__ = ["CSV", "accepts_gzip", "choose_form", "document_answer"]
+from agents.gateway.answers import JSON, Answer, Headers, problem
+from agents.gateway.packing import Piece, pack_together
+
+__all__ = ["CSV", "accepts_gzip", "choose_form", "document_answer", "page_answer"]
 
 CSV = b"text/csv"
 
@@ -28,7 +31,7 @@ def document_answer(
     cache_control: bytes,
 ) -> Answer:
     """200 with the document, compressed if the reader takes that, or 304."""
-    zipped = packed is not None and accepts_gzip(headers.get(b"accept-encoding", b""))
+    zipped = packed is not None and _takes_gzip(headers)
     tag = f'"{name}-gzip"' if zipped else f'"{name}"'
     extra: Headers = [
         (b"etag", tag.encode()),
@@ -40,6 +43,21 @@ def document_answer(
     if zipped:
         extra.append((b"content-encoding", b"gzip"))
     return Answer(200, (packed or b"") if zipped else body, content_type, extra)
+
+
+def page_answer(
+    headers: dict[bytes, bytes], pieces: Sequence[Piece], content_type: bytes, extra: Headers
+) -> Answer:
+    """200 with what the pieces hold, compressed if the reader takes that."""
+    extra = [*extra, (b"vary", b"accept-encoding, accept")]
+    if not _takes_gzip(headers):
+        return Answer(200, [body for body, _ in pieces], content_type, extra)
+    extra.append((b"content-encoding", b"gzip"))
+    return Answer(200, pack_together(pieces), content_type, extra)
+
+
+def _takes_gzip(headers: dict[bytes, bytes]) -> bool:
+    return accepts_gzip(headers.get(b"accept-encoding", b""))
 
 
 def _has_it(if_none_match: bytes, tag: bytes) -> bool:

@@ -32,7 +32,7 @@ _SENTENCES = {
     415: "The body must be JSON, not compressed.",
     422: "No entry was accepted and none will be; the verdicts say why.",
     429: "Too many entries; repeat the same request after Retry-After.",
-    503: "Not now; repeat the same request after Retry-After, what was queued counts once.",
+    503: "Not now; repeat the same request after Retry-After. What was queued counts once.",
 }
 _TAGS = {
     "submit": "For devices and applications.",
@@ -41,8 +41,8 @@ _TAGS = {
 }
 
 
-def openapi_document() -> dict[str, Any]:
-    """The whole description."""
+def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any]:
+    """The whole description, of a gateway that takes so many entries in one request."""
     types = {kind for route in ROUTES for kind in route.answers.values()}
     types |= {route.body for route in ROUTES}
     structs = sorted(
@@ -54,7 +54,7 @@ def openapi_document() -> dict[str, Any]:
     schemas[DocumentShape.__name__]["additionalProperties"] = True
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, batch_entries)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -82,7 +82,7 @@ def openapi_document() -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, batch_entries: int) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.handler,
         "summary": route.sentence.partition(":")[0].partition(". ")[0].rstrip("."),
@@ -99,7 +99,7 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["security"] = [{"application": []}]
     if route.body is not None:
         entry = {"$ref": _REF.format(name=route.body.__name__)}
-        batch = {"type": "array", "items": entry, "minItems": 1, "maxItems": MAX_BATCH_ENTRIES}
+        batch = {"type": "array", "items": entry, "minItems": 1, "maxItems": batch_entries}
         operation["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": {"oneOf": [entry, batch]}}},

@@ -9,8 +9,7 @@ admitted in an epoch.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from agents.gateway.bodies import OptinRecord
 from agents.gateway.frame_writer import Delivered, FrameWriter, OptinFrames
+from agents.gateway.queued import Queued
 from agents.gateway.verdicts import (
     ACCEPTED,
     BUSY,
@@ -34,7 +34,7 @@ from streams.keys import EpochKeys
 from streams.records.frames import OptinEntry
 from streams.records.submissions import MAX_USER_ID_BYTES
 
-__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "QueuedRecords", "queue_optin_records"]
+__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "queue_optin_records"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +47,7 @@ class OptinTarget:
     partitions: int
     records_per_user: int
     cohorts: int
+    cohort_id: str
     window_start_ms: int
     window_end_ms: int
     early_before_ms: int
@@ -94,21 +95,23 @@ class Cohorts:
     """Which of R cohorts a user is in: a keyed hash that stays the same in every epoch.
 
     Epoch e admits cohort e mod R, so that somebody who is always there spends R times slower. The
-    key must outlive the epochs' master secrets: a new one would shuffle the cohorts, and a person
-    could be admitted twice in a row.
+    key should outlive the epochs' master secrets: a new one shuffles the cohorts, and a person may
+    be admitted twice in a row. So an epoch's key is the one it was opened with, and charged for.
     """
 
-    def __init__(self, secret: bytes | None) -> None:
-        """`secret` may be `None` where there is one cohort only."""
-        self._key = None if secret is None else _cohort_key(secret)
+    def __init__(self, secrets: Mapping[str, bytes], cohort_id: str = "") -> None:
+        """Secrets by id; `cohort_id` is for epochs opened before the log named theirs."""
+        self._keys = {name: _cohort_key(secret) for name, secret in secrets.items()}
+        self._cohort_id = cohort_id
 
     def admits(self, user_id: bytes, target: OptinTarget) -> bool:
         """Whether it is this user's turn."""
         if target.cohorts == 1:
             return True
-        if self._key is None:
+        key = self._keys.get(target.cohort_id or self._cohort_id)
+        if key is None:
             raise LookupError("an epoch with cohorts needs the setting keys.cohort_id")
-        digest = blake2b(user_id, key=self._key, digest_size=8).digest()
+        digest = blake2b(user_id, key=key, digest_size=8).digest()
         cohort = int.from_bytes(digest, "little") % target.cohorts
         return target.epoch % target.cohorts == cohort
 
@@ -127,22 +130,6 @@ _USER_ID = refused(
 )
 
 
-@dataclass(slots=True)
-class QueuedRecords:
-    """Verdicts so far, and the entries whose frames are on their way. Holds no id and no text."""
-
-    verdicts: list[Verdict]
-    waiting: list[tuple[int, OptinTarget, Delivered]]
-
-    async def settled(self) -> list[Verdict]:
-        """The verdicts, once Kafka has acknowledged or the deadline is over."""
-        if self.waiting:
-            await asyncio.wait({delivered for _, _, delivered in self.waiting})
-        for i, target, delivered in self.waiting:
-            self.verdicts[i] = target.verdict(delivered.result())
-        return self.verdicts
-
-
 def queue_optin_records(
     entries: Sequence[OptinRecord | str],
     targets: OptinTargets,
@@ -151,10 +138,11 @@ def queue_optin_records(
     *,
     now_ms: float,
     paused_detail: str | None = None,
-) -> QueuedRecords:
+) -> Queued:
     """Judge each entry (or the sentence that says why it is none) and queue the good ones."""
     current = targets.now(now_ms)
-    queued = QueuedRecords([], [])
+    queued = Queued([])
+    places: dict[Delivered, list[int]] = {}
     for i, entry in enumerate(entries):
         if isinstance(entry, str):
             queued.verdicts.append(refused(Reason.MALFORMED, entry))
@@ -169,8 +157,11 @@ def queue_optin_records(
         if isinstance(fate, Verdict):
             queued.verdicts.append(fate)
         else:
-            queued.verdicts.append(NOT_ACKNOWLEDGED)
-            queued.waiting.append((i, target, fate))
+            queued.verdicts.append(ACCEPTED)
+            if fate not in places:
+                places[fate] = []
+                queued.waiting.append((fate, target, places[fate]))
+            places[fate].append(i)
     return queued
 
 

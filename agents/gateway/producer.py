@@ -24,6 +24,7 @@ __all__ = ["FrameProducer"]
 log = logging.getLogger(__name__)
 
 _STOP_OLD_WITHIN_S = 5.0
+_CLOSE_WITHIN_S = 0.5
 _REPLACE_EVERY_S = 1.0
 
 
@@ -91,11 +92,26 @@ class FrameProducer:
         """Disconnect. What was not acknowledged by now is not going to be."""
         if self._replacing is not None:
             self._replacing.cancel()
-        if self._producer is not None:
-            await _stop(self._producer, within_s)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await _stop(producer, within_s)
 
 
 async def _stop(producer: AIOKafkaProducer, within_s: float = _STOP_OLD_WITHIN_S) -> None:
     with contextlib.suppress(Exception):
         async with asyncio.timeout(within_s):
             await producer.stop()
+            return
+    # A partition without a leader takes nothing, and aiokafka waits for it before it closes
+    # anything: its sender and its connections would stay for ever, one more each time. What they
+    # hold was not acknowledged, and its senders send it again.
+    sending = None if producer._sender is None else producer._sender.sender_task
+    if sending is not None:
+        sending.cancel()  # It ends when the requests under way have, which closing brings about.
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_WITHIN_S):
+            await producer.client.close()
+    if sending is not None:
+        await asyncio.wait({sending}, timeout=_CLOSE_WITHIN_S)
+        sending.cancel()
+    producer._message_accumulator.fail_all(ConnectionError("the producer could not be flushed"))

@@ -1,9 +1,10 @@
 """HTTP/1.1 on uvicorn, with the limits that uvicorn leaves to others.
 
-A connection that sends a request byte by byte holds memory and a descriptor for as long as it
-likes unless somebody closes it; a header without end grows without end. uvicorn 0.x limits
-neither, so this subclass of its httptools protocol does: how long a request may take to arrive,
-how large its head may be, how many connections there are.
+A connection that sends a request byte by byte, or never reads its answer, holds memory and a
+descriptor for as long as it likes unless somebody closes it; a header without end, before the body
+or after it, grows without end, and so do requests sent ahead of their answers. uvicorn 0.x limits
+none of them, so this subclass of its httptools protocol does: how long a request may take to
+arrive and an answer to be taken, how large a head may be, how many connections there are.
 
 Promises: answers to what cannot be parsed are problem+json too. No address is looked at or kept.
 Assumes: one sweep a second over all connections is cheaper than a timer for each request.
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from agents.gateway.answers import Answer, problem
@@ -23,6 +25,14 @@ from agents.gateway.answers import Answer, problem
 __all__ = ["GatewayProtocol", "protocol_class", "sweep"]
 
 _SWEEP_EVERY_S = 1.0
+#: Joining copies; beyond this the copy costs more than the second write that it saves, and what
+#: many answers share would be held once for each of them.
+_JOINED_BYTES = 16 * 1024
+#: A reader must take so much of its answer, or all that is left of it, within the time that a
+#: request has to arrive. Less would let it hold an answer for hours by reading a byte now and then.
+_TAKEN_BYTES = 64 * 1024
+#: Requests that a connection may send ahead of their answers; each takes a hundred times its bytes.
+_SENT_AHEAD = 16
 
 
 class _JoinedWrites:
@@ -33,20 +43,29 @@ class _JoinedWrites:
     connection closes, whichever is first.
     """
 
-    __slots__ = ("_head", "_transport", "is_closing", "pause_reading", "resume_reading")
+    __slots__ = (
+        "_head", "_transport", "get_write_buffer_size", "is_closing", "pause_reading",
+        "resume_reading",
+    )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head: bytes | None = None
         self.is_closing = transport.is_closing
+        self.get_write_buffer_size = transport.get_write_buffer_size
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
+        if self.is_closing():  # uvloop raises where asyncio says nothing
+            return
         if self._head is not None:
-            data, self._head = self._head + data, None
-        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
-            self._head = data
+            if len(data) > _JOINED_BYTES:
+                self.flush()
+            else:
+                data, self._head = self._head + data, None
+        elif data[:9] == b"HTTP/1.1 " and data[9:12] != b"100":
+            self._head = bytes(data)
             return
         self._transport.write(data)
 
@@ -71,7 +90,11 @@ class GatewayProtocol(HttpToolsProtocol):
     read_timeout_s = 20.0
 
     reading_since: float | None = None
+    #: What came since the last whole head or piece of a body.
     head_bytes = 0
+    #: What the reader had left of its answers when it last took something of them, and when.
+    unread_bytes = 0
+    unread_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection, or turn it away when there are too many."""
@@ -92,32 +115,42 @@ class GatewayProtocol(HttpToolsProtocol):
             )
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, within the limit on a request's head."""
+        """Feed the parser, within the limit on what is neither body nor a whole request."""
         if self.transport.is_closing():
             return
+        self.head_bytes += len(data)
         super().data_received(data)
-        # uvicorn fills in the method once the head is complete.
-        scope = self.scope
-        if scope is None or "method" not in scope:
-            self.head_bytes += len(data)
-            if self.head_bytes > self.max_head_bytes:
-                self._refuse(
-                    problem(431, f"a request's head must be at most {self.max_head_bytes} bytes")
-                )
+        if self.head_bytes > self.max_head_bytes and self.reading_since is not None:
+            self._turn_away(
+                problem(431, f"a request's head must be at most {self.max_head_bytes} bytes")
+            )
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         super().on_message_begin()
         self.reading_since = time.monotonic()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header. Those that follow a body in pieces are nobody's, and not kept."""
+        if "method" not in self.scope:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """The head is here, the body may follow."""
         self.head_bytes = 0
         super().on_headers_complete()
+        if len(self.pipeline) > _SENT_AHEAD:
+            raise httptools.HttpParserError("too many requests ahead of their answers")
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self.head_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The whole request is here."""
         self.reading_since = None
+        self.head_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -127,23 +160,43 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What cannot be parsed gets a problem too."""
-        self._refuse(problem(400, "the request must be valid HTTP/1.1"))
+        self._refuse(
+            problem(
+                400,
+                f"the request must be valid HTTP/1.1, with at most {_SENT_AHEAD} more before its "
+                "answer",
+            )
+        )
 
     def _unsupported_upgrade_warning(self) -> None:
         """Upgrades are ignored, without a line in the log for everyone who asks."""
 
     def close_if_slow(self, now: float) -> None:
-        """Turn a connection away whose request has not arrived in time."""
+        """Turn a connection away that does not send its request or take its answer in time."""
+        if self._leaves_its_answer(now):
+            # Closing would wait for the reader; this drops what it did not take.
+            self.transport.abort()
+            return
         since = self.reading_since
         if since is None or now - since < self.read_timeout_s or self.transport.is_closing():
             return
-        half_here = self.head_bytes > 0 or (
-            self.cycle is not None and not self.cycle.response_started
+        self._turn_away(
+            problem(408, f"a request must arrive whole within {self.read_timeout_s:g} s")
         )
-        if half_here:
-            self._refuse(
-                problem(408, f"a request must arrive whole within {self.read_timeout_s:g} s")
-            )
+
+    def _leaves_its_answer(self, now: float) -> bool:
+        unread, before = self.transport.get_write_buffer_size(), self.unread_bytes
+        if not unread or not before or unread <= before - _TAKEN_BYTES:
+            self.unread_bytes, self.unread_since = unread, now
+            return False
+        self.unread_bytes = max(before, unread)
+        return now - self.unread_since >= self.read_timeout_s
+
+    def _turn_away(self, answer: Answer) -> None:
+        """Answer the request that is half here, if one is and has no answer yet, and close."""
+        whole_head = self.scope is not None and "method" in self.scope
+        if not self.cycle.response_started if whole_head else self.head_bytes > 0:
+            self._refuse(answer)
         else:
             self.transport.close()
 

@@ -7,13 +7,13 @@ Assumes: the reader (`agents.gateway.release_reader`) replaces fields whole, on 
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from agents.gateway.optin_records import OptinTargets
+from agents.gateway.packing import pack
 from agents.gateway.reports import ReportTarget
 
 __all__ = ["Document", "EpochView", "Paused", "Publications"]
@@ -31,8 +31,7 @@ class Document:
         self.epoch = epoch
         self.id = document_id
         self.body = body
-        # mtime=0: every gateway packs the same bytes, so caches may mix their answers.
-        packed = gzip.compress(body, 6, mtime=0) if len(body) >= _WORTH_COMPRESSING else None
+        packed = pack(body) if len(body) >= _WORTH_COMPRESSING else None
         self.packed = packed if packed is not None and len(packed) < len(body) else None
 
 
@@ -54,6 +53,8 @@ class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
     reports_until_s: int | None = None
     outcome: str | None = None
     reasons: tuple[str, ...] = ()
+    #: Why the epoch was given up, in the words of whoever did; nothing more is released for it.
+    abandoned: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -90,18 +90,23 @@ class ReleaseFold:
                 reference = DocumentReference.from_json(described, offset, offset)
                 parts = self._parts.pop(reference.id, None)
                 if parts is not None or self._from_offset == 0:
-                    self._take_document(entry, reference, parts or [])
+                    self._take_document(int(entry["epoch"]), reference, parts or [])
 
-    def _take_document(
-        self, entry: Mapping[str, Any], reference: DocumentReference, parts: list[bytes]
-    ) -> None:
-        name, epoch = entry["entry"], int(entry["epoch"])
+    def _take_document(self, epoch: int, reference: DocumentReference, parts: list[bytes]) -> None:
+        """Keep a document if the book holds it as a release of its epoch.
+
+        A job may commit after its epoch was given up, or a click graph after the head list: the
+        book passes that over, no job writes it to its topic, and nobody may see it here either.
+        """
+        state = self._book.epochs.get(epoch)
+        if state is None:
+            return
         held, kept = self.publications, self._history
-        if name == "head_list_released" and reference.id == entry["head_list_id"]:
+        if state.head_list is not None and reference.id == state.head_list.head_list.id:
             _keep(held.head_lists, reference.id, epoch, reference, parts, kept)
-        elif name == "estimate_released":
+        elif state.estimates is not None and reference.id == state.estimates.document.id:
             _keep(held.estimates, epoch, epoch, reference, parts, kept)
-        elif name == "click_graph_released":
+        elif state.click_graph is not None and reference.id == state.click_graph.document.id:
             _keep(held.click_graphs, epoch, epoch, reference, parts, kept)
 
     def publish(self) -> None:
@@ -109,11 +114,7 @@ class ReleaseFold:
         held, book = self.publications, self._book
         held.epochs = {number: _view(state) for number, state in book.epochs.items()}
         reporting = [s for s in book.epochs.values() if s.stage in _REPORTABLE]
-        newest = max(reporting, key=lambda s: s.epoch, default=None)
-        if newest is not None and newest.head_list is not None:
-            held.current_head_list = newest.head_list.head_list.id
-        elif held.head_lists:
-            held.current_head_list = max(held.head_lists.values(), key=lambda d: d.epoch).id
+        held.current_head_list = self._current_head_list(reporting)
         held.report_targets = self._report_targets(reporting)
         held.past_head_lists = frozenset(held.head_lists) - held.report_targets.keys()
         held.optin_targets = self._optin_targets()
@@ -122,6 +123,25 @@ class ReleaseFold:
             held.last_pause = Paused(
                 pause.from_ms // 1000, pause.resumes_at_ms // 1000, pause.reason
             )
+
+    def _current_head_list(self, reporting: list[EpochState]) -> str | None:
+        """The newest list that is reported on; when there is none, the newest whose time is over.
+
+        Not one whose epoch ended before that (given up, or nothing listed): a device would take it
+        for open and spend its budget on a report that is refused.
+        """
+        newest = max(reporting, key=lambda s: s.epoch, default=None)
+        if newest is not None and newest.head_list is not None:
+            return newest.head_list.head_list.id
+        cut_short = {
+            state.epoch
+            for state in self._book.epochs.values()
+            if state.head_list is not None
+            and state.over_at_ms is not None
+            and state.over_at_ms < state.head_list.reports_until_ms
+        }
+        past = [d for d in self.publications.head_lists.values() if d.epoch not in cut_short]
+        return max(past, key=lambda document: document.epoch).id if past else None
 
     def _report_targets(self, reporting: list[EpochState]) -> dict[str, ReportTarget]:
         """Targets are kept as they are: frames being filled are found by them."""
@@ -157,6 +177,11 @@ class ReleaseFold:
             if state.stage is not Stage.COLLECTING:
                 continue
             parameters, plan = state.parameters, state.parameters.plan
+            if plan.cohorts > 1 and plan.cohort_id and plan.cohort_id not in self._keys:
+                raise LookupError(
+                    f"epoch {state.epoch} has its cohorts by master secret {plan.cohort_id!r}, "
+                    "which this process does not have; add it to the settings and start again"
+                )
             epoch = self._counted(state.epoch)
             late_from_ms = epoch.late_from_ms(Stem.OPTIN_RECORDS)
             assert late_from_ms is not None, "records are late from their window's end on"
@@ -171,6 +196,7 @@ class ReleaseFold:
                     partitions=plan.optin_partitions,
                     records_per_user=plan.privacy.records_per_optin_user,
                     cohorts=plan.cohorts,
+                    cohort_id=plan.cohort_id,
                     window_start_ms=parameters.window_start_ms,
                     window_end_ms=parameters.window_end_ms,
                     early_before_ms=epoch.early_before_ms(Stem.OPTIN_RECORDS),
@@ -217,6 +243,7 @@ def _view(state: EpochState) -> EpochView:
         reports_until_s=None if head_list is None else head_list.reports_until_ms // 1000,
         outcome=None if estimates is None else estimates.outcome.value,
         reasons=() if estimates is None else tuple(reason.value for reason in estimates.reasons),
+        abandoned=state.abandoned,
     )
 
 
@@ -262,6 +289,14 @@ class ReleaseReader:
                 # Going on would serve half of what was published.
                 self.failure = str(error)
                 log.error("release_log_refused", exc_info=error)
+                return
+            except Exception as error:
+                # A task that ends unseen would leave the gateway ready, with what it last read.
+                self.failure = (
+                    "the release log is no longer read, because of an error in the gateway "
+                    f"({type(error).__name__}); see its log, and restart it"
+                )
+                log.error("release_log_failed", exc_info=error)
                 return
             await asyncio.sleep(_AGAIN_AFTER_S)
 

@@ -9,9 +9,8 @@ are late, by the broker's own clock, which is what the counters judge by.
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Final, TypeGuard
@@ -20,19 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.gateway.bodies import Report
-from agents.gateway.frame_writer import Delivered, FrameWriter, ReportFrames
+from agents.gateway.frame_writer import FrameWriter, ReportFrames
+from agents.gateway.queued import Queued
 from agents.gateway.verdicts import ACCEPTED, BUSY, NOT_ACKNOWLEDGED, Reason, Verdict, refused
 from streams.keys import EpochKeys
 from streams.records.frames import CONTRIBUTOR_BYTES, cell_width
 
-__all__ = [
-    "PAST",
-    "UNKNOWN",
-    "ReportTarget",
-    "all_on_one_head_list",
-    "queue_report",
-    "queue_reports",
-]
+__all__ = ["UNKNOWN", "ReportTarget", "queue_reports"]
 
 _IDENTITY_BYTES: Final = 16
 _STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I"}
@@ -94,47 +87,108 @@ class ReportTarget:
                 return False
         return True
 
+    def verdict(self, append_ms: int | None) -> Verdict:
+        """What the counters will say of a report that the broker appended at this moment."""
+        if append_ms is None:
+            return NOT_ACKNOWLEDGED
+        return self.late if append_ms >= self.late_from_ms else ACCEPTED
+
 
 UNKNOWN = refused(
     Reason.UNKNOWN_HEAD_LIST,
     "head_list must be the id of a published head list that is still reported against; fetch the "
     "current one",
 )
-PAST = refused(Reason.LATE, "reports on this head list are over; fetch the current head list")
+_PAST = refused(Reason.LATE, "reports on this head list are over; fetch the current head list")
 _NOT_HEX = refused(
     Reason.MALFORMED, "contributor must be 128 random bits: 32 lower-case hexadecimal digits"
 )
 
 
-async def queue_report(
-    report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float
-) -> Verdict:
+def queue_reports(
+    entries: Sequence[Report | str],
+    targets: Mapping[str, ReportTarget],
+    past: Collection[str],
+    writer: FrameWriter,
+    *,
+    now_ms: float,
+    unknown: Verdict | None,
+) -> Queued | None:
+    """Judge each entry (or the sentence that says why it is none) and queue the good ones.
+
+    `past` are head lists whose reports are over. `unknown` is the verdict on reports about other
+    head lists; without one, nothing is queued when there are such reports, and `None` is returned.
+    """
+    # Nearly every request holds well-formed reports on one head list that is known here.
+    first = entries[0]
+    if isinstance(first, Report):
+        target = targets.get(first.head_list)
+        if target is not None:
+            if len(entries) == 1:
+                return _queue_one(first, target, writer, now_ms)
+            if _all_on_one_head_list(entries, first.head_list):
+                return _queue_many(entries, target, writer, now_ms)
+    return _queue_mixed(entries, targets, past, writer, now_ms, unknown)
+
+
+def _queue_mixed(
+    entries: Sequence[Report | str],
+    targets: Mapping[str, ReportTarget],
+    past: Collection[str],
+    writer: FrameWriter,
+    now_ms: float,
+    unknown: Verdict | None,
+) -> Queued | None:
+    by_head_list: dict[str, list[int]] = {}
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, str):
+            by_head_list.setdefault(entry.head_list, []).append(i)
+    if unknown is None:
+        if not all(head_list in targets or head_list in past for head_list in by_head_list):
+            return None
+        unknown = UNKNOWN
+    queued = Queued(
+        [refused(Reason.MALFORMED, e) if isinstance(e, str) else unknown for e in entries]
+    )
+    for head_list, places in by_head_list.items():
+        target = targets.get(head_list)
+        if target is not None:
+            reports = [entry for i in places if not isinstance(entry := entries[i], str)]
+            part = _queue_many(reports, target, writer, now_ms)
+            for i, verdict in zip(places, part.verdicts, strict=True):
+                queued.verdicts[i] = verdict
+            queued.waiting += [
+                (delivered, judge, [places[row] for row in rows])
+                for delivered, judge, rows in part.waiting
+            ]
+        elif head_list in past:
+            for i in places:
+                queued.verdicts[i] = _PAST
+    return queued
+
+
+def _queue_one(report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float) -> Queued:
     """One report: the path that most requests take, so it does nothing twice."""
     identity = _identity(report.contributor)
     if identity is None:
-        return _NOT_HEX
+        return Queued([_NOT_HEX])
     keys = target.keys
     key = keys.contributor_of(identity)
     answers = report.answers
     if not target.fits(answers):
-        return target.wrong_shape
+        return Queued([target.wrong_shape])
     if now_ms >= target.late_from_ms:
-        return target.late
+        return Queued([target.late])
     partition = keys.partition_of(key, target.partitions)
     frames = target.frames
     if not writer.has_room(frames.entry_bytes) or writer.is_stalled(frames.topic, partition):
-        return BUSY
+        return Queued([BUSY])
     packed = target.pack(*(answers[0] if len(answers) == 1 else chain.from_iterable(answers)))
-    return _verdict(await writer.add_report(frames, partition, key, packed), target)
+    delivered = writer.add_report(frames, partition, key, packed)
+    return Queued([ACCEPTED], [(delivered, target, (0,))])
 
 
-def _verdict(append_ms: int | None, target: ReportTarget) -> Verdict:
-    if append_ms is None:
-        return NOT_ACKNOWLEDGED
-    return target.late if append_ms >= target.late_from_ms else ACCEPTED
-
-
-def all_on_one_head_list(
+def _all_on_one_head_list(
     entries: Sequence[Report | str], head_list: str
 ) -> TypeGuard[Sequence[Report]]:
     """Whether every entry could be read and is about this head list."""
@@ -144,14 +198,15 @@ def all_on_one_head_list(
         return False
 
 
-async def queue_reports(
+def _queue_many(
     reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
-) -> list[Verdict]:
+) -> Queued:
     """Many reports on one head list, checked and hashed in columns."""
     keys, bad_ids = _contributor_keys(reports, target.keys)
     if now_ms >= target.late_from_ms:
-        return [target.late] * len(reports)
-    verdicts: list[Verdict] = [ACCEPTED] * len(reports)
+        return Queued([target.late] * len(reports))
+    queued = Queued([ACCEPTED] * len(reports))
+    verdicts = queued.verdicts
     cells, fits = _cells(reports, target)
     for i in np.flatnonzero(~fits).tolist():
         verdicts[i] = target.wrong_shape
@@ -160,7 +215,6 @@ async def queue_reports(
     fits[bad_ids] = False
     partitions = _partitions(keys, target)
     frames = target.frames
-    waiting: list[tuple[NDArray[np.intp], Delivered]] = []
     # One stable sort brings each partition's reports together, in the order they came.
     order = np.argsort(partitions, kind="stable")
     order = order[fits[order]]
@@ -178,16 +232,9 @@ async def queue_reports(
         for count, delivered in writer.add_reports(
             frames, partition, key_rows[rows].tobytes(), cells[rows].tobytes()
         ):
-            waiting.append((rows[done : done + count], delivered))
+            queued.waiting.append((delivered, target, rows[done : done + count]))
             done += count
-    if waiting:
-        await asyncio.wait({delivered for _, delivered in waiting})
-    for rows, delivered in waiting:
-        verdict = _verdict(delivered.result(), target)
-        if verdict is not ACCEPTED:
-            for i in rows.tolist():
-                verdicts[i] = verdict
-    return verdicts
+    return queued
 
 
 def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes, list[int]]:

@@ -1,8 +1,8 @@
 """One HTTP request as the handlers see it, and how its body is read within limits.
 
-Promises: no more than `body_bytes` of one body and `ByteBudget` of all bodies are held at once;
-nothing of the sender's address is looked at. How long a body may take is the protocol's matter
-(`agents.gateway.protocol`).
+Promises: no more than `body_bytes` of one body and `ByteBudget` of all requests together are held
+at once, from a body's first byte until its answer was taken; nothing of the sender's address is
+looked at. How long either may take is the protocol's matter (`agents.gateway.protocol`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from agents.gateway.answers import Answer, problem
+from agents.gateway.answers import TAKEN_AT_ONCE, Answer, problem
 from agents.gateway.limits import ByteBudget
 
 __all__ = ["Disconnected", "Receive", "Refused", "Request", "Scope", "Send"]
@@ -33,14 +33,17 @@ class Refused(Exception):
 
 
 class Request:
-    """Method, path, query parameters and headers of one request."""
+    """Method, path, query parameters and headers of one request, and what it holds of memory."""
 
-    __slots__ = ("_headers", "_receive", "scope")
+    __slots__ = ("_body_bytes", "_budget", "_headers", "_held", "_receive", "scope")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, budget: ByteBudget) -> None:
+        """`budget` is what all requests share."""
         self.scope = scope
         self._receive = receive
         self._headers: dict[bytes, bytes] | None = None
+        self._budget = budget
+        self._held = self._body_bytes = 0
 
     @property
     def headers(self) -> dict[bytes, bytes]:
@@ -49,8 +52,43 @@ class Request:
             self._headers = dict(self.scope["headers"])
         return self._headers
 
-    async def body(self, *, body_bytes: int, held: ByteBudget) -> bytes:
-        """The whole body, or `Refused`."""
+    def hold(self, size: int) -> None:
+        """Count `size` more bytes as held until the request is answered, or `Refused`."""
+        if not self._budget.take(size):
+            raise Refused(
+                problem(
+                    503,
+                    "too many requests are being read; send the same request again later",
+                    retry_after_s=1,
+                    reason="busy",
+                )
+            )
+        self._held += size
+
+    def hold_answer(self, answer: Answer) -> Answer:
+        """Count an answer of its own, if its reader cannot take it at once; or `Refused`.
+
+        A refusal asks for the same request again. What was queued of it counts once.
+        """
+        if answer.size > TAKEN_AT_ONCE:
+            self.hold(answer.size)
+        return answer
+
+    def body_dropped(self) -> None:
+        """The body is no longer held, only what was made of it."""
+        self._give_back(self._body_bytes)
+        self._body_bytes = 0
+
+    def answered(self) -> None:
+        """Nothing is held any more."""
+        self._give_back(self._held)
+
+    def _give_back(self, size: int) -> None:
+        self._budget.give_back(size)
+        self._held -= size
+
+    async def body(self, *, body_bytes: int) -> bytes:
+        """The whole body, or `Refused`; held until `body_dropped`."""
         headers = self.headers
         stated = headers.get(b"content-length")
         if stated is not None:
@@ -67,40 +105,23 @@ class Request:
         if message["type"] != "http.request":
             raise Disconnected
         body: bytes = message["body"]
+        self._hold_body(len(body), body_bytes)
         if not message.get("more_body"):
-            if len(body) > body_bytes:
-                raise Refused(_too_large(body_bytes))
             return body
-        return await self._rest_of(body, body_bytes, held)
-
-    async def _rest_of(self, first: bytes, body_bytes: int, held: ByteBudget) -> bytes:
-        # Bodies that come in pieces are what fills memory when many senders are slow.
-        parts = bytearray(first)
-        reserved = 0
-        more = True
-        try:
-            while more:
-                growth = len(parts) - reserved
-                if not held.take(growth):
-                    raise Refused(
-                        problem(
-                            503,
-                            "too many bodies are being read; send the same request again later",
-                            retry_after_s=1,
-                            reason="busy",
-                        )
-                    )
-                reserved += growth
-                message = await self._receive()
-                if message["type"] != "http.request":
-                    raise Disconnected
-                parts += message["body"]
-                more = message.get("more_body", False)
-                if len(parts) > body_bytes:
-                    raise Refused(_too_large(body_bytes))
-        finally:
-            held.give_back(reserved)
+        parts = bytearray(body)
+        while message.get("more_body"):
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise Disconnected
+            self._hold_body(len(message["body"]), body_bytes)
+            parts += message["body"]
         return bytes(parts)
+
+    def _hold_body(self, more: int, body_bytes: int) -> None:
+        if self._body_bytes + more > body_bytes:
+            raise Refused(_too_large(body_bytes))
+        self.hold(more)
+        self._body_bytes += more
 
 
 def _too_large(body_bytes: int) -> Answer:

@@ -140,7 +140,7 @@ ROUTES: tuple[Route, ...] = (
         "get_head_list",
         "A head list by its id, the SHA-256 of its bytes.",
         "read",
-        {200: Document, 304: None, 404: Problem},
+        {200: Document, 304: None, 404: Problem, 503: Problem},
         parameters=(Parameter("id", "path", str, "64 hexadecimal digits."),),
     ),
     Route(

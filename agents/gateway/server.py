@@ -1,8 +1,8 @@
 """The gateway process: connects, serves until told to stop, and leaves nothing accepted behind.
 
-    start   topics checked, producer connected, release log read to its end, then listening
-    ready   while Kafka answers, the release log can be followed and the clock is right, by
-            comparison with the brokers' (/readyz)
+    start   token file read, topics checked, producer connected, then listening
+    ready   while Kafka answers, the release log was read to its end and can be followed, and the
+            clock is right, by comparison with the brokers' (/readyz)
     stop    unready at once; requests under way are answered, frames flushed and connections
             closed, all of it within one deadline
 
@@ -31,7 +31,7 @@ from agents.gateway.admission import load_admission
 from agents.gateway.app import Gateway, GatewayLimits
 from agents.gateway.clock import ClockCheck
 from agents.gateway.cors import Cors
-from agents.gateway.frame_writer import FrameLimits, FrameWriter, append_time_ms
+from agents.gateway.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
 from agents.gateway.producer import FrameProducer
@@ -40,8 +40,9 @@ from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
 from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens
+from agents.listening import listening
 from streams import metrics
-from streams.errors import SettingsError, StoreUnavailable
+from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.keys import KeyRing
 from streams.settings import Settings
@@ -107,36 +108,25 @@ def _end_hung(settings: Settings) -> None:
 
 
 def _looked_back_s(settings: Settings) -> float:
-    """How much of the release log a start reads: the history, and any pause still in force."""
+    """How much of the release log a start reads: the history, and any pause still in force.
+
+    An epoch counts from its opening, so many windows ahead of its own; three later it is published.
+    """
+    epochs = settings.gateway.history_epochs + settings.epoch.epochs_ahead + 3
     window_s = settings.epoch.window_s
-    return max(
-        (settings.gateway.history_epochs + 4) * window_s, settings.budget.period_s + window_s
-    )
+    return max(epochs * window_s, settings.budget.period_s + window_s)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    with listening("gateway.host and gateway.port", host, port):
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise _port_problem("gateway.host and gateway.port", host, port, error) from error
 
 
 def _serve_metrics(settings: Settings) -> None:
     host, port = settings.metrics.host, settings.gateway.metrics_port
-    try:
+    with listening("metrics.host and gateway.metrics_port", host, port):
         start_http_server(port, addr=host, registry=metrics.GATEWAY)
-    except OSError as error:
-        raise _port_problem("metrics.host and gateway.metrics_port", host, port, error) from error
-
-
-def _port_problem(names: str, host: str, port: int, error: OSError) -> SettingsError:
-    return SettingsError(
-        [
-            f"{names} must be an address that this process may listen on, got {host}:{port} "
-            f"({error.strerror}); stop what listens there, or choose another"
-        ]
-    )
 
 
 class _Server(uvicorn.Server):
@@ -160,7 +150,7 @@ class GatewayProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._stop_began = 0.0
-        self._caught_up = False
+        self._caught_up_at: float | None = None
         self._kafka_answered_at = time.monotonic()
         self._listening: socket.socket
         self._server: _Server | None = None
@@ -170,11 +160,10 @@ class GatewayProcess:
     async def start(self) -> None:
         """Connect and read what was published; raises with one clear line when it cannot."""
         settings, gateway = self._settings, self._settings.gateway
-        self._listening = _listen(gateway.host, gateway.port)
-        _serve_metrics(settings)
         tokens = None
         if gateway.token_file is not None:
             tokens = ApplicationTokens(gateway.token_file, clock=time.monotonic)
+            metrics.GATEWAY_TOKENS_STALE.set_function(lambda: tokens.stale)
         admission = load_admission(gateway.admission)
         topics = await ensure_topics(settings, self._kafka)
         try:
@@ -184,6 +173,8 @@ class GatewayProcess:
                 f"Kafka must answer a producer at {settings.kafka.bootstrap}, got "
                 f"{type(error).__name__}; is it running, and may this user write?"
             ) from error
+        self._listening = _listen(gateway.host, gateway.port)
+        _serve_metrics(settings)
         self._writer = FrameWriter(
             self._producer,
             FrameLimits(
@@ -197,8 +188,6 @@ class GatewayProcess:
             on_late=metrics.GATEWAY_LATE_FRAMES.inc,
         )
         self._follow_releases(topics)
-        masters = settings.keys.masters()
-        cohort_secret = masters.get(settings.keys.cohort_id)
         app = Gateway(
             limits=GatewayLimits(
                 body_bytes=gateway.body_bytes,
@@ -210,7 +199,7 @@ class GatewayProcess:
             publications=self._publications,
             writer=self._writer,
             clock=self._clock,
-            cohorts=Cohorts(cohort_secret),
+            cohorts=Cohorts(settings.keys.masters(), settings.keys.cohort_id),
             tokens=tokens,
             admission=admission,
             cors=Cors(gateway.cors_origins) if gateway.cors_origins else None,
@@ -326,8 +315,13 @@ class GatewayProcess:
             reasons.append("this gateway is stopping; send requests to another")
         if self._reader is not None and self._reader.failure is not None:
             reasons.append(self._reader.failure)
-        elif not self._caught_up:
+        elif self._caught_up_at is None:
             reasons.append("the release log is still being read; this passes by itself")
+        elif (behind_s := time.monotonic() - self._caught_up_at) > self._behind_patience_s():
+            reasons.append(
+                f"the release log was not read to its end for {behind_s:.0f} s, and what was "
+                "published since is not known here; see to the brokers, or restart this gateway"
+            )
         silent_s = self._kafka_silent_s()
         if silent_s:
             reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
@@ -339,14 +333,24 @@ class GatewayProcess:
         patience_s = self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S
         return silent_s if silent_s > patience_s else 0.0
 
+    def _behind_patience_s(self) -> float:
+        """How long the end of the release log may be out of reach.
+
+        A transaction that a job left open hides it until Kafka aborts that, from all gateways.
+        """
+        settings = self._settings
+        return settings.jobs.transaction_timeout_s + 3 * settings.gateway.delivery_deadline_s
+
     async def _probe_kafka(self) -> None:
         assert self._reader is not None
         while True:
             # Also tells whether the release log could be read to its end.
             if await self._reader.read_to_end():
-                self._caught_up = True
+                self._caught_up_at = time.monotonic()
             self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
-            await asyncio.sleep(_PROBE_EVERY_S if self._caught_up else _FIRST_PROBE_AGAIN_S)
+            await asyncio.sleep(
+                _FIRST_PROBE_AGAIN_S if self._caught_up_at is None else _PROBE_EVERY_S
+            )
 
     async def _probe_clock(self, topics: Topics) -> None:
         # An unready gateway gets no traffic; without this it could never learn that its clock is
@@ -355,19 +359,31 @@ class GatewayProcess:
             sent_s = time.time()
             with contextlib.suppress(Exception):
                 answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
-                self._compare_clocks(sent_s, append_time_ms(answer))
+                self._compare_clocks((topics.clock.name, 0), sent_s, append_time_ms(answer))
             await asyncio.sleep(_PROBE_EVERY_S if self._clock.measured else _FIRST_PROBE_AGAIN_S)
 
-    def _delivered(self, sent_s: float, append_ms: int | None, size: int, entries: int) -> None:
+    def _delivered(
+        self, place: Place, sent_s: float, append_ms: int | None, size: int, entries: int
+    ) -> None:
         metrics.GATEWAY_FRAMES.inc()
         metrics.GATEWAY_FRAME_BYTES.observe(size)
         metrics.GATEWAY_FRAME_ENTRIES.observe(entries)
-        self._compare_clocks(sent_s, append_ms)
+        self._compare_clocks(place, sent_s, append_ms)
 
-    def _compare_clocks(self, sent_s: float, append_ms: int | None) -> None:
+    def _compare_clocks(self, place: Place, sent_s: float, append_ms: int | None) -> None:
         if append_ms is None:
             return
-        was_off = self._clock.measured and not self._clock.ok
-        self._clock.appended(sent_s=sent_s, append_s=append_ms / 1000, acknowledged_s=time.time())
-        if self._clock.measured and not self._clock.ok and not was_off:
-            log.error("clock_is_off", extra={"skew_s": round(self._clock.skew_s, 3)})
+        clock = self._clock
+        was_off = clock.measured and not clock.ok
+        clock.appended(
+            sent_s=sent_s,
+            append_s=append_ms / 1000,
+            acknowledged_s=time.time(),
+            place=place,
+        )
+        if clock.measured and not clock.ok and not was_off:
+            topic, partition = place
+            skew_s = round(clock.skew_s, 3)
+            log.error(
+                "clock_is_off", extra={"skew_s": skew_s, "topic": topic, "partition": partition}
+            )

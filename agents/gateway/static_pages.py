@@ -8,7 +8,6 @@ Promises: everything comes from this host, and browsers are told to load nothing
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import mimetypes
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from agents.gateway.answers import Answer
 from agents.gateway.docs_page import docs_page
 from agents.gateway.negotiation import FOR_A_MINUTE, document_answer
+from agents.gateway.packing import pack
 from agents.gateway.requests import Request
 
 __all__ = ["FOLDER", "StaticPages"]
@@ -43,7 +43,7 @@ class StaticPages:
         self._pages: dict[str, tuple[bytes, str, bytes, bytes]] = {}
         for path, (content_type, body) in {**_docs(), **_files(folder)}.items():
             name = hashlib.sha256(body).hexdigest()[:32]
-            packed = gzip.compress(body, 6, mtime=0)
+            packed = pack(body)
             self._pages[path] = content_type, name, body, packed
 
     def __call__(self, request: Request, path: str) -> Answer | None:

@@ -8,7 +8,8 @@ enough: there is no dictionary to try.
     news-app        blake2b   3d1f…                             9ae0…
 
 A name may appear on several lines while one token replaces another. The file is read again when
-it changes; a file that cannot be read then leaves the last good one in force, and says so.
+it changes; a file that cannot be read then leaves the last good one in force, says so, and is tried
+again until it can. Whoever may read the file may still read it after it was written.
 
 Promises: tokens are compared in constant time, also when the name is unknown, and never logged.
 """
@@ -21,6 +22,7 @@ import logging
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -99,6 +101,8 @@ class ApplicationTokens:
         self._stamp = self._stat()
         self._tokens: Mapping[str, tuple[_Hashed, ...]] = self._read()
         self._looked_at = clock()
+        #: The file cannot be read, so that a withdrawn token still works.
+        self.stale = False
 
     def application(self, authorization: bytes | None) -> str | None:
         """The application that this `Authorization` header proves, or `None`."""
@@ -115,14 +119,18 @@ class ApplicationTokens:
             return
         self._looked_at = now
         stamp = self._stat()
-        if stamp == self._stamp:
+        # Leave to read a file may be given without changing it.
+        if stamp == self._stamp and not self.stale:
             return
         self._stamp = stamp
         try:
             self._tokens = self._read()
         except TokenFileError as error:
-            log.error("application_tokens_kept", exc_info=error)
+            if not self.stale:
+                log.error("application_tokens_kept", exc_info=error)
+            self.stale = True
             return
+        self.stale = False
         log.info("application_tokens_read", extra={"found": len(self._tokens)})
 
     def _stat(self) -> tuple[int, int, int] | None:
@@ -184,8 +192,28 @@ def _write(path: Path, text: str) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            _leave_to_the_same(path, handle)
+            os.fsync(handle)
         Path(beside).replace(path)
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+
+
+def _leave_to_the_same(path: Path, handle: int) -> None:
+    """Owner, group and mode of the file that is replaced; a new one is for its owner alone."""
+    try:
+        before = path.stat()
+    except FileNotFoundError:
+        return
+    now = os.fstat(handle)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        try:
+            os.fchown(handle, before.st_uid, before.st_gid)
+        except PermissionError:
+            raise TokenFileError(
+                "the token file must keep its owner and group, or gateways could no longer read "
+                f"it, got user {now.st_uid} and owner {before.st_uid}; run this as the file's "
+                "owner or as root"
+            ) from None
+    os.fchmod(handle, stat.S_IMODE(before.st_mode))

@@ -8,6 +8,7 @@ found out when it is counted. A sentence names what must hold and never quotes w
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Sequence
 
 import msgspec
@@ -56,8 +57,9 @@ _encode = msgspec.json.Encoder().encode
 _ACCEPTED_JSON = _encode(ACCEPTED)
 
 
+@functools.lru_cache(maxsize=1024)
 def refused(reason: Reason, detail: str) -> Verdict:
-    """A verdict that no repetition changes."""
+    """A verdict that no repetition changes; those of one sentence are one, as there may be many."""
     return Verdict(Status.REFUSED, reason, detail)
 
 

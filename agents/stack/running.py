@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from redis import Redis
+from redis.exceptions import RedisError
+
 from agents.stack.jars import Progress
 from agents.stack.keeper import StackError
 from agents.stack.local_kafka import LocalKafka
 from agents.stack.local_redis import LocalRedis
+from agents.stack.part import ticking
+from streams.kafka import librdkafka_settings
+from streams.settings import load_kafka, load_redis
 
 __all__ = ["GivenServer", "Stack"]
 
@@ -67,6 +75,8 @@ class Stack:
             redis: LocalRedis | GivenServer
             if url := environment.get("REDIS_URL"):
                 redis = GivenServer(url)
+                with ticking(progress, "waiting until Redis answers"):
+                    _ask_redis(environment)
             else:
                 progress("starting Redis ...")
                 redis = LocalRedis(folder / "redis" if folder else None)
@@ -74,6 +84,8 @@ class Stack:
             kafka: LocalKafka | GivenServer
             if url := environment.get("KAFKA_URL"):
                 kafka = GivenServer(url)
+                with ticking(progress, "waiting until Kafka answers"):
+                    _ask_kafka(environment)
             else:
                 progress("starting Kafka ...")
                 kafka = LocalKafka(
@@ -96,3 +108,31 @@ class Stack:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _ask_kafka(environment: Mapping[str, str]) -> None:
+    """Whoever gave a Kafka that is not there is told so, and not left to wait."""
+    settings = load_kafka({**environment, "BLENDSTREAM_KAFKA_URL": environment["KAFKA_URL"]})
+    try:
+        AdminClient(librdkafka_settings(settings)).list_topics(timeout=settings.request_timeout_s)
+    except KafkaException as error:
+        raise _away("Kafka", settings.bootstrap, "KAFKA_URL", error.args[0].name()) from error
+
+
+def _ask_redis(environment: Mapping[str, str]) -> None:
+    settings = load_redis({**environment, "BLENDSTREAM_REDIS_URL": environment["REDIS_URL"]})
+    tls = {"ssl_ca_certs": str(settings.tls_ca_file)} if settings.tls_ca_file else {}
+    limits = {"socket_timeout": settings.timeout_s, "socket_connect_timeout": settings.timeout_s}
+    try:
+        with Redis.from_url(settings.url.reveal(), **limits, **tls) as client:
+            client.ping()
+    except (RedisError, OSError) as error:
+        hosts = settings.url.hosts
+        raise _away("Redis", hosts, "REDIS_URL", type(error).__name__) from error
+
+
+def _away(name: str, hosts: str, variable: str, why: str) -> StackError:
+    return StackError(
+        f"{name} must answer at {hosts}, which {variable} names, and did not ({why}); start it, "
+        f"mend {variable}, or unset it to let one be started here"
+    )

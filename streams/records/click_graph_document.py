@@ -14,7 +14,7 @@ from typing import Any
 from streams.records.estimates_document import canonical_json
 from streams.records.head_list_document import MalformedDocument
 
-__all__ = ["SCHEMA", "ClickGraphDocument", "GraphQuery", "click_graph_statement"]
+__all__ = ["SCHEMA", "ClickGraphDocument", "GraphQuery"]
 
 SCHEMA = "blendstream/click-graph/1"
 
@@ -99,18 +99,3 @@ class ClickGraphDocument:
             raise MalformedDocument(
                 "a click graph must be a JSON document of the stated schema"
             ) from None
-
-
-def click_graph_statement(
-    *, epsilon: float, delta: float, queries_per_user: int, clicks_per_user: int
-) -> str:
-    """What is promised for the graph share, in plain words."""
-    return (
-        f"This graph was made from a share of the opt-in users who are in no other release of the "
-        f"epoch. At most {queries_per_user} queries and {clicks_per_user} clicks of each were "
-        f"used; exact whole-number noise was added to every count, and only queries that many "
-        f"people share could appear, with URLs from a table that was public before. The release "
-        f"is ({epsilon:g}, {delta:g})-differentially private between data sets that differ by "
-        f"adding or removing one person; the ledger charges it for replace-one neighbours, as "
-        f"twice that epsilon and (1 + e^epsilon) times that delta."
-    )

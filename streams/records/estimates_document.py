@@ -24,8 +24,8 @@ __all__ = [
     "EstimatesDocument",
     "Figure",
     "Participants",
+    "QueryMarginal",
     "canonical_json",
-    "privacy_statement",
 ]
 
 SCHEMA = "blendstream/estimates/1"
@@ -64,14 +64,28 @@ class EstimatedCell:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryMarginal:
+    """The paper's p̂_q: a query with whatever URL, ⟨q,⋆⟩ included, by each group and blended."""
+
+    optin: Figure | None
+    client: Figure | None
+    blend: Figure | None
+
+
+@dataclass(frozen=True, slots=True)
 class EstimatedQuery:
-    """A query's total over its listed records, by each group and blended."""
+    """A query's total over its listed records, by each group and blended.
+
+    `optin_weight` is the mean of its records' weights, each in proportion to the record's blended
+    probability. `marginal` is `None` where the randomizer's cells do not tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩.
+    """
 
     query: str
     optin: Figure | None
     client: Figure | None
     blend: Figure | None
     optin_weight: float | None
+    marginal: QueryMarginal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,11 @@ class EstimatesDocument:
                     for row in body["records"]
                 ),
                 queries=tuple(
-                    EstimatedQuery(**row | {k: _figure(row[k]) for k in _GROUPS})
+                    EstimatedQuery(
+                        **row
+                        | {k: _figure(row[k]) for k in _GROUPS}
+                        | {"marginal": _marginal(row["marginal"])}
+                    )
                     for row in body["queries"]
                 ),
                 agreement=None if agreement is None else Agreement(**agreement),
@@ -171,37 +189,13 @@ class EstimatesDocument:
             )
         except MalformedDocument:
             raise
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             raise MalformedDocument(
                 "a publication must be a JSON document of the stated schema"
             ) from None
 
 
 _GROUPS = ("optin", "client", "blend")
-
-
-def privacy_statement(
-    *, epsilon: float, delta: float, cohorts: int, records_per_user: int, answers: int
-) -> str:
-    """What is promised and what is not, for people who do not know the papers."""
-    turns = (
-        "once an epoch"
-        if cohorts == 1
-        else f"in one epoch out of {cohorts}, by turns decided by a stable hash"
-    )
-    return (
-        f"Two kinds of people took part. Opt-in users trusted this service with up to "
-        f"{records_per_user} of their records; exact whole-number noise was added to every count "
-        f"before anything left the service, and only records that many people share could appear. "
-        f"Everyone else's device randomised {answers} answer(s) by itself, so that nobody but the "
-        f"device ever held what it really searched for. For each person, in each epoch they take "
-        f"part in, the guarantee is ({epsilon:g}, {delta:g})-differential privacy between "
-        f"replace-one neighbours: had any one person's records been different, every published "
-        f"result would have had nearly the same chance (within a factor of e^{epsilon:g}, except "
-        f"with probability {delta:g}). A person takes part {turns}; what repeated epochs add up "
-        f"to is in the operator's ledger. Not hidden: that somebody takes part, how many do, and "
-        f"anything about large groups of people, which is what this publication is for."
-    )
 
 
 def canonical_json(body: Mapping[str, Any]) -> bytes:
@@ -228,6 +222,10 @@ def _row(item: EstimatedCell | EstimatedQuery) -> dict[str, Any]:
 
 def _figure(body: Mapping[str, Any] | None) -> Figure | None:
     return None if body is None else Figure(**body)
+
+
+def _marginal(body: Mapping[str, Any] | None) -> QueryMarginal | None:
+    return None if body is None else QueryMarginal(**{k: _figure(body[k]) for k in _GROUPS})
 
 
 def _finite(x: float) -> float | None:

@@ -157,7 +157,7 @@ def _document(body: Any) -> HeadListDocument:
     counts = body["noisy_counts"]
     mechanisms = body["mechanisms"]
     _require(
-        all(isinstance(k, str) and isinstance(v, str) for k, v in mechanisms.items()),
+        isinstance(mechanisms, dict) and all(isinstance(v, str) for v in mechanisms.values()),
         "name its mechanisms as text",
     )
     _require(isinstance(body["query_wildcards"], bool), "say true or false for query_wildcards")

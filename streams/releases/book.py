@@ -150,7 +150,8 @@ class ReleaseBook:
         self.read_upto = from_offset
         self.checkpoint_epoch: int | None = self.ledger.last_epoch
         self.paused: PauseNotice | None = None
-        self.trimmed: dict[str, tuple[int, ...]] = {}
+        #: By stem and version of its topic: in another version offsets begin again.
+        self.trimmed: dict[tuple[str, int], tuple[int, ...]] = {}
         self.last_ms = 0
         #: Records of a release that had one already. The first counts; there must never be two.
         self.recorded_twice = 0
@@ -219,8 +220,12 @@ class ReleaseBook:
                 int(body["resumes_at_ms"]),
                 str(body["reason"]),
             )
+            # A checkpoint repeats the notice, in the same step that opens an epoch.
+            for opened in self.epochs.values():
+                self._end_pause(opened.parameters)
         elif name == "log_trimmed":
-            self.trimmed[str(body["topic"])] = tuple(int(b) for b in body["bounds"])
+            version = int(body.get("topic_version", 1))  # Not always written.
+            self.trimmed[str(body["topic"]), version] = _bounds(body)
         elif name == "checkpoint":
             self.checkpoint_epoch = Ledger.from_json(body["ledger"]).last_epoch
         elif name in _STEPS:
@@ -239,7 +244,14 @@ class ReleaseBook:
         # by number makes that harmless.
         self.ledger = self.ledger.charged(parameters.charge)
         self.epochs[parameters.epoch] = EpochState(parameters, offset)
+        self._end_pause(parameters)
         self._forget_old()
+
+    def _end_pause(self, parameters: EpochParameters) -> None:
+        """The epoch that a pause announced may begin sooner, after a change of settings."""
+        notice, start_ms = self.paused, parameters.window_start_ms
+        if notice is not None and parameters.epoch >= notice.epoch:
+            self.paused = replace(notice, resumes_at_ms=min(notice.resumes_at_ms, start_ms))
 
     def _forget_old(self) -> None:
         over = sorted(n for n, s in self.epochs.items() if s.stage.over)

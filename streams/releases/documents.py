@@ -29,7 +29,8 @@ __all__ = [
 #: Well under a broker's usual limit of 1 MB a record. Smaller means more records, larger risks
 #: a refusal by a broker with a tighter limit, after the noise was drawn.
 PART_BYTES = 512 * 1024
-#: No published document may be larger. Checked before any noise is drawn.
+#: No published document may be larger. `MAX_LISTED_RECORDS` sees to it for head lists and
+#: estimates before noise is drawn; a click graph is cut to its most common queries.
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 
 

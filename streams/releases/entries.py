@@ -174,9 +174,14 @@ def service_paused(epoch: int, from_ms: int, resumes_at_ms: int, reason: str) ->
     }
 
 
-def log_trimmed(topic: str, bounds: Sequence[int]) -> Entry:
-    """Raw records below these offsets were removed after their release."""
-    return {"entry": "log_trimmed", "topic": topic, "bounds": list(bounds)}
+def log_trimmed(topic: str, version: int, bounds: Sequence[int]) -> Entry:
+    """Raw records below these offsets of a topic's version were removed after their release."""
+    return {
+        "entry": "log_trimmed",
+        "topic": topic,
+        "topic_version": version,
+        "bounds": list(bounds),
+    }
 
 
 def checkpoint(ledger: Ledger, from_offset: int) -> Entry:

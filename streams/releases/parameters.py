@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from blender.errors import ParameterError
 from blender.parameters import PrivacyParameters
+from blender.partition import PARTS
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from streams.ledger import Cost, EpochCharge, click_graph_cost, worst_of
 from streams.records.head_list_document import MAX_HEAD_LIST_BYTES
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_LISTED_RECORDS",
-    "PARTS",
     "ClickGraphParameters",
     "EpochParameters",
     "Plan",
@@ -30,8 +30,6 @@ __all__ = [
     "shares_ppm",
 ]
 
-#: Shares of the opt-in users are kept in millionths, so that every process splits alike.
-PARTS = 1_000_000
 #: A record as JSON: every byte of query and URL escaped, its noisy count, brackets and commas.
 _RECORD_BYTES = 2 * (MAX_QUERY_BYTES + MAX_URL_BYTES) + 40
 #: Sizes are checked before noise is drawn: a list of so many of the longest records still fits.
@@ -89,6 +87,8 @@ class Plan:
     counting_deadline_ms: int = 0
     graph_share_ppm: int = 0
     click_graph: ClickGraphParameters | None = None
+    #: Which secret puts opt-in users into cohorts; empty: there is one cohort.
+    cohort_id: str = ""
 
     def __post_init__(self) -> None:
         """Windows fall on whole seconds; a graph share without a graph would only be lost."""
@@ -164,6 +164,7 @@ def plan_from(settings: Settings) -> Plan:
             query_count_share=graph.query_count_share,
             url_table="head-list" if graph.url_table_file is None else "file",
         ),
+        cohort_id=settings.keys.cohort_id,
     )
 
 
@@ -214,6 +215,7 @@ class EpochParameters:
             "privacy": asdict(plan.privacy),
             "profile": plan.profile,
             "cohorts": plan.cohorts,
+            "cohort_id": plan.cohort_id,
             "min_optin_users": plan.min_optin_users,
             "min_reports": plan.min_reports,
             "counting_deadline_ms": plan.counting_deadline_ms,
@@ -246,6 +248,7 @@ class EpochParameters:
                 counting_deadline_ms=int(body["counting_deadline_ms"]),
                 graph_share_ppm=int(body["shares_ppm"]["graph"]),
                 click_graph=None if graph is None else ClickGraphParameters(**graph),
+                cohort_id=str(body.get("cohort_id", "")),  # Not always written.
             ),
             charge=EpochCharge.from_json(int(body["epoch"]), body["charge"]),
         )

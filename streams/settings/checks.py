@@ -78,6 +78,8 @@ def url(*schemes: str) -> Check:
     """An address with one of these schemes ("" allows none) and a host."""
 
     def check(value: Url) -> str | None:
+        if not value.readable:
+            return "must have / ? # [ ] in its user or password percent-encoded, as %2F for /"
         if value.scheme in schemes and value.hosts:
             return None
         forms = " or ".join(

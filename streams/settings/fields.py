@@ -74,6 +74,19 @@ class Url:
         return self._authority.rpartition("@")[2]
 
     @property
+    def readable(self) -> bool:
+        """Whether every reader finds the hosts in the same place.
+
+        An unescaped / ? or # in the password ends the part that holds hosts, and what stands before
+        it would be taken for one, and shown.
+        """
+        try:
+            rest = urlsplit(self._whole)._replace(scheme="", netloc="").geturl()
+        except ValueError:  # a [ that closes nowhere
+            return False
+        return "@" not in rest
+
+    @property
     def user(self) -> str:
         """The user, if the address names one."""
         return unquote(self._credentials.partition(":")[0])
@@ -104,9 +117,12 @@ class Url:
     __str__ = __repr__
 
     @property
+    def _whole(self) -> str:
+        return self.__text if "://" in self.__text else f"//{self.__text}"
+
+    @property
     def _authority(self) -> str:
-        text = self.__text if "://" in self.__text else f"//{self.__text}"
-        return urlsplit(text).netloc
+        return urlsplit(self._whole).netloc if self.readable else ""
 
     @property
     def _credentials(self) -> str:

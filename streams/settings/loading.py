@@ -7,13 +7,14 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streams.errors import SettingsError
-from streams.settings.fields import Secret
+from streams.settings.fields import Problem, Secret, read_value
+from streams.settings.sections import KafkaSettings, RedisSettings
 from streams.settings.settings import Declared, Settings, declared_settings
 
-__all__ = ["Loaded", "load_settings"]
+__all__ = ["Loaded", "load_kafka", "load_redis", "load_settings"]
 
 PREFIX = "BLENDSTREAM_"
 FILE_VARIABLE = "BLENDSTREAM_SETTINGS"
@@ -48,6 +49,39 @@ def load_settings(file: Path | None = None, environment: Mapping[str, str] | Non
         raise SettingsError(problems)
     names = [declared.name for declared in declared_settings()]
     return Loaded(settings, {name: origins.get(name, DEFAULT) for name in names})
+
+
+def load_kafka(environment: Mapping[str, str]) -> KafkaSettings:
+    """How to reach Kafka, for who needs it and not the whole service; from the environment."""
+    return KafkaSettings(**_section("kafka", environment))
+
+
+def load_redis(environment: Mapping[str, str]) -> RedisSettings:
+    """The same for Redis."""
+    return RedisSettings(**_section("redis", environment))
+
+
+def _section(section: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    mine = {
+        variable: environment[variable]
+        for variable in environment
+        if variable.startswith(f"{PREFIX}{section.upper()}_")
+        or ACCEPTED.get(variable, "").startswith(f"{section}.")
+    }
+    known = {declared.name: declared for declared in declared_settings()}
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for found in _sources(None, mine, problems):
+        declared = known[found.name]
+        try:
+            values[declared.field] = read_value(found.given, declared.kind)
+        except Problem as problem:
+            problems.append(f"{found.name} {problem}; mend {found.origin}")
+        else:
+            problems += declared.problems(values[declared.field])
+    if problems:
+        raise SettingsError(problems)
+    return values
 
 
 class _Found(NamedTuple):

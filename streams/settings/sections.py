@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
+from blender.records_per_user import MOST_RECORDS
+from streams.records.submissions import MAX_BATCH_ENTRIES
 from streams.settings import checks
 from streams.settings.checks import above, at_least, between
 from streams.settings.fields import Secret, Url, required, setting
@@ -178,7 +180,12 @@ class PrivacySettings:
     delta: float = setting(
         1e-5, "δ of one epoch; for the clients only in the paper's profile.", checks.delta
     )
-    records_per_optin_user: int = setting(1, "m_O: records one opt-in user counts with.")
+    records_per_optin_user: int = setting(
+        1,
+        "m_O: distinct records one opt-in user counts with. More find longer lists, but S's counts "
+        "then only select and rank: T alone estimates.",
+        between(1, MOST_RECORDS),
+    )
     records_per_client: int = setting(1, "m_C: answers one client's report holds.")
     selection_share: float | None = setting(
         None,
@@ -251,7 +258,9 @@ class KeysSettings:
     )
     current_id: str = required("Which of them the next epoch opens with.", checks.name)
     cohort_id: str = setting(
-        "", "Which of them decides the opt-in users' cohorts; never change it. Empty: one cohort."
+        "",
+        "Which of them decides the opt-in users' cohorts; keep it for good, since a change "
+        "shuffles them and is charged as if it met the worst of both. Empty: one cohort.",
     )
 
     def masters(self) -> dict[str, bytes]:
@@ -284,13 +293,19 @@ class GatewaySettings:
         64 * MIB, "Most bytes waiting for Kafka; beyond it the answer is 503.", at_least(MIB)
     )
     body_bytes: int = setting(MIB, "Most bytes in one request.", between(1024, 64 * MIB))
-    batch_entries: int = setting(1000, "Most entries in one request.", between(1, 100_000))
+    batch_entries: int = setting(
+        1000, "Most entries in one request.", between(1, MAX_BATCH_ENTRIES)
+    )
     connections: int = setting(10_000, "Most connections at once.", at_least(1))
     bodies_bytes: int = setting(
-        64 * MIB, "Most bytes of unfinished requests held at once.", at_least(MIB)
+        64 * MIB,
+        "Most bytes that requests hold until they are answered; beyond it the answer is 503.",
+        at_least(MIB),
     )
     read_timeout_s: float = setting(
-        20.0, "How long a request may take to arrive whole, in seconds.", above(0)
+        20.0,
+        "How long a request may take to arrive whole, and a reader to take 64 KiB, in seconds.",
+        above(0),
     )
     idle_timeout_s: float = setting(
         60.0, "How long a connection without a request is kept, in seconds.", at_least(1)

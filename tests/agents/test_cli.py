@@ -35,6 +35,25 @@ def test_without_a_verb_the_help_is_shown_and_the_exit_code_tells(capsys):
     assert "first steps" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--settings", "FILE", "keys", "list"],
+        ["keys", "--settings", "FILE", "list"],
+        ["keys", "list", "--settings", "FILE"],
+        ["epochs", "abandon", "41", "--settings", "FILE", "--reason", "a drill"],
+        ["worker", "--settings", "FILE"],
+    ],
+    ids=" ".join,
+)
+def test_the_settings_file_may_be_named_before_or_after_the_verb(words, tmp_path, capsys):
+    """An option that is common to all verbs is typed where one thinks of it."""
+    file = str(tmp_path / "none.toml")
+
+    assert cli.main([file if word == "FILE" else word for word in words]) == 1
+    assert f"No such file or directory for {file}" in capsys.readouterr().err
+
+
 def test_help_needs_no_server_libraries():
     """Importing Faust takes a second; `--help` should not."""
     code = (

@@ -17,6 +17,7 @@ from agents.epochs import (
     next_keeper_move,
     reports_until_ms,
 )
+from agents.keeper import CHECKPOINT_EPOCHS, _checkpoint
 from streams.ledger import GROUPS, Cost, Limit
 from streams.releases import entries
 from streams.releases.book import ReleaseBook, Stage
@@ -29,10 +30,19 @@ ORDER = [
 ]  # fmt: skip
 
 
-def keep(log: ModelLog, now_ms: int, limit: Limit = PLENTY, ahead: int = 1, **changes: object):
+def keep(
+    log: ModelLog,
+    now_ms: int,
+    limit: Limit = PLENTY,
+    ahead: int = 1,
+    origin_ms: int = 0,
+    **changes: object,
+):
     """Let the keeper do all it has to do now; returns what it waits for."""
     while True:
-        move = next_keeper_move(log.book, plan(**changes), limit, now_ms, epochs_ahead=ahead)
+        move = next_keeper_move(
+            log.book, plan(**changes), limit, now_ms, epochs_ahead=ahead, origin_ms=origin_ms
+        )
         if isinstance(move, epochs.Open):
             log.commit(now_ms, entries.epoch_opened(move.parameters))
         elif isinstance(move, epochs.SealRecords):
@@ -209,6 +219,43 @@ def test_the_limit_pauses_the_service_says_until_when_and_it_resumes_by_itself()
     assert log.book.paused_at(START + 10 * WINDOW_MS) is None
 
 
+def test_a_pause_ends_where_the_next_epoch_begins_even_sooner_than_announced():
+    """Somebody raised the limit: gateways must not go on refusing for a window that is open, also
+    when a checkpoint repeats the notice after the opening."""
+    limit = Limit(10 * WINDOW_MS // 1000, optin=Cost(8.0, 1e-4), clients=Cost(8.0, 1e-4))
+    log = ModelLog()
+    keep(log, START, limit)
+    keep(log, START + WINDOW_MS, limit)
+    now_ms = START + 4 * WINDOW_MS + 1
+    announced = log.book.paused_at(now_ms)
+    assert announced is not None
+
+    keep(log, now_ms, PLENTY)
+    assert log.book.epochs[2].parameters.window_start_ms == START + 4 * WINDOW_MS
+    assert log.book.paused_at(now_ms) is None
+    assert log.book.paused_at(START + 3 * WINDOW_MS) is not None
+    log.commit(
+        now_ms,
+        entries.service_paused(
+            announced.epoch, announced.from_ms, announced.resumes_at_ms, announced.reason
+        ),
+    )
+    assert log.book.paused_at(now_ms) is None
+
+
+def test_windows_keep_their_time_of_day_over_a_pause():
+    """Daily windows that begin at five in the morning do not begin at midnight ever after."""
+    limit = Limit(10 * WINDOW_MS // 1000, optin=Cost(8.0, 1e-4), clients=Cost(8.0, 1e-4))
+    log, origin_ms = ModelLog(), 25_000
+    for minute in range(12):
+        now_ms = START + origin_ms + minute * WINDOW_MS
+        keep(log, now_ms, limit, origin_ms=origin_ms)
+
+    starts = [s.parameters.window_start_ms for s in log.book.epochs.values()]
+    assert {start % WINDOW_MS for start in starts} == {origin_ms}
+    assert starts[2] == START + 10 * WINDOW_MS + origin_ms, "the first window of the next period"
+
+
 def test_an_abandoned_epoch_stays_abandoned_whatever_is_committed_after_it():
     """A job that was about to commit when the operator spoke must not bring it back."""
     log = ModelLog()
@@ -232,6 +279,21 @@ def test_the_first_release_wins_should_the_log_ever_hold_two():
     log.head_list(0, START + WINDOW_MS + 8_000, START + 9 * WINDOW_MS)
 
     assert log.book.epochs[0].head_list == first
+
+
+def test_a_checkpoint_repeats_what_was_removed_from_each_version_of_a_topic():
+    """Hidden behind it, what went on purpose would pass for lost."""
+    log = ModelLog()
+    for window in range(CHECKPOINT_EPOCHS):
+        keep(log, START + window * WINDOW_MS)
+    log.commit(START, entries.log_trimmed("optin_records", 1, [5_000, 5_100]))
+    log.commit(START, entries.log_trimmed("optin_records", 2, [7, 0]))
+
+    reader = ModelLog()
+    reader.commit(START, *_checkpoint(log.book))
+
+    assert reader.book.trimmed == log.book.trimmed
+    assert len(reader.book.trimmed) == 2
 
 
 class ServiceForAYear(RuleBasedStateMachine):

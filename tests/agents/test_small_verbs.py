@@ -1,13 +1,15 @@
-"""Verbs that need no servers: keys, results, completion."""
+"""Verbs that need no servers: keys, tokens, results, completion."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,68 @@ def test_a_new_key_is_a_line_for_the_secrets_file(capsys: pytest.CaptureFixture[
 def test_a_key_id_that_no_setting_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "new", "Two Words"]) == 1
     assert "must have 1 to 64 of the characters" in capsys.readouterr().err
+
+
+def test_a_key_is_written_for_its_owner_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A redirect would leave the secret to the umask: read by everybody, or not by the service."""
+    file = tmp_path / "master-secrets.txt"
+    before = os.umask(0o022)
+    try:
+        assert main(["keys", "new", "2026-a", "--file", str(file)]) == 0
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text(file.read_text().rstrip("\n"))  # as editors leave it
+    assert main(["keys", "new", "2026-b", "--file", str(file)]) == 0
+    assert re.fullmatch(r"2026-a=[0-9a-f]{64}\n2026-b=[0-9a-f]{64}\n", file.read_text())
+    assert capsys.readouterr().out == ""
+
+    kept = file.read_text()
+    assert main(["keys", "new", "2026-a", "--file", str(file)]) == 1
+    assert "must be new, '2026-a' is in the file already" in capsys.readouterr().err
+    assert file.read_text() == kept
+    assert main(["keys", "new", "2026-a", "--file", str(tmp_path / "none" / "file")]) == 1
+    assert "mend the path or who may write there" in capsys.readouterr().err
+
+
+def test_tokens_are_added_listed_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = ["--file", str(tmp_path / "tokens.txt")]
+
+    def said(*words: str, status: int = 0) -> str:
+        assert main(["tokens", *words, *file]) == status
+        shown = capsys.readouterr()
+        return shown.err if status == 1 and shown.err else shown.out
+
+    first, second = said("add", "news-app").strip(), said("add", "news-app").strip()
+    assert first != second
+    assert first.startswith("news-app.")
+    said("add", "maps")
+    assert said("list") == "maps  1\nnews-app  2\n"
+    assert first.partition(".")[2] not in (tmp_path / "tokens.txt").read_text()
+    assert said("remove", "news-app") == "removed 2 token(s)\n"
+    assert said("remove", "news-app", status=1) == "removed 0 token(s)\n"
+    assert said("list") == "maps  1\n"
+    assert "needs an application's NAME" in said("add", status=1)
+    assert "1 to 63 lower-case letters" in said("add", "Two Words", status=1)
+
+
+@pytest.mark.parametrize("what", ["add", "remove", "list"])
+def test_a_token_file_that_cannot_be_used_is_named_in_one_line(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never a traceback: an operator mistyped a path."""
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for path in (tmp_path, tmp_path / "bytes", tmp_path / "none" / "tokens.txt"):
+        assert main(["tokens", what, "news-app", "--file", str(path)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("blendstream: the token file must be a text file")
+        assert str(path) in line
+    assert main(["tokens", what, "news-app", "--settings", str(tmp_path / "none")]) == 1
+    assert "the settings file must be readable" in capsys.readouterr().err
 
 
 def figure(p: float) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.suite_times import PARTS, part_of
+from tests.suite_times import PARTS, part_of, table
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,13 @@ def test_every_test_belongs_to_one_part(file, part):
 
 def test_the_parts_together_fit_into_twenty_minutes():
     assert sum(minutes for minutes, _ in PARTS.values()) == 20
+
+
+def test_a_part_that_took_more_than_its_share_is_marked():
+    """Nobody compares seconds with minutes by eye, and twenty minutes fill up unnoticed."""
+    seconds = {"edge": 120.0, "epochs": 275.4}
+    assert table(seconds, {"edge": 7, "epochs": 8}) == [
+        "   275.4 s      8 tests  epochs (of 4 min in make test)  OVER BY 35 s",
+        "   120.0 s      7 tests  edge (of 2 min in make test)",
+        "   395.4 s in all",
+    ]

@@ -57,15 +57,17 @@ def test_estimates_below_zero_are_blended_as_they_are():
 
 @pytest.mark.parametrize("name", BLENDERS)
 def test_groups_over_different_cells_are_refused(name):
-    client = build("two-stage", (2, 1), epsilon=4.0).estimate(np.array([5, 5, 5, 5, 5, 5]), 30)
+    randomizer = build("two-stage", (2, 1), epsilon=4.0)
+    client = randomizer.estimate(np.array([5, 5, 5, 5, 5, 5]), 30)
     with pytest.raises(HeadListMismatch, match="same cells, got 4 opt-in and 6 client"):
-        BLENDERS[name]().blend(unknown_group(4, 1), client)
+        BLENDERS[name]().blend(unknown_group(4, 1), client, randomizer.cells)
 
 
 @pytest.mark.parametrize("name", BLENDERS)
 def test_without_opt_in_estimates_the_clients_decide(name):
-    client = build("two-stage", (2, 1), epsilon=4.0).estimate(np.array([5, 5, 5, 5, 5, 5]), 30)
-    found = BLENDERS[name]().blend(unknown_group(6, 2), client)
+    randomizer = build("two-stage", (2, 1), epsilon=4.0)
+    client = randomizer.estimate(np.array([5, 5, 5, 5, 5, 5]), 30)
+    found = BLENDERS[name]().blend(unknown_group(6, 2), client, randomizer.cells)
     assert found.cells.probability == pytest.approx(client.cells.probability)
     assert found.participants == 30
 
@@ -74,7 +76,7 @@ def test_the_weight_of_a_blend_also_rules_its_variance_at_any_truth():
     randomizer = build("two-stage", (2, 1), epsilon=4.0)
     counts = np.array([5, 5, 5, 5, 5, 5])
     one, other = randomizer.estimate(counts, 30), randomizer.estimate(counts * 9, 270)
-    found = BLENDERS["inverse-variance"]().blend(one, other)
+    found = BLENDERS["inverse-variance"]().blend(one, other, randomizer.cells)
     p = np.full(6, 1 / 6)
     w = optin_weight(one.cells.variance, other.cells.variance)
     expected = w**2 * one.variance_at(p) + (1 - w) ** 2 * other.variance_at(p)

@@ -17,7 +17,6 @@ from blender import gaussian_histogram as module
 from blender.gaussian_histogram import (
     GaussianHistogram,
     calibrate,
-    count_distinct_records,
     gaussian_delta,
     gaussian_tail,
 )
@@ -123,22 +122,6 @@ def test_the_tail_is_the_sum_of_what_lies_beyond():
     mass /= mass.sum()
     for j in (-4, 0, 1, 7, 20):
         assert gaussian_tail(j, 3.0) == pytest.approx(mass[x >= j].sum(), rel=1e-12)
-
-
-def test_one_user_who_repeats_a_record_moves_one_count_by_one():
-    """Sent m times it would move by m, and the noise is made for 1."""
-    others = [["a"], ["a", "b"], ["c"]]
-    base = count_distinct_records(others, 10)
-
-    repeated = count_distinct_records([*others, ["a"] * 10], 10)
-
-    assert repeated - base == {"a": 1}
-    assert (repeated - base).total() == 1
-
-
-def test_a_user_counts_for_at_most_m_distinct_records():
-    counted = count_distinct_records([list("abcabcdefg")], 3)
-    assert counted == {"a": 1, "b": 1, "c": 1}
 
 
 def test_without_distinct_records_the_guarantee_would_be_gone():

@@ -44,3 +44,5 @@ def test_more_users_reach_further_with_the_same_m():
 def test_shares_that_describe_nobody_are_refused(held):
     with pytest.raises(ParameterError, match="records_held"):
         reach_of(1, **SIZES, records_held=held)
+    with pytest.raises(ParameterError, match="records_held"):
+        best_records_per_user(**SIZES, records_held=held)

@@ -15,11 +15,18 @@ from blender.stable_blend import StableBlender
 def group(p, variance_at, participants=100):
     p = np.array(p, dtype=float)
     variance = variance_at(np.clip(p, 0, 1))
-    nothing = np.zeros(0)
-    none = Estimates(nothing, nothing, nothing, nothing)
-    return GroupEstimates(
-        participants, Estimates(p, variance, p * 0, p * 0 + 1), none, None, variance_at
-    )
+    cells = Estimates(p, variance, p * 0, p * 0 + 1)
+    return GroupEstimates(participants, cells, each_its_query(cells), None, variance_at)
+
+
+def each_its_query(cells):
+    return Estimates(cells.probability[:-1], cells.variance[:-1], cells.low[:-1], cells.high[:-1])
+
+
+def blend(optin, client, selected=None):
+    """Where every listed record is the only one of its query."""
+    records = [Record(f"q{i}", "u") for i in range(len(client.cells) - 1)]
+    return StableBlender().blend(optin, client, Cells(records, query_wildcards=False), selected)
 
 
 def flat(variance):
@@ -28,7 +35,7 @@ def flat(variance):
 
 def test_known_variances_give_inverse_variance_weights():
     """p̂ = (1·0.2 + 3·0.4)/4 at variances in the ratio 3 : 1."""
-    blended = StableBlender().blend(group([0.2], flat(3e-4)), group([0.4], flat(1e-4)))
+    blended = blend(group([0.2], flat(3e-4)), group([0.4], flat(1e-4)))
 
     assert blended.cells.probability[0] == pytest.approx(0.35)
     assert blended.cells.variance[0] == pytest.approx(0.75e-4)
@@ -42,7 +49,7 @@ def test_the_weights_are_those_at_the_blend_itself():
         return lambda p: p * (1 - p) / n + 1e-7
 
     a, b = group([0.010], binomial(1000)), group([0.014], flat(4e-6))
-    p = StableBlender().blend(a, b).cells.probability
+    p = blend(a, b).cells.probability
 
     w = 1 / np.array([a.variance_at(p)[0], 4e-6])
     assert p[0] == pytest.approx((w[0] * 0.010 + w[1] * 0.014) / w.sum())
@@ -54,25 +61,25 @@ def test_a_negative_estimate_never_gets_a_small_variance_for_it():
     def binomial(p):
         return np.maximum(p * (1 - p), 0) / 100 + 1e-8
 
-    blended = StableBlender().blend(group([-0.01], binomial), group([0.05], flat(1e-4)))
+    blended = blend(group([-0.01], binomial), group([0.05], flat(1e-4)))
     assert blended.cells.probability[0] > 0.01
 
 
 def test_a_group_that_knows_nothing_changes_nothing():
-    one, nobody = group([0.2, 0.8], flat(1e-4)), unknown_group(2, 0)
-    assert StableBlender().blend(one, nobody) is one
-    assert StableBlender().blend(nobody, one) is one
-    assert StableBlender().blend(nobody, nobody).participants == 0
+    one, nobody = group([0.2, 0.8], flat(1e-4)), unknown_group(2, 1)
+    assert blend(one, nobody) is one
+    assert blend(nobody, one) is one
+    assert blend(nobody, nobody).participants == 0
 
 
 def test_a_group_that_is_certain_decides():
-    blended = StableBlender().blend(group([0.3], flat(1e-4)), group([1.0], flat(0.0)))
+    blended = blend(group([0.3], flat(1e-4)), group([1.0], flat(0.0)))
     assert blended.cells.probability[0] == pytest.approx(1.0)
 
 
 def test_groups_over_different_cells_are_refused():
     with pytest.raises(HeadListMismatch, match="2 opt-in and 1 client cells"):
-        StableBlender().blend(group([0.1, 0.9], flat(1)), group([1.0], flat(1)))
+        blend(group([0.1, 0.9], flat(1)), group([1.0], flat(1)))
 
 
 def conditional(p, least, users, scale=0.5):
@@ -171,7 +178,7 @@ def test_where_listing_is_all_but_certain_the_blend_is_the_inverse_variance_blen
     t = group([p * 0.9, 1 - p * 0.9], lambda x: x * (1 - x) / t_users + 0.36 / t_users**2)
     client = group([p - s_deviation, 1 - p], flat(s_deviation**2))
 
-    blended = StableBlender().blend(t, client, None, selected).cells
+    blended = blend(t, client, selected).cells
 
     at = p
     for _ in range(50):  # the fixed point of Σ w(p)·p̂ = p with plain variances

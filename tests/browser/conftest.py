@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from agents.gateway.publications import Document, EpochView
+from agents.gateway.publications import Document, EpochView, Paused
 from agents.gateway.static_pages import StaticPages
 from agents.stack.ports import free_port
 from streams.records.estimates_document import EstimatesDocument
@@ -73,13 +73,15 @@ def _view(document: EstimatesDocument) -> EpochView:
 
 
 @contextmanager
-def _serving(documents: list[EstimatesDocument]) -> Iterator[Site]:
+def serving(documents: list[EstimatesDocument], pause: Paused | None = None) -> Iterator[Site]:
+    """A gateway that has published these, oldest first."""
     port = free_port()
     started: list[uvicorn.Server] = []
 
     async def serve() -> None:
         gateway = make_gateway(pages=StaticPages())
         held = gateway.publications
+        held.last_pause = pause
         for document in documents:
             body = document.to_bytes()
             held.estimates[document.epoch] = Document(
@@ -118,14 +120,14 @@ def _serving(documents: list[EstimatesDocument]) -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     """A gateway with a dozen published epochs."""
-    with _serving(publications()) as made:
+    with serving(publications()) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def empty_site() -> Iterator[Site]:
     """A gateway on its first day."""
-    with _serving([]) as made:
+    with serving([]) as made:
         yield made
 
 

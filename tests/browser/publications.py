@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TypeVar
 
 from blender.record import normalise
 from streams.records.estimates_document import (
@@ -12,8 +14,10 @@ from streams.records.estimates_document import (
     EstimatesDocument,
     Figure,
     Participants,
-    privacy_statement,
 )
+from streams.records.statements import privacy_statement
+
+Row = TypeVar("Row", EstimatedCell, EstimatedQuery)
 
 DAY_S = 86_400
 FIRST_S = 1_790_000_000 // DAY_S * DAY_S
@@ -71,9 +75,40 @@ def _document(epoch: int) -> EstimatesDocument:
     )
 
 
-STATEMENT = privacy_statement(epsilon=4.0, delta=1e-5, cohorts=1, records_per_user=1, answers=1)
+STATEMENT = privacy_statement(
+    optin=(4.0, 1e-5), clients=(4.0, 0.0), cohorts=1, records_per_user=1, answers=1
+)
 
 
 def publications() -> list[EstimatesDocument]:
     """Oldest first."""
     return [_document(epoch) for epoch in EPOCHS]
+
+
+def emptied(document: EstimatesDocument) -> EstimatesDocument:
+    """The same epoch, had too few taken part."""
+    return replace(
+        document,
+        outcome="empty",
+        reasons=("too_few_reports",),
+        records=(),
+        queries=(),
+        agreement=None,
+    )
+
+
+def disputed(document: EstimatesDocument) -> EstimatesDocument:
+    """The same epoch, had the groups disagreed: the clients' figures are to be read."""
+
+    def half(row: Row) -> Row:
+        whole = row.client
+        assert whole is not None
+        p, low, high = ((value or 0) / 2 for value in (whole.probability, whole.low, whole.high))
+        return replace(row, client=Figure.of(p, 1e-6, low, high))
+
+    return replace(
+        document,
+        agreement=Agreement(20.0, 0.001, False, "client"),
+        records=tuple(map(half, document.records)),
+        queries=tuple(map(half, document.queries)),
+    )

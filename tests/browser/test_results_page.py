@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Download
+from playwright.sync_api import Browser, Download, Route
 
+from agents.gateway.publications import Paused
 from blender.record import normalise
-from tests.browser.conftest import Site, Visit
+from tests.browser.conftest import Site, Visit, serving
+from tests.browser.publications import disputed, emptied, publications
 
 pytestmark = pytest.mark.browser
 
@@ -48,8 +50,8 @@ def serious(visit: Visit) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("dark", "phone"),
-    [(False, False), (True, False), (False, True)],
-    ids=["light", "dark", "phone"],
+    [(False, False), (True, False), (False, True), (True, True)],
+    ids=["light", "dark", "phone", "dark-phone"],
 )
 def test_it_shows_the_latest_epoch_to_everyone(
     visit: Open, site: Site, screenshots: Path, dark: bool, phone: bool
@@ -73,6 +75,7 @@ def test_it_shows_the_latest_epoch_to_everyone(
             f"{'+' if change >= 0 else '−'}{abs(change):.2f} points",
         ]
     assert page.locator("#trends-chart canvas").count() == 1
+    assert f"compares with epoch {before.epoch}" in page.inner_text("#change")
     assert "incomplete: not all counted" in page.inner_text("#notice")
     assert latest.privacy["statement"] in page.inner_text("#statement")
     assert "30,000 opt-in users, 1,234,567 clients" in page.inner_text("#participants")
@@ -143,7 +146,10 @@ def test_a_trend_leads_to_its_results(visit: Open, site: Site):
     """A click on a query searches for it; markup in a query stays text."""
     opened = visit(site.url)
     page = opened.page
-    page.click("#more")
+    page.focus("#more")
+    page.keyboard.press("Enter")
+    focused = page.evaluate("document.activeElement.closest('tr').cells[0].innerText")
+    assert focused == "21", "whoever uses the keyboard goes on where the new rows begin"
     page.click("text=<b>bold</b>")
 
     assert "2 results" in page.inner_text("#search-status")
@@ -170,6 +176,57 @@ def test_history_shows_every_epoch_and_gaps_where_a_record_was_not_listed(visit:
         assert shown[document.epoch] == wanted
     assert "–" in shown.values()
     assert opened.complaints == []
+
+
+def test_the_history_that_was_asked_for_last_is_shown_and_read_once(visit: Open, site: Site):
+    """Impatient people click twice; that must not cost two downloads, nor show the wrong record."""
+    opened = visit(site.url)
+    page = opened.page
+    page.fill("#search-box", "weather tomorrow")
+    page.keyboard.press("Enter")
+    asked: list[str] = []
+    held: list[Route] = []
+    waiting = True
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url.rpartition("/")[2])
+        if waiting:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/estimates/*", answer)
+    page.click("#search-table tr:nth-child(2) button")
+    page.click("#search-table tr:nth-child(3) button")
+    last = rows(opened, "search-table")[2][0]
+    waiting = False
+    for route in held:
+        route.continue_()
+    page.wait_for_selector("#history-chart canvas")
+    assert last in page.inner_text("#history-what")
+    assert sorted(asked) == sorted(str(document.epoch) for document in site.documents)
+
+    page.click("#search-table tr:nth-child(1) button")
+    first = rows(opened, "search-table")[0][0]
+    page.wait_for_function("url => document.body.innerText.includes(`→ ${url}`)", arg=first)
+    assert len(asked) == len(site.documents), "what was read is kept"
+    assert page.locator("#history-chart canvas").count() == 1
+    assert opened.complaints == []
+
+
+def test_a_history_that_could_not_be_loaded_is_said_and_can_be_asked_for_again(
+    visit: Open, site: Site
+):
+    opened = visit(site.url)
+    page = opened.page
+    page.fill("#search-box", "weather tomorrow")
+    page.keyboard.press("Enter")
+    page.route("**/v1/estimates/*", lambda route: route.fulfill(status=503, body="{}"))
+    page.click("#search-table button")
+    page.wait_for_selector("text=Earlier epochs could not be loaded")
+    page.unroute_all()
+    page.click("#search-table button")
+    page.wait_for_selector("#history-chart canvas")
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
@@ -223,6 +280,88 @@ def test_on_the_first_day_it_says_that_nothing_is_published(visit: Open, empty_s
     assert "Nothing is published yet" in opened.page.inner_text("#headline")
     assert serious(opened) == []
     assert opened.complaints == []
+
+
+def test_after_an_empty_epoch_the_last_results_are_shown_and_compared_with_the_last_before(
+    visit: Open, screenshots: Path
+):
+    """Nothing is "new" because nobody took part in between, and no page is blank for a day."""
+    one, two, three, four = publications()[:4]
+    with serving([one, emptied(two), three, emptied(four)]) as site:
+        opened = visit(site.url)
+        page = opened.page
+        page.screenshot(path=screenshots / "results-after-an-empty-epoch.png", full_page=True)
+        assert f"Epoch {three.epoch}" in page.inner_text("#headline")
+        assert f"Shown is epoch {three.epoch}" in page.inner_text("#notice")
+        assert f"compares with epoch {one.epoch}" in page.inner_text("#change")
+        assert {row[4].rpartition(" ")[2] for row in rows(opened, "trends-table")} == {"points"}
+        assert rows(opened, "epochs-table")[1][3] == "empty, too few reports"
+        page.fill("#search-box", "nobody asks this")
+        page.keyboard.press("Enter")
+        assert "Nothing is published for" in page.inner_text("#search-status")
+        page.fill("#search-box", "map")
+        page.keyboard.press("Enter")
+        page.click("#search-table button")
+        page.wait_for_selector("#history-chart canvas")
+        page.click("#history summary")
+        assert [row[2] == "–" for row in rows(opened, "history-table")] == [0, 1, 0, 1]
+        assert serious(opened) == []
+        assert opened.complaints == []
+
+
+def test_where_every_epoch_is_empty_the_page_says_so(visit: Open):
+    """That too few people searched for something would be untrue: nobody could know."""
+    with serving([emptied(document) for document in publications()[:2]]) as site:
+        opened = visit(site.url)
+        page = opened.page
+        assert "empty: 0 queries" in page.inner_text("#headline")
+        assert "This epoch is empty: too few reports." in page.inner_text("#notice")
+        page.fill("#search-box", "map")
+        page.keyboard.press("Enter")
+        assert "is empty; there is nothing to search in" in page.inner_text("#search-status")
+        assert opened.complaints == []
+
+
+def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
+    """The publication says which estimate to read: here the clients', which are half as large."""
+    document = disputed(publications()[0])
+    # The gateway's clock stands at a million seconds.
+    pause = Paused(from_s=0, resumes_s=1_036_800, detail="the budget is spent")
+    with serving([document], pause) as site:
+        opened = visit(site.url)
+        page = opened.page
+        notice = page.inner_text("#notice")
+        assert "Paused until 1970-01-13 00:00 UTC: the budget is spent" in notice
+        assert "shown are the clients’ estimates" in notice
+        assert "no earlier epoch with results" in page.inner_text("#change")
+        best = sorted(document.queries, key=lambda q: -q.client.probability)
+        for query, row in zip(best, rows(opened, "trends-table"), strict=False):
+            assert row[1:3] == [query.query, percent(query.client.probability)]
+            assert row[4] == "–"
+        assert opened.complaints == []
+
+
+@pytest.mark.parametrize("failing", ["v1/epochs", "v1/estimates/*"])
+def test_what_could_not_be_loaded_is_not_taken_for_unknown(visit: Open, site: Site, failing: str):
+    """A search in results that are not there must not say that nobody searched for it."""
+    opened = visit(f"{site.url}/openapi.json")
+    page = opened.page
+    page.route(f"**/{failing}", lambda route: route.fulfill(status=503, body="{}"))
+    page.goto(site.url, wait_until="networkidle")
+    assert page.inner_text("#headline") == "The results could not be loaded."
+    assert "answered 503" in page.inner_text("#notice")
+    page.fill("#search-box", "weather tomorrow")
+    page.keyboard.press("Enter")
+    assert "No results are loaded" in page.inner_text("#search-status")
+
+
+def test_without_javascript_it_says_where_the_results_are(browser: Browser, site: Site):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(site.url)
+    assert "switched off" in page.inner_text("noscript")
+    assert "Loading" not in page.inner_text("body")
+    context.close()
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

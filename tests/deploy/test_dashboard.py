@@ -84,3 +84,41 @@ def test_no_panel_lies_on_another():
         assert not cells & taken
         assert place["x"] + place["w"] <= 24
         taken |= cells
+
+
+def test_whoever_is_on_call_sees_first_what_fires():
+    first = min(panels(), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
+
+    assert [target["expr"] for target in first["targets"]] == ['ALERTS{alertstate="firing"}']
+
+
+def test_bytes_and_other_numbers_have_axes_of_their_own():
+    """Four late frames beside four million bytes are a flat line, or read as 4 B."""
+    apart = 0
+    for panel in panels():
+        sizes = {
+            target["legendFormat"]: "bytes" in target["expr"]
+            for target in panel["targets"]
+            if "legendFormat" in target
+        }
+        if len(set(sizes.values())) < 2:
+            continue
+        apart += 1
+        fields = panel["fieldConfig"]
+        assert fields["defaults"]["unit"] != "bytes", panel["title"]
+        moved = {
+            override["matcher"]["options"]: {p["id"]: p["value"] for p in override["properties"]}
+            for override in fields["overrides"]
+        }
+        assert moved == {
+            name: {"unit": "bytes", "custom.axisPlacement": "right"}
+            for name, is_size in sizes.items()
+            if is_size
+        }, panel["title"]
+    assert apart == 3
+
+
+def test_who_holds_a_lease_is_told_by_name():
+    (jobs,) = [panel for panel in panels() if panel["title"] == "Jobs"]
+
+    assert "{{kind}} held by {{instance}}" in [t["legendFormat"] for t in jobs["targets"]]

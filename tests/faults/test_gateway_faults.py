@@ -20,6 +20,8 @@ import time
 import httpx
 import pytest
 
+from agents.gateway.kafka_clients import make_producer
+from agents.gateway.producer import FrameProducer
 from agents.stack import LocalKafka
 from streams.epochs import Stem
 from tests.gateway_service import (
@@ -208,6 +210,28 @@ async def test_a_stop_ends_within_its_one_deadline_while_the_broker_is_paused(br
     await _assert_counted_once(service, senders)
 
 
+async def test_a_producer_that_cannot_be_flushed_leaves_nothing_behind(breakable, name_prefix):
+    """Each one that was replaced while a partition had no leader kept its connections for ever."""
+    service = GatewayService(breakable.url, name_prefix)
+    with running(service):
+        await service.create()
+        before = asyncio.all_tasks()
+        producer = FrameProducer(lambda: make_producer(service.settings.kafka))
+        await producer.start()
+        await (await producer.send(service.topics.clock.name, 0, b"taken"))
+        breakable.pause()
+        try:
+            stuck = await producer.send(service.topics.clock.name, 0, b"not taken")
+            await producer.stop(0.5)
+            with pytest.raises(ConnectionError):
+                await stuck
+            async with asyncio.timeout(5):
+                while asyncio.all_tasks() - before:
+                    await asyncio.sleep(0.01)
+        finally:
+            breakable.resume()
+
+
 def _held_bytes(gateway: GatewayUnderTest) -> float:
     return float(re.findall(r"^blender_gateway_held_bytes (\S+)$", gateway.metrics(), re.M)[0])
 
@@ -240,7 +264,7 @@ async def _until_status(gateway: GatewayUnderTest, status: int, timeout_s: float
     raise AssertionError(f"/readyz did not say {status}: {answer.text}\n{gateway.output()[-3000:]}")
 
 
-async def test_a_slow_broker_slows_senders_down_and_loses_nothing(broken, breakable):
+async def test_a_slow_broker_slows_senders_down_and_loses_nothing(broken, breakable, thorough):
     """Stopped four fifths of the time, in short pulses: slower than the linger, within deadline."""
     service, senders, _ = broken
 
@@ -251,15 +275,16 @@ async def test_a_slow_broker_slows_senders_down_and_loses_nothing(broken, breaka
             breakable.resume()
             await asyncio.sleep(0.1)
 
+    reports = 400 if thorough else 128
     slowing = asyncio.create_task(slow_down())
     try:
-        await senders.send_all()
+        await senders.send_all(first=reports)
     finally:
         slowing.cancel()
         await asyncio.gather(slowing, return_exceptions=True)
         breakable.resume()
 
-    assert len(senders.accepted) == 400
+    assert len(senders.accepted) == reports
     await _assert_counted_once(service, senders)
 
 
@@ -282,7 +307,7 @@ async def test_a_gateway_whose_clock_is_off_is_unready_and_takes_nothing(kafka, 
             assert refused.status_code == 503, refused.text
             if "NTP" in ready:
                 break
-        assert "set it right (NTP)" in ready
+        assert "set this one right (NTP)" in ready
         refused = httpx.post(f"{gateway.url}/v1/reports", json=senders.reports[0], timeout=10)
         assert (refused.status_code, refused.json()["reason"]) == (503, "clock")
         good.wait_ready()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -14,6 +18,7 @@ from aiokafka.cluster import ClusterMetadata
 from confluent_kafka import Consumer, TopicPartition
 from faust.assignor.partition_assignor import PartitionAssignor
 
+from agents.production import warn_of_risks
 from agents.stack.ports import free_port
 from agents.worker import Worker
 from streams.epochs import Stem
@@ -23,7 +28,7 @@ from streams.records.frames import OptinEntry, encode_optin_records
 from streams.settings import Settings
 from streams.tables import check_redis, connect_redis
 from streams.topics import ensure_topics
-from tests.counting import Installation, contributors, installation, optin_entries
+from tests.counting import ROOT, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic
 
 if TYPE_CHECKING:
@@ -128,6 +133,58 @@ async def test_servers_that_do_not_answer_are_told_in_one_line(made: Installatio
         assert name.capitalize() in last
 
 
+async def test_a_port_that_is_taken_is_told_in_one_line(made: Installation) -> None:
+    """A second worker on one host: it hung for its stop's deadline and named neither the port nor
+    the setting."""
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        started = {
+            verb: subprocess.Popen(
+                [sys.executable, "-m", "agents.cli", verb],
+                cwd=ROOT,
+                env=made.environment() | {f"BLENDSTREAM_{verb.upper()}_METRICS_PORT": str(taken)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for verb in ("worker", "jobs")
+        }
+        for verb, process in started.items():
+            said, _ = await asyncio.to_thread(process.communicate, timeout=60)
+            assert process.returncode == 1, said
+            assert said.strip().splitlines()[-1] == (
+                f"  - metrics.host and {verb}.metrics_port must be an address that this process "
+                f"may listen on, got 127.0.0.1:{taken} (Address already in use); stop what listens "
+                "there, or choose another"
+            )
+            assert "not_for_production" in said
+            assert "topics.one_node is set" in said
+            assert "crashed" not in said
+
+
+async def test_risks_that_production_should_not_take_are_one_warning(
+    own_redis: LocalRedis, made: Installation, written_logs: io.StringIO
+) -> None:
+    """Whoever starts it by hand does not run the doctor first."""
+    careful = {"topics.one_node": "false", "topics.replication": "3",
+               "topics.min_insync_replicas": "2"}  # fmt: skip
+    values = made.values | {"redis.url": own_redis.url}
+    client = await connect_redis(Settings.from_values(values).redis)
+    await warn_of_risks(Settings.from_values(values), made.kafka, client)
+    await client.config_set("appendonly", "no")
+    await warn_of_risks(Settings.from_values(values | careful), made.kafka, client)
+    await client.aclose()
+    one_node, copies = [
+        json.loads(line)["advice"]
+        for line in written_logs.getvalue().splitlines()
+        if "not_for_production" in line
+    ]
+    assert "topics.one_node is set" in one_node
+    assert "appendonly" not in one_node
+    assert "8 topics have fewer than topics.replication = 3 copies" in copies
+    assert "appendonly off" in copies
+
+
 async def test_a_redis_that_evicts_is_refused(own_redis: LocalRedis, made: Installation) -> None:
     """It would throw counts away when memory is short, and nobody would know."""
     values = made.values | {"redis.url": own_redis.url}
@@ -167,6 +224,35 @@ async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
         )
         async with asyncio.timeout(10):
             assert await life == "the group coordinator's task has died"
+    finally:
+        life.cancel()
+        async with asyncio.timeout(20):
+            await worker.stop()
+
+
+async def test_checks_go_on_until_a_slow_start_is_over_and_one_that_ends_ends_the_worker(
+    made: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Faust's consumer was there the checks died of asking it; idle partitions were compared
+    with nothing any more, and an outage left the worker unready for ever."""
+    values = made.values | {"worker.metrics_port": str(free_port())}
+    worker = await Worker.connect(Settings.from_values(values))
+    counter, checked = worker.counters[0], 0
+    check = counter.check
+
+    async def counted_check() -> None:
+        nonlocal checked
+        await check()
+        checked += 1
+
+    monkeypatch.setattr(counter, "check", counted_check)
+    monkeypatch.setattr(worker.app, "start", asyncio.Event().wait)
+    life = asyncio.create_task(worker.live())
+    try:
+        await made.until(lambda: checked >= 2, 30, "a second check")
+        worker._tasks[0].cancel()
+        async with asyncio.timeout(10):
+            assert "looks after the partitions or the servers" in await life
     finally:
         life.cancel()
         async with asyncio.timeout(20):

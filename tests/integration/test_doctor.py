@@ -11,12 +11,13 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from agents.cli import main
-from agents.doctor import Finding, Grade, elections, examine
+from agents.doctor import Finding, Grade, elections, examine, replication, versions
 from agents.gateway.tokens import add_token
 from agents.stack.ports import free_port
 from streams.kafka import KafkaLog
 from streams.settings import Settings
 from streams.topics import Topics, ensure_topics
+from tests.kafka_topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -133,9 +134,32 @@ async def test_fewer_brokers_than_copies_are_to_be_mended(
             "topics.one_node": False,
         }
     )
-    assert "topics.replication is 3 and there are 1 brokers" in to_mend(
-        await findings(three), "replication"
-    )
+    found = await findings(three)
+    assert "topics.replication is 3 and there are 1 brokers" in to_mend(found, "replication")
+    assert {"elections", "topics", "clock", "persistence"} <= {f.what for f in found}, "it looks on"
+
+
+def test_topics_with_fewer_copies_than_asked_for_are_to_be_mended(
+    make_settings: MakeSettings,
+) -> None:
+    """Raising the setting changes no topic that is there: three brokers are not three copies."""
+    three = {"topics.replication": 3, "topics.min_insync_replicas": 2, "topics.one_node": False}
+    wanted = make_settings(three).topics
+    names = ("blender.releases", "blender.clock")
+    assert replication(wanted, 3, dict.fromkeys(names, 3)).grade is Grade.OK
+    assert replication(wanted, 3, {}).grade is Grade.OK, "before the first start"
+    few = replication(wanted, 3, {"blender.releases": 1, "blender.clock": 3})
+    assert few.grade is Grade.MEND
+    assert "1 topics have fewer copies (blender.releases)" in few.found
+    assert replication(make_settings().topics, 1, dict.fromkeys(names, 1)).grade is Grade.NOTE
+
+
+def test_a_library_that_is_too_old_is_to_be_mended() -> None:
+    """Somebody upgraded the service and not what it stands on."""
+    assert versions().grade is Grade.OK
+    old = versions(lambda name: "0.15.2" if name == "faust-streaming" else "99.0.rc1")
+    assert old.grade is Grade.MEND
+    assert old.found.startswith("faust-streaming 0.15.2 is older than 0.15.3; install")
 
 
 def test_one_broker_of_three_that_elects_uncleanly_is_to_be_mended() -> None:
@@ -187,7 +211,9 @@ async def test_a_redis_that_drops_counts_or_forgets_is_to_be_mended(
             assert found[0] is grade
             assert "set `appendonly yes`" in found[1]
         client.config_set("maxmemory-policy", "allkeys-lru")
-    assert "must have maxmemory-policy noeviction" in to_mend(await findings(settings), "redis")
+    found = await findings(settings)
+    assert "must have maxmemory-policy noeviction, found allkeys-lru" in to_mend(found, "eviction")
+    assert to_mend(found, "persistence"), "it looks on"
 
 
 async def test_a_cluster_is_asked_node_by_node(
@@ -221,6 +247,19 @@ async def test_a_clock_that_is_off_is_to_be_mended(healthy: Settings, off_s: flo
     await ensure_topics(healthy, KafkaLog(healthy.kafka))
     found = await findings(healthy, lambda: time.time() + off_s)
     assert "run NTP" in to_mend(found, "clock")
+
+
+async def test_a_clock_topic_that_refuses_records_is_named(healthy: Settings, kafka) -> None:
+    """Kafka answers everything else: who is sent there finds nothing to mend."""
+    name = Topics(healthy).clock.name
+    config = {"max.message.bytes": "1", "retention.ms": "3600000"}
+    config |= {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "1"}
+    create_topic(kafka.bootstrap, name, config=config)
+    found = await findings(healthy)
+    assert f"a record for topic {name} must be taken, got MSG_SIZE_TOO_LARGE" in to_mend(
+        found, "clock"
+    )
+    assert graded(found, "kafka")[0] is Grade.OK
 
 
 def test_wrong_settings_are_listed_one_by_one(

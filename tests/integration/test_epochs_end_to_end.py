@@ -16,12 +16,12 @@ from blender.profiles import build_head_list
 from blender.roles import OptinCounts
 from streams.counted import ReportsRead
 from streams.epochs import Share, Stem
-from streams.records.estimates_document import EstimatesDocument
+from streams.records.estimates_document import EstimatesDocument, Participants
 from streams.records.head_list_document import HeadListDocument
 from streams.records.schemas import schema
 from streams.releases.book import Stage
 from streams.releases.entries import Outcome
-from streams.releases.optin_release import read_optin_release
+from streams.releases.optin_release import read_optin_release, write_optin_release
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import SHORT, Service, service
 
@@ -79,6 +79,9 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             )  # fmt: skip
             assert head_list == expected.head_list
             assert head_list.listed > 0
+            # T's counts are not in the list; they are in the opt-in estimates beside it.
+            assert state.head_list is not None
+            assert await made.document(state.head_list.optin) == write_optin_release(expected)
             known = head_list.records
 
         for epoch in range(3):
@@ -88,7 +91,11 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             data = await made.document(state.estimates.document)
             document = EstimatesDocument.from_bytes(data)
             Draft202012Validator(schema("estimates")).validate(json.loads(data))
-            assert document.participants.clients == made.reports[epoch]
+            assert document.participants == Participants(
+                selection=made.sent[epoch, Share.S].total(),
+                estimation=made.sent[epoch, Share.T].total(),
+                clients=made.reports[epoch],
+            )
 
             # Computed here from what was sent and released, with the same dice: the same bytes.
             assert state.head_list is not None

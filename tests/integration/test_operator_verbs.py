@@ -11,21 +11,28 @@ from functools import partial
 
 import numpy as np
 import pytest
+from confluent_kafka.admin import AdminClient
 from jsonschema import Draft202012Validator
 
-from agents.commands.epochs import _abandon
+from agents.commands.epochs import _abandon, _list, _outcome
+from agents.commands.ledger import _run as ledger
 from agents.commands.ledger import show
+from agents.commands.rebuild import _run as rebuild_verb
 from agents.commands.rebuild import rebuild
+from agents.commands.verify import _run as verify
 from agents.commands.verify import differences
 from agents.stack import LocalRedis
 from blender.errors import ParameterError
+from blender.registry import randomizer_for
 from streams.epochs import Share, Stem
-from streams.errors import StoreMismatch, StoreUnavailable
+from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
+from streams.publications import read_publications
 from streams.records.schemas import schema
 from streams.releases.book import Stage
 from streams.releases.entries import Kind, Outcome
+from streams.releases.log import Fenced
 from tests.epoch_service import ROOT, Part, Service, service
-from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+from tests.job_bench import Clock, JobBench, bench, count_records, count_reports, some_records
 
 
 def verb(made: Service, *words: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +44,9 @@ def verb(made: Service, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(240)
-async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(kafka, redis_server):
+async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
+    kafka, redis_server, capsys: pytest.CaptureFixture[str]
+):
     """One service, from open to verified."""
     rng, clock = np.random.default_rng(21), Clock()
     async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
@@ -48,7 +57,10 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(ka
         assert await jobs.run(Kind.HEAD_LISTS)
         state = (await made.book()).epochs[0]
         assert state.head_list is not None
-        await count_reports(made, 0, state.head_list.cells, 500, rng)
+        head_list, _ = await made.head_list(state)
+        width = randomizer_for(head_list).cells_per_answer
+        await count_reports(made, 0, state.head_list.cells, 500, rng, width)
+        await _changed_cells_are_found(made, jobs, width)
         clock.now_ms = state.head_list.reports_until_ms + 360_000
         await jobs.keep()
         assert await jobs.run(Kind.ESTIMATES)
@@ -61,12 +73,9 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(ka
 
         with pytest.raises(ParameterError, match="must be one of the recent epochs"):
             await _abandon(made.settings, 99, "a drill")
-        # The reason may come before the epoch.
-        abandoned = await asyncio.to_thread(
-            verb, made, "epochs", "abandon", "--reason", "a drill", "1"
-        )
-        assert abandoned.returncode == 0, abandoned.stderr
-        assert (await made.book()).epochs[1].abandoned == "a drill"
+        await _nothing_follows_an_abandonment(made, jobs, rng)
+        await _abandon(made.settings, 3, "a drill")
+        assert "its raw data goes when epochs before it (2) are over too" in capsys.readouterr().out
         again = await asyncio.to_thread(verb, made, "epochs", "abandon", "0", "--reason", "no")
         assert again.returncode == 1
         assert "published already" in again.stderr
@@ -85,9 +94,59 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(ka
                    for f in found), found  # fmt: skip
         await jobs.context.publisher.publish(made.topics.estimates.name, 0, b'{"other": "bytes"}')
         assert any("has other bytes" in line for line in await differences(jobs.context))
+        estimates = made.topics.estimates.name
+        asked = await read_publications(made.settings.kafka, estimates, [1])
+        assert asked == {}, "of an old topic only the epochs asked for are held"
         assert not any(
             text in line for line in await differences(jobs.context) for text in ("query 0",)
         )
+
+
+async def test_a_service_that_never_was_is_refused_and_no_topic_is_made(
+    kafka, redis_server, make_settings, name_prefix
+):
+    """A mistyped prefix made eight topics and showed an empty ledger, as if all were well."""
+    settings = make_settings({"kafka.url": kafka.url, "redis.url": redis_server.url})
+    for look in (_list, ledger, verify, partial(rebuild_verb, wait_s=1)):
+        with pytest.raises(TopicMismatch, match=r"\.releases is not there; mend topics.prefix"):
+            await look(settings)
+    made = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics
+    assert [name for name in made if name_prefix in name] == []
+
+
+async def _changed_cells_are_found(made: Service, jobs: JobBench, width: int) -> None:
+    """A hand in Redis, among reports that were counted as sent."""
+    cells = jobs.context.tables(Stem.CLIENT_REPORTS).key(0, 0, "cells")
+    held = f"counted 500 reports of {width} cells, the tables hold"
+    assert not any(held in line for line in await differences(jobs.context))
+    for more in (1, -1):
+        await jobs.context.redis.execute_command("BITFIELD", cells, "INCRBY", "i64", "#2", more)
+        found = any(
+            f"{held} {500 * width + 1}:" in line for line in await differences(jobs.context)
+        )
+        assert found is (more == 1)
+
+
+async def _nothing_follows_an_abandonment(
+    made: Service, jobs: JobBench, rng: np.random.Generator
+) -> None:
+    """A job that has drawn already does not get its release in any more."""
+    await count_records(made, 1, some_records(1, rng))
+    jobs.clock.now_ms = (await made.book()).epochs[1].parameters.records_sealable_at_ms
+    await jobs.keep()
+    jobs.stop_at("head-lists.drawn")
+    drawing = asyncio.create_task(jobs.run(Kind.HEAD_LISTS))
+    await jobs.stopped.wait()
+    # The reason may come before the epoch.
+    abandoned = await asyncio.to_thread(verb, made, "epochs", "abandon", "--reason", "a drill", "1")
+    assert abandoned.returncode == 0, abandoned.stderr
+    assert "its raw data goes when the jobs next look" in abandoned.stdout
+    assert (await made.book()).epochs[1].abandoned == "a drill"
+    jobs.go_on.set()
+    with pytest.raises(Fenced):
+        await drawing
+    _, committed = await jobs.context.log.read_all()
+    assert ("head_list_released", 1) not in committed
 
 
 @pytest.mark.timeout(180)
@@ -222,3 +281,5 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
         published = await made.published(made.topics.click_graphs.name)
         assert published[1] == await made.document(second.document)
         assert book.epochs[1].stage is Stage.REPORTING
+        assert _outcome(book.epochs[0]) == "-; click graph empty (no_url_table)"
+        assert _outcome(book.epochs[1]) == "-; click graph complete"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import numpy as np
 import pytest
 
@@ -82,3 +84,56 @@ async def test_counts_that_are_not_there_up_to_the_seal_are_not_read(redis_clien
     await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
     with pytest.raises(CountsMoved, match="must be counted up to 2, found 1"):
         await SealedCounts(tables, 1, "test").read_optin(1, [2], complete=True)
+
+
+class Interrupted(CountTables):
+    """Something happens to the partition after its records were read and before its totals."""
+
+    async def totals(self, partition: int, epoch: int | str | None = None) -> dict[str, int]:
+        await self.happens()
+        return await super().totals(partition, epoch)
+
+    happens: Callable[[], Awaitable[None]]
+
+
+async def test_counts_that_are_forgotten_while_they_are_read_are_not_taken_for_none(
+    redis_client, name_prefix
+):
+    """Somebody may run `rebuild` while a job reads: its release would be of half the epoch and
+    called complete, even if the workers were through again before the job looked."""
+    entries = [OptinEntry(bytes(16), 0, b"q", b"u")]
+    tables = Interrupted(redis_client, "t", prefix=name_prefix)
+    await counted(tables, entries, frames=1)
+    counts = SealedCounts(tables, 1, "test")
+
+    async def forgotten() -> None:
+        assert await tables.forget_partition(0, [1])
+
+    async def counted_again() -> None:
+        await forgotten()
+        await counted(tables, entries, frames=1)
+
+    for happens in (counted_again, forgotten):
+        tables.happens = happens
+        with pytest.raises(CountsMoved, match="counted again from Kafka, as `blendstream rebuild`"):
+            await counts.read_optin(1, [1], complete=True)
+
+
+async def test_counts_that_redis_loses_while_they_are_read_are_not_taken_for_whole(
+    redis_client, name_prefix
+):
+    """A Redis that comes back from its last snapshot has lost the reader's token too."""
+    tables = Interrupted(redis_client, "t", prefix=name_prefix)
+    await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
+    keys = [key async for key in redis_client.scan_iter(f"{name_prefix}:*")]
+    snapshot = {key: await redis_client.dump(key) for key in keys}
+
+    async def rolled_back() -> None:
+        now = [key async for key in redis_client.scan_iter(f"{name_prefix}:*")]
+        await redis_client.delete(*now)
+        for key, value in snapshot.items():
+            await redis_client.restore(key, 0, value)
+
+    tables.happens = rolled_back
+    with pytest.raises(CountsMoved, match="Redis lost its tail"):
+        await SealedCounts(tables, 1, "test").read_optin(1, [1], complete=True)

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
+from confluent_kafka.admin import AdminClient
 
+from agents.demo.service import _remove_all
 from agents.gateway.tokens import add_token
-from agents.stack import LocalRedis
+from agents.stack import GivenServer, LocalRedis, Stack
 from agents.stack.keeper import Keeper, Server
 from agents.stack.ports import free_port
 from agents.worker import Worker
@@ -22,6 +25,7 @@ from blender.errors import BlenderError
 from streams.kafka import KafkaLog
 from streams.settings import Settings
 from tests.gateway_service import base_values
+from tests.kafka_topics import create_topic
 from tests.secured_servers import (
     KEY_PASSWORD,
     PASSWORD,
@@ -52,13 +56,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     authority = Authority(folder)
     certificate, key = authority.issue("service", password=KEY_PASSWORD)
     operators = {"requirepass": "of-the-operator"}
-    with SecuredKafka(authority) as kafka, LocalRedis(options=operators) as redis:
-        with redis.client() as client:
+    with SecuredKafka(authority) as kafka, LocalRedis(options=operators) as server:
+        with server.client() as client:
             client.acl_setuser(
                 USER, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], channels=["*"],
                 categories=["+@all"],
             )  # fmt: skip
-        relay = TlsRelay(*authority.issue("redis"), redis.port)
+        relay = TlsRelay(*authority.issue("redis"), server.port)
         values = base_values(kafka.secured_url, "secured", 2) | {
             "kafka.tls_ca_file": str(authority.file),
             "kafka.tls_certificate_file": str(certificate),
@@ -120,6 +124,35 @@ def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> No
             written = (keeper.folder / f"{verb}.log").read_text()
             for secret in (PASSWORD, KEY_PASSWORD):
                 assert secret not in written
+
+
+def test_the_demo_leaves_nothing_on_servers_that_ask_who_comes(secured: Secured) -> None:
+    """Its topics stayed on a Kafka over TLS, and nobody was told."""
+    given = environment(secured.values)
+    url = secured.values["redis.url"]
+    stack = Stack(GivenServer(secured.kafka.secured_url), GivenServer(url))
+    for name in ("demo-7.releases", "of-others"):
+        create_topic(secured.kafka.bootstrap, name)
+    said: list[str] = []
+    with redis.Redis.from_url(url, ssl_ca_certs=str(secured.authority.file)) as client:
+        client.mset({"demo-7:{demo-7.releases/0}:state": 1, "of others": 1})
+        _remove_all(stack, given, "demo-7", said.append)
+        assert client.keys("*demo-7*") == []
+        assert client.get("of others") == b"1"
+    topics = AdminClient({"bootstrap.servers": secured.kafka.bootstrap}).list_topics(timeout=10)
+    assert [n for n in ("demo-7.releases", "of-others") if n in topics.topics] == ["of-others"]
+    assert said == []
+
+    stranger = given | {
+        "BLENDSTREAM_KAFKA_REQUEST_TIMEOUT_S": "1",
+        "BLENDSTREAM_KAFKA_SASL_PASSWORD": "guessed",
+        "BLENDSTREAM_REDIS_URL": url.replace(PASSWORD, "guessed"),
+    }
+    _remove_all(stack, stranger, "demo-7", said.append)
+    kafka, keys = said
+    assert re.match(r"Kafka did not let go of the topics demo-7\.\* \(\w+\); delete", kafka)
+    assert "keys with demo-7 in their names are left in Redis" in keys
+    assert PASSWORD not in kafka + keys
 
 
 def wait_for(processes: list[Server], come: object) -> None:

@@ -140,19 +140,34 @@ def test_a_server_that_cannot_start_says_what_it_printed():
         LocalRedis(options={"no-such-option": "1"})
 
 
-def test_given_servers_are_used_and_never_disturbed():
+def test_given_servers_are_used_and_never_disturbed(kafka, redis_server):
     """KAFKA_URL may name somebody's real one."""
-    given = {"KAFKA_URL": "kafka://a:1,b:2", "REDIS_URL": "redis://c:3/0"}
+    given = {"KAFKA_URL": kafka.url, "REDIS_URL": redis_server.url}
     with Stack.start(environment=given) as stack:
         assert isinstance(stack.kafka, GivenServer)
-        assert stack.kafka.bootstrap == "a:1,b:2"
+        assert (stack.kafka.url, stack.redis.url) == (kafka.url, redis_server.url)
         for disturb in (stack.kafka.pause, stack.redis.kill, stack.redis.restart):
             with pytest.raises(StackError, match="only a server that the stack started"):
                 disturb()
 
 
+@pytest.mark.parametrize("name", ["KAFKA", "REDIS"])
+def test_a_given_server_that_does_not_answer_is_told_in_one_line(name, kafka, redis_server):
+    """It was called ready after 0.0 s, and everything after it failed in its own way."""
+    nobody = f"{name.lower()}://me:secret@127.0.0.1:9"
+    given = {"KAFKA_URL": kafka.url, "REDIS_URL": redis_server.url, f"{name}_URL": nobody}
+    given |= {"BLENDSTREAM_KAFKA_REQUEST_TIMEOUT_S": "1", "BLENDSTREAM_GATEWAY_PORT": "of others"}
+    with pytest.raises(StackError) as refused:
+        Stack.start(environment=given)
+
+    said = str(refused.value)
+    assert f"must answer at 127.0.0.1:9, which {name}_URL names, and did not" in said
+    assert "unset it to let one be started here" in said
+    assert "secret" not in said
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
-def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tmp_path):
+def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tmp_path, kafka):
     """The whole of it, with a real broker: no process, no folder.
 
     The PATH is empty for one of them, so that Java and Redis come from pip; the other is given a
@@ -163,7 +178,7 @@ def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tm
     if ending == signal.SIGKILL:
         environment |= {"PATH": str(tmp_path)}
     else:
-        environment |= {"KAFKA_URL": "kafka://127.0.0.1:9"}
+        environment |= {"KAFKA_URL": kafka.url}
     command = subprocess.Popen(
         [sys.executable, "-m", "agents.cli", "stack"],
         stdout=subprocess.PIPE,

@@ -7,6 +7,7 @@ worker and the broker go and come back, and in the end everything it wrote is se
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import time
@@ -19,6 +20,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from agents.gateway.routes import ROUTES
 from agents.gateway.verdicts import Reason as GatewayReason
 from agents.stack.ports import free_port
 from streams.epochs import Stem
@@ -90,6 +92,7 @@ GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_gateway_frame_entries": ("histogram", {}),
     "blender_gateway_clock_skew_seconds": ("gauge", {}),
     "blender_gateway_clock_skew_limit_seconds": ("gauge", {}),
+    "blender_gateway_tokens_stale": ("gauge", {}),
     "blender_gateway_ready": ("gauge", {}),
     "blender_server_up": ("gauge", {"server": {"kafka"}}),
     "blender_build_info": ("gauge", {"version": ANY}),
@@ -119,6 +122,8 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_head_list_cells": ("gauge", {}),
     "blender_head_list_reports": ("gauge", {}),
     "blender_agreement_p_value": ("gauge", {}),
+    "blender_agreement_p_value_before": ("gauge", {}),
+    "blender_keeper_last_pass_timestamp_seconds": ("gauge", {}),
     "blender_server_up": ("gauge", {"server": {"kafka", "redis"}}),
     "blender_build_info": ("gauge", {"version": ANY}),
 }
@@ -182,6 +187,15 @@ def total(families: dict[str, Metric], name: str, **labels: str) -> float:
     return sum(s.value for s in samples if labels.items() <= s.labels.items())
 
 
+def count(families: dict[str, Metric], name: str, **labels: str) -> float:
+    (sample,) = [
+        s
+        for s in families[name].samples
+        if s.name.endswith("_count") and labels.items() <= s.labels.items()
+    ]
+    return float(sample.value)
+
+
 @pytest.mark.parametrize(
     ("process", "expected"), [("worker", WORKER), ("gateway", GATEWAY), ("jobs", JOBS)]
 )
@@ -202,6 +216,21 @@ def test_names_types_help_and_labels_are_as_promised(scraped, process, expected)
                 assert found == values, (name, label)
         for sample in family.samples:
             assert sample.labels.keys() - {"le"} == labels.keys(), name
+
+
+def test_every_route_of_the_gateway_starts_what_it_may_answer_at_zero(scraped):
+    """A series that is born at one is no rise: nobody would hear of the first 500."""
+    samples = scraped["gateway"]["blender_gateway_requests"].samples
+    found: dict[tuple[str, str], set[str]] = {}
+    for sample in samples:
+        route = sample.labels["method"], sample.labels["path"]
+        found.setdefault(route, set()).add(sample.labels["status"])
+    wanted = {(r.method, r.path): {str(status) for status in (*r.answers, 500)} for r in ROUTES}
+    wanted["any", "other"] = {"200", "404", "500"}
+
+    assert found.keys() == wanted.keys()
+    assert all(wanted[route] <= found[route] for route in wanted)
+    assert sum(s.value for s in samples if s.labels["status"] == "500") == 0
 
 
 def test_no_label_or_value_is_about_a_single_candidate(watched, scraped):
@@ -243,6 +272,15 @@ def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
     assert total(jobs, "blender_releases", entry="head_list_released") >= 1
     assert value(jobs, "blender_releases_recorded_twice") == 0
     assert value(jobs, "blender_head_list_cells") > 0
+    for kind in ("head-lists", "estimates"):
+        assert count(jobs, "blender_finalize_seconds", kind=kind) >= 1
+    # A later epoch may be published meanwhile.
+    last = int(value(jobs, "blender_last_published_epoch"))
+    newest = until(lambda: watched.published(last), "the newest publication", 30)
+    assert value(jobs, "blender_head_list_reports") == newest["participants"]["clients"]
+    tested = newest["agreement"] and newest["agreement"]["p_value"]
+    told = value(jobs, "blender_agreement_p_value")
+    assert math.isnan(told) if tested is None else told == tested
     assert value(jobs, "blender_epsilon_limit", group="optin") == 1e6
     assert value(jobs, "blender_delta_limit", group="optin") == 1.0
     for group in GROUPS:

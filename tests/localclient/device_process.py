@@ -64,6 +64,10 @@ class MortalFiles(Files):
         super()._rename(old, new)
         self.death.step()
 
+    def sync_parents(self) -> None:
+        # One step for all: a process that dies between them leaves the same files behind.
+        self.death.step()
+
 
 class ForgetfulFiles(MortalFiles):
     """A broken device: it sends without having written its report down."""

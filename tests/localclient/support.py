@@ -53,6 +53,13 @@ class SeededDice:
         return self._random.randrange(bound)
 
 
+class UnsyncedFiles(Files):
+    """A real folder, where nothing cuts the power, so nothing waits for the platter."""
+
+    def _sync(self, handle: int) -> None:
+        pass
+
+
 def limits(**changes: Any) -> Limits:
     chosen = {
         "epsilon_per_report": 4.0,

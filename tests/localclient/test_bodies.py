@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from localclient import What
+from localclient import HeadListRefused, What
 from localclient.bodies import BoundedBody, UnusableBody
 from tests.localclient.support import Gateway, ManualClock, device, head_list, limits
 
 
-def taken(encoding: str, data: bytes, max_bytes: int = 1000, step: int = 7) -> bytes:
-    body = BoundedBody(encoding, max_bytes)
+def taken(encoding: str, data: bytes, step: int = 7) -> bytes:
+    body = BoundedBody(encoding, max_bytes=1000)
     for start in range(0, len(data), step):
         body.add(data[start : start + step])
     return body.whole()
@@ -29,19 +29,24 @@ def test_packed_and_unpacked_answers_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("encoding", "data"),
     [
-        ("", b"x" * 1001),
-        ("gzip", gzip.compress(b"x" * 1001, mtime=0)),
         ("gzip", gzip.compress(b"x" * 500, mtime=0)[:-3]),
         ("gzip", b"not packed at all"),
         ("br", b""),
         ("gzip, gzip", gzip.compress(gzip.compress(b"x", mtime=0), mtime=0)),
     ],
 )
-def test_what_is_too_long_cut_short_or_oddly_packed_counts_as_no_answer(
-    encoding: str, data: bytes
-) -> None:
+def test_what_is_cut_short_or_oddly_packed_counts_as_no_answer(encoding: str, data: bytes) -> None:
     with pytest.raises(UnusableBody):
         taken(encoding, data)
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_of_what_is_too_long_nothing_is_kept(encoding: str) -> None:
+    for length, too_large in ((1000, False), (1001, True)):
+        body, text = BoundedBody(encoding, 1000), b"x" * length
+        body.add(gzip.compress(text) if encoding else text)
+        assert body.too_large is too_large
+        assert body.whole() == (b"" if too_large else text)
 
 
 def test_a_bomb_fills_neither_memory_nor_disk(
@@ -52,7 +57,8 @@ def test_a_bomb_fills_neither_memory_nor_disk(
     gateway.answers["/v1/head-lists/current"] = (200, {"content-encoding": "gzip"}, bomb)
     client = device(gateway, tmp_path, clock, own=limits(max_head_list_bytes=100_000))
     tracemalloc.start()
-    assert client.report_now().what is What.TRY_LATER
+    with pytest.raises(HeadListRefused, match="at most 100000 bytes long"):
+        client.report_now()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5_000_000

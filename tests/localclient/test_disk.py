@@ -295,3 +295,34 @@ def test_the_report_survives_a_loss_of_power_before_it_is_sent(
     assert told[began : began + 4] == durable
     assert told.index("POST") > began + 3
     assert told.count("written with bytes to send") == 1
+
+
+class MappedFiles(Files):
+    """A real disk that tells which folder or file was made durable, and what was put in place."""
+
+    def __init__(self, folder: Path, told: list[int | str]) -> None:
+        self.told = told
+        super().__init__(folder)
+
+    def _sync(self, handle: int) -> None:
+        self.told.append(os.fstat(handle).st_ino)
+        super()._sync(handle)
+
+    def _rename(self, old: Path, new: Path) -> None:
+        self.told.append(new.name)
+        super()._rename(old, new)
+
+
+def test_a_new_folder_survives_a_loss_of_power_before_anything_is_spent(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """If it could vanish with the claims in it, a loss of power would be a new budget."""
+    folder = tmp_path / "made" / "with" / "it"
+    for new in (True, False):
+        told: list[int | str] = []
+        device(gateway, folder, clock, files=partial(MappedFiles, told=told))
+        parents = {path.stat().st_ino for path in (folder.parent, folder.parent.parent, tmp_path)}
+        if new:
+            assert parents <= set(told[: told.index("begun")])
+        else:
+            assert told == []

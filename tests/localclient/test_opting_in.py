@@ -229,6 +229,22 @@ def test_forgetting_takes_back_what_was_not_sent_and_not_what_was_spent(
     assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
 
 
+def test_records_wait_for_a_server_no_longer_than_records_are_kept(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """A server that answers 503 for weeks would otherwise keep them on the disk for as long."""
+    month = {"window_end_s": START + 31 * DAY, "optin_until_s": START + 61 * DAY}
+    gateway.collecting = collecting(**month)
+    clock.now_s = START + 30 * DAY
+    client = opted_in(gateway, tmp_path, clock)
+    client.record(*LISTED[0])
+    gateway.answers["/v1/optin-records"] = (503, {}, b"")
+    assert client.report_now().what is What.TRY_LATER
+    clock.now_s = START + limits().keep_records_s
+    assert client.report_now().what is What.EXPIRED
+    assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
+
+
 def test_a_person_without_searches_sends_nothing(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -249,6 +265,7 @@ def test_a_person_without_searches_sends_nothing(
             ),
             "collecting now",
         ),
+        (collecting(optin_until_s=END + DAY + 1), "at most as long as its window"),
         (collecting(window_end_s=START, optin_until_s=START), "malformed"),
     ],
 )

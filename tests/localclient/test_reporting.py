@@ -256,18 +256,73 @@ def test_a_device_reports_only_in_its_cohorts_epochs(
         if client.report_now().what is What.SENT:
             spoke.append(epoch)
     assert len(spoke) == 4
-    assert {epoch % 3 for epoch in spoke} == {state_of(tmp_path).cohort(3)}
+    assert {epoch % 3 for epoch in spoke} == {state_of(tmp_path).cohort}
 
 
-def test_records_of_a_window_that_is_another_cohorts_turn_are_forgotten(
+def test_a_place_among_cohorts_is_kept_until_their_number_changes_and_then_drawn_anew(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
+    """A place for every R that a server may name would be a name for the device.
+
+    One secret taken modulo R told 24 of its bits in 24 looks at R = 2, 4, 8, …, at no budget.
+    """
+    days = iter(range(100))
+
+    def place(cohorts: int) -> int:
+        day = next(days)
+        gateway.show(head_list(7 + day, shift_s=day * DAY, cohorts=cohorts))
+        clock.now_s = END + HOUR + day * DAY
+        device(gateway, tmp_path, clock, seed=day).maybe_report()
+        state = state_of(tmp_path)
+        assert state.cohorts == cohorts
+        return state.cohort
+
+    doubling = [2**bits for bits in range(1, 9)]
+    first, second = [place(r) for r in doubling], [place(r) for r in doubling]
+    assert first != second
+    assert [p % 2 for p in first] != [first[0]] * len(first)
+    assert len({place(256) for _ in range(5)}) == 1
+
+
+def test_a_window_that_is_another_cohorts_turn_is_passed_over_for_good(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Its records are forgotten, so a server that then names R = 1 would be paid ε for ⋆."""
+    passed = 0
+    for seed in range(8):
+        gateway.show(head_list(cohorts=2))
+        client = device(gateway, tmp_path / str(seed), clock, seed=seed)
+        searching(client, clock, *LISTED)
+        if client.report_now().what is What.SENT:
+            continue
+        passed += 1
+        gateway.show(head_list(cohorts=1))
+        outcome = client.report_now()
+        assert (outcome.what, outcome.detail) == (
+            What.NOTHING_NEW,
+            "this window was passed over before",
+        )
+        assert state_of(tmp_path / str(seed)).claims == ()
+        assert client.status().records_held == 0
+    assert 0 < passed < 8
+
+
+def test_a_list_that_asks_about_no_record_is_passed_over(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Every answer could only be ⋆: the budget would be spent on nothing."""
     client = device(gateway, tmp_path, clock)
     searching(client, clock, *LISTED)
-    turn = state_of(tmp_path).cohort(2)
-    gateway.show(head_list(2 * 5 + 1 - turn, cohorts=2))
-    assert client.report_now().what is What.NOTHING_NEW
+    gateway.show(head_list(records=()))
+    outcome = client.report_now()
+    assert (outcome.what, outcome.detail) == (
+        What.NOTHING_NEW,
+        "its head list asks about no record",
+    )
+    assert gateway.posted == []
     client.report_now()
+    state = state_of(tmp_path)
+    assert (state.claims, state.appointment) == ((), None)
     assert client.status().records_held == 0
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from blender import Cells, Estimates, Record, blend_probabilities, ndcg, project_onto_simplex
 from blender.intervals import noisy_count_interval
 from blender.optin import NoisyCounts, estimate_noisy_counts
-from blender.partition import SHARES, belongs_to_selection
+from blender.partition import PARTS, partition_users
 from tests.channels import build
 
 # No deadline: a slow machine is no counterexample.
@@ -150,7 +150,9 @@ def test_ndcg_is_1_for_the_true_order_and_never_more(truth, random):
 
 
 @unhurried
-@given(st.integers(0, SHARES - 1), st.floats(0.01, 1.0), st.floats(0.01, 1.0))
-def test_a_user_in_s_stays_there_when_its_share_grows(share, f, g):
-    if f <= g and belongs_to_selection(share, f):
-        assert belongs_to_selection(share, g)
+@given(st.integers(0, 2**64 - 1), st.integers(0, PARTS), st.integers(0, PARTS))
+def test_a_user_in_s_stays_there_when_its_share_grows(point, one, other):
+    small, large = sorted((one, other))
+    points = np.array([point], dtype=np.uint64)
+    if partition_users(points, [small, PARTS - small])[0] == 0:
+        assert partition_users(points, [large, PARTS - large])[0] == 0

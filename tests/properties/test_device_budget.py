@@ -28,19 +28,20 @@ from hypothesis.stateful import (
 from blender.errors import BlenderError
 from localclient import LocalClient, OptIn
 from localclient.client import _Parts
-from localclient.files import Files
 from streams.records.head_list_document import HeadListDocument
-from tests.localclient.support import DAY, HOUR, ManualClock, SeededDice, head_list, limits, spec
+from tests.localclient.support import (
+    DAY,
+    HOUR,
+    ManualClock,
+    SeededDice,
+    UnsyncedFiles,
+    head_list,
+    limits,
+    spec,
+)
 
 SECRET = "zq-secret"
 OWN = limits(epsilon_per_period=9.0, delta_per_period=4e-5, period_s=5 * DAY)
-
-
-class UnsyncedFiles(Files):
-    """A real folder; nothing here cuts the power, so nothing waits for the platter."""
-
-    def _sync(self, handle: int) -> None:
-        pass
 
 
 class HostileServer(RuleBasedStateMachine):

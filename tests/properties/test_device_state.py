@@ -14,7 +14,8 @@ modes = st.sampled_from(Mode)
 budgets = st.floats(0, 100, allow_nan=False)
 states = st.builds(
     State,
-    cohort_secret=st.binary(min_size=16, max_size=16).map(bytes.hex),
+    cohorts=whole,
+    cohort=whole,
     claims=st.lists(
         st.builds(Claim, modes, whole, st.text(), whole, whole, whole, budgets, budgets), max_size=4
     ).map(tuple),

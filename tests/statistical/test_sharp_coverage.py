@@ -120,13 +120,14 @@ STRATA = {
 #: How many of its deviations p̂ may be off on average. Beside and below the cut a listed record's
 #: likelihood leans, and p̂ with it; the more so the less there is beside S's count. (Deviations are
 #: as published: where p̂ is low, so is its deviation, which alone makes this mean differ from 0.)
+#: A total sums records that all lean alike, and its deviation grows more slowly than their sum.
 CENTRED = {
     ("blend", "all"): 0.1,
     ("blend", "near the cut"): 0.12,
     ("blend", "below the cut"): 0.15,
-    ("query totals", "all"): 0.1,
-    ("query totals", "near the cut"): 0.12,
-    ("query totals", "below the cut"): 0.15,
+    ("query totals", "all"): 0.15,
+    ("query totals", "near the cut"): 0.15,
+    ("query totals", "below the cut"): 0.2,
     ("opt-in alone", "all"): 0.2,
     ("opt-in alone", "near the cut"): 0.25,
     ("opt-in alone", "below the cut"): 0.35,

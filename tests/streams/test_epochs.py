@@ -31,11 +31,8 @@ def test_states_move_forward_and_folding_again_changes_nothing() -> None:
         assert [e.number for e in book.unreleased(REPORTS)] == [1, 3]
         assert book.released_through(OPTIN) == 2
         assert book.released_through(REPORTS) == 0
-        assert (book.trimmed(OPTIN, 1), book.trimmed(REPORTS, 1), book.trimmed(OPTIN, 9)) == (
-            4,
-            0,
-            0,
-        )
+        trimmed = [book.trimmed(stem, 1, p) for stem, p in ((OPTIN, 1), (REPORTS, 1), (OPTIN, 9))]
+        assert trimmed == [4, 0, 0]
         found = book.head_list(HEAD_LIST)
         assert found is not None
         assert (found.epoch, found.cells_per_report) == (1, 4)
@@ -84,9 +81,19 @@ def test_a_copy_does_not_change_with_the_book() -> None:
     book.apply({"entry": "epoch_abandoned", "epoch": 1})
     book.apply({"entry": "log_trimmed", "topic": "optin_records", "bounds": [3]})
     assert [e.number for e in copied.unreleased(OPTIN)] == [1]
-    assert (copied.released_through(OPTIN), copied.trimmed(OPTIN, 0)) == (0, 0)
+    assert (copied.released_through(OPTIN), copied.trimmed(OPTIN, 1, 0)) == (0, 0)
     assert [e.number for e in book.copy().unreleased(OPTIN)] == [2]
-    assert (book.copy().released_through(OPTIN), book.copy().trimmed(OPTIN, 0)) == (1, 3)
+    assert (book.copy().released_through(OPTIN), book.copy().trimmed(OPTIN, 1, 0)) == (1, 3)
+
+
+def test_what_was_removed_from_one_version_of_a_topic_says_nothing_of_another() -> None:
+    """Offsets begin again: what the new topic lost would pass for removed on purpose."""
+    old = {"entry": "log_trimmed", "topic": "optin_records", "bounds": [5_000]}
+    new = old | {"topic_version": 2, "bounds": [7]}
+    book = EpochBook([old])
+    assert [book.trimmed(OPTIN, version, 0) for version in (1, 2)] == [5_000, 0]
+    book = EpochBook([old, new, old])  # A checkpoint repeats both.
+    assert [book.trimmed(OPTIN, version, 0) for version in (1, 2)] == [5_000, 7]
 
 
 def test_a_second_head_list_or_seal_of_an_epoch_is_not_taken() -> None:

@@ -42,6 +42,14 @@ def test_a_published_vector_reads_as_it_says(vector: dict[str, object]) -> None:
         ] == vector["records"]  # fmt: skip
 
 
+@pytest.mark.parametrize("vector", VECTORS["other_messages"], ids=lambda v: v["name"])
+def test_a_published_message_that_is_no_frame_of_ours_is_taken_for_what_it_says(
+    vector: dict[str, str],
+) -> None:
+    found = decode(bytes.fromhex(vector["bytes"]))
+    assert isinstance(found, {"malformed": RefusedFrame, "newer": NewerFrame}[vector["taken_for"]])
+
+
 def test_the_first_vector_byte_by_byte() -> None:
     """Worked by hand from docs/wire-format.md, without the encoder."""
     vector = VECTORS["frames"][0]

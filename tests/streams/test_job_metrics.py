@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
@@ -10,9 +11,11 @@ from prometheus_client import generate_latest
 from agents.epochs import Open, next_keeper_move
 from streams import job_metrics
 from streams.ledger import Cost, Ledger, Limit
+from streams.records.estimates_document import Agreement
 from streams.releases import entries
 from streams.releases.entries import Kind, Reason
 from tests.agents.model_log import PLENTY, WINDOW_MS, ModelLog, plan
+from tests.browser.publications import publications
 
 START = 1_000 * WINDOW_MS
 END = START + WINDOW_MS
@@ -133,13 +136,62 @@ def test_a_budget_that_ends_by_its_delta_is_told_before_it_ends(log):
     assert value("blender_delta_limit", group="clients") == 0.0
 
 
+def test_the_epoch_that_ended_last_is_told_whatever_its_number(log):
+    """One opened ahead was given up early: it must not hide how those before it end."""
+    move = next_keeper_move(log.book, plan(), PLENTY, END, epochs_ahead=1)
+    assert isinstance(move, Open)
+    log.commit(END, entries.epoch_opened(move.parameters))
+    log.commit(END, entries.epoch_abandoned(1, "why"))
+    job_metrics.show(log.book, PLENTY, END)
+    assert value("blender_last_epoch_outcome", outcome="abandoned") == 1
+
+    published(log)
+    job_metrics.show(log.book, PLENTY, SETTLED + 2 * WINDOW_MS)
+
+    assert value("blender_last_epoch_outcome", outcome="abandoned") == 0
+    assert value("blender_last_epoch_outcome", outcome="incomplete") == 1
+
+
 def test_only_the_keeper_tells_what_the_log_says(log):
     """A process that lost the lease would tell for ever what was true when it lost it."""
-    job_metrics.show(log.book, PLENTY, SETTLED)
-    held = job_metrics.LEASE_HELD.labels(Kind.KEEPER)
+    told = b"blender_epochs{"
+    job_metrics.tell_lease(Kind.KEEPER, held=False)
+    job_metrics.tell_lease(Kind.KEEPER, held=True)
+    assert told not in generate_latest(job_metrics.JOBS), "it has not read the log yet"
 
-    held.set(1)
-    assert b"blender_epochs{" in generate_latest(job_metrics.JOBS)
-    held.set(0)
-    assert b"blender_epochs{" not in generate_latest(job_metrics.JOBS)
+    job_metrics.show(log.book, PLENTY, SETTLED)
+    assert told in generate_latest(job_metrics.JOBS)
+    job_metrics.tell_lease(Kind.ESTIMATES, held=False)
+    assert told in generate_latest(job_metrics.JOBS)
+    job_metrics.tell_lease(Kind.KEEPER, held=False)
+    assert told not in generate_latest(job_metrics.JOBS)
     assert b"blender_job_lease_held{" in generate_latest(job_metrics.JOBS)
+
+
+def test_when_the_keeper_last_went_through_is_told(log):
+    """One that hangs holds its lease, and every other gauge stays as it was."""
+    job_metrics.show(log.book, PLENTY, SETTLED)
+
+    assert value("blender_keeper_last_pass_timestamp_seconds") == SETTLED / 1000
+
+
+def test_of_publications_the_newest_two_are_told_and_an_unreadable_one_is_nan():
+    """Two that disagree in a row are no chance; a number of neither must not be shown."""
+    newest, before = (
+        replace(document, agreement=Agreement(9.0, p, agree=False, prefer="client"))
+        for document, p in zip(publications()[:2], (0.004, 0.2), strict=True)
+    )
+    job_metrics.show_publications([newest, before])
+    assert value("blender_head_list_reports") == newest.participants.clients
+    assert value("blender_agreement_p_value") == 0.004
+    assert value("blender_agreement_p_value_before") == 0.2
+
+    job_metrics.show_publications([None, newest])
+    assert math.isnan(value("blender_head_list_reports"))
+    assert math.isnan(value("blender_agreement_p_value"))
+    assert value("blender_agreement_p_value_before") == 0.004
+
+    job_metrics.show_publications([replace(before, agreement=None)])
+    assert value("blender_head_list_reports") == before.participants.clients
+    assert math.isnan(value("blender_agreement_p_value"))
+    assert math.isnan(value("blender_agreement_p_value_before"))

@@ -6,9 +6,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from blender.partition import PARTS
+from streams.fingerprints import siphash
 from streams.keys import EpochKeys, KeyRing
+from tests.counting import scalar_siphash
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "frames.json").read_text())["keys"]
 MASTER = bytes.fromhex(VECTORS["master"])
@@ -23,7 +27,26 @@ def test_keys_are_the_published_ones() -> None:
         contributor = keys.contributor_of(name.encode())
         assert contributor.hex() == person["contributor"]
         assert keys.partition_of(contributor, 64) == person["partition_of_64"]
+        assert keys.partition_of(contributor, 1000) == person["partition_of_1000"]
         assert keys.record_of(contributor, b"a\tb") == person["record_of_a_tab_b"]
+
+
+def test_shares_and_fingerprints_are_the_published_ones() -> None:
+    """By the textbook SipHash and by ours: a replay by another release must know who was counted,
+    and in which share."""
+    keys = EpochKeys.derive(MASTER, VECTORS["epoch"])
+    for person in VECTORS["people"].values():
+        contributor = bytes.fromhex(person["contributor"])
+        for name, key, data in (
+            ("share_hash", keys.share, contributor),
+            ("fingerprint", keys.fingerprint, contributor),
+            ("fingerprint_of_slot_2", keys.fingerprint, contributor + (2).to_bytes(8, "little")),
+        ):
+            published = int.from_bytes(bytes.fromhex(person[name]), "little")
+            assert scalar_siphash(key, data) == published
+            assert siphash(key, np.frombuffer(data, "<u8").reshape(1, -1)) == published
+        share_hash = int.from_bytes(bytes.fromhex(person["share_hash"]), "little")
+        assert person["share_part"] == share_hash % PARTS
 
 
 def test_a_person_is_somebody_else_in_the_next_epoch() -> None:

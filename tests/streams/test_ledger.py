@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -76,12 +77,87 @@ def test_a_change_of_cohorts_adds_the_worst_of_both():
     assert ledger.basic_in_life("optin").epsilon == pytest.approx(4.0 * (2 + 1))
 
 
+def test_another_secret_for_the_cohorts_adds_the_worst_of_both():
+    """It shuffles people: whoever paid in every epoch of one cohort may be in the busiest of the
+    next. Devices draw their own cohort, and keep it while R stays."""
+    ledger = spend(3, cohorts=3)
+    for epoch, secret in ((3, "k1"), (4, "k2"), (5, "k2")):
+        ledger = ledger.charged(
+            ledger.price(epoch, epoch * DAY, 3, LIMIT, optin=ONE, clients=ONE, cohort_id=secret)
+        )
+    read_again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
+
+    for book in (ledger, read_again):
+        assert book.basic_in_life("optin").epsilon == pytest.approx(4.0 * 3)
+        assert book.basic_in_life("clients").epsilon == pytest.approx(4.0 * 2)
+        assert book.spent("optin", 0, 7 * DAY, delta=1e-4).epsilon > 11.9
+    assert read_again == ledger
+
+
+def test_devices_that_drew_their_cohort_again_add_the_worst_of_each_draw():
+    """From 2 cohorts to 3 and back: a device of the first cohort may be in the second then. An
+    opt-in user is where they were."""
+    ledger = Ledger()
+    for epoch, cohorts in enumerate((2, 3, 3, 2)):
+        ledger = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
+        ledger = ledger.charged(
+            ledger.price(epoch, epoch * DAY, cohorts, LIMIT, optin=ONE, clients=ONE, cohort_id="k1")
+        )
+
+    assert ledger.basic_in_life("clients").epsilon == pytest.approx(4.0 * 3)
+    assert ledger.basic_in_life("optin").epsilon == pytest.approx(4.0 * 2)
+
+
+def test_with_one_cohort_no_secret_decides_anything():
+    """Everybody is in it."""
+    ledger = spend(2)
+    other = ledger.price(2, 2 * DAY, 1, LIMIT, optin=ONE, clients=ONE, cohort_id="k2")
+
+    assert ledger.charged(other) == spend(3)
+
+
 def test_small_budgets_compose_better_than_they_add():
     """dp-accounting's composition is what the limit is held against, not the plain sum."""
     ledger = spend(200, cost=Cost(0.1, 0.0))
 
     assert ledger.basic_in_life("optin").epsilon == pytest.approx(20.0)
     assert ledger.spent_in_life("optin", delta=1e-6).epsilon < 10.0
+
+
+def test_a_composition_is_that_of_randomised_response_to_the_last_digit():
+    """The worst 0.3-DP mechanism, 40 times: worked by hand from the binomial distribution."""
+    epsilon, times, at = 0.3, 40, 4.0
+    truth = 1 / (1 + math.exp(-epsilon))
+    expected = math.fsum(
+        math.comb(times, i) * truth**i * (1 - truth) ** (times - i)
+        * max(0.0, 1 - math.exp(at - (2 * i - times) * epsilon))
+        for i in range(times + 1)
+    )  # fmt: skip
+    ledger = spend(times, cost=Cost(epsilon, 0.0))
+
+    assert ledger.delta_spent("optin", 0, times * DAY, epsilon=at) == pytest.approx(
+        expected, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [[Cost(4.0, 0.0)], [Cost(4.0, 1e-8), Cost(0.7, 0.0)], [Cost(math.pi, 0.0), Cost(math.e, 0.0)]],
+)
+def test_years_of_epochs_are_added_up_in_little_memory(costs: list[Cost]):
+    """On a fixed fine grid a year of hourly epochs took gigabytes."""
+    limit = Limit(366 * DAY, optin=Cost(1e5, 1e-4), clients=Cost(1e5, 1e-4))
+    ledger = Ledger(0, {}, {("optin", 1, 0, cost.epsilon, cost.delta, ""): 8760 for cost in costs})
+    tracemalloc.start()
+    try:
+        spent = ledger.spent_in_life("optin", delta=limit.optin.delta)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    plain = ledger.basic_in_life("optin").epsilon
+    assert 0.5 * plain < spent.epsilon < plain
+    assert peak < 500e6
 
 
 def test_no_figure_is_below_what_its_delta_allows():

@@ -1,16 +1,20 @@
 """Nothing that people searched for, clicked or are called gets into a log line."""
 
+import ast
 import enum
 import io
 import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import streams
 from blender.errors import ParameterError
-from streams.logs import Known, SafeHandler, configure_logging
+from streams.judging import Verdict
+from streams.logs import FIELDS, OURS, Known, SafeHandler, configure_logging
 from streams.settings.sections import LogSettings
 
 # Built at run time: a constant in a function that logs would rightly count as code, not data.
@@ -119,6 +123,33 @@ def test_a_refused_field_is_counted_with_its_place(written):
     assert "123456789" not in written.getvalue()
     assert "refused_fields" in written.getvalue()
     assert "test_logs.py" in written.getvalue()
+
+
+def fields_in_the_code() -> set[str]:
+    """The names that any of our log calls gives to `extra`."""
+    root = Path(streams.__file__).parent.parent
+    calls = (
+        call
+        for package in OURS
+        for path in sorted((root / package).rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+    )
+    found: set[str] = set()
+    for call in calls:
+        for given in (word.value for word in call.keywords if word.arg == "extra"):
+            if isinstance(given, ast.Dict):
+                found |= {ast.literal_eval(name) for name in given.keys if name is not None}
+            else:
+                # The line of a counted batch: the only one whose fields are not written there.
+                assert ast.unparse(given) == "dict(summary)"
+                found |= Verdict().summary().keys()
+    return found
+
+
+def test_the_list_of_fields_holds_what_log_lines_have_and_no_more():
+    """A list that admits whatever comes to mind leaves nothing out."""
+    assert fields_in_the_code() == FIELDS
 
 
 def test_a_librarys_constant_text_and_numbers_are_written(written):

@@ -19,9 +19,10 @@ from blender.roles import OptinCounts
 from streams.counted import ReportsRead
 from streams.errors import StoreMismatch
 from streams.records.click_graph_document import ClickGraphDocument, GraphQuery
-from streams.records.estimates_document import EstimatesDocument, Figure, privacy_statement
+from streams.records.estimates_document import EstimatesDocument, Figure
 from streams.records.head_list_document import MalformedDocument
 from streams.records.schemas import NAMES, schema
+from streams.records.statements import click_graph_statement, privacy_statement
 from streams.releases.book import HeadListRelease
 from streams.releases.documents import PART_BYTES, DocumentReference, join, split
 from streams.releases.entries import Reason
@@ -119,6 +120,43 @@ def test_projected_values_are_a_distribution_and_raw_ones_stay_raw():
     assert all(0 <= cell.optin_weight <= 1 for cell in document.records)
 
 
+def test_a_weight_is_what_the_blend_really_did():
+    """A query's total is the sum of blended records: its weight lies among theirs."""
+    paper = published("paper", 5000)
+    for item in paper.records:
+        assert item.optin_weight is not None
+        mixed = (
+            item.optin_weight * item.optin.probability
+            + (1 - item.optin_weight) * item.client.probability
+        )
+        assert item.blend.probability == pytest.approx(mixed)
+    for document in (paper, published("sharp", 5000)):
+        for query in document.queries:
+            own = [r for r in document.records if r.query == query.query and r.url is not None]
+            total = sum(r.blend.probability for r in own)
+            assert query.blend.probability == pytest.approx(total)
+            weights = [r.optin_weight for r in own]
+            assert min(weights) - 1e-12 <= query.optin_weight <= max(weights) + 1e-12
+            if min(r.blend.probability for r in own) > 0:
+                mean = sum(r.optin_weight * r.blend.probability for r in own) / total
+                assert query.optin_weight == pytest.approx(mean)
+    assert {query.optin_weight for query in published("sharp", 0).queries} == {1.0}
+
+
+def test_the_papers_query_marginal_stands_beside_the_total():
+    """p̂_q counts a query's unlisted URLs too; where no report tells them it is not there."""
+    paper = published("paper", 5000)
+    for query in paper.queries:
+        (rest,) = [r for r in paper.records if r.query == query.query and r.url is None]
+        for group in ("optin", "client"):
+            whole = getattr(query.marginal, group).probability
+            listed = getattr(query, group).probability
+            assert whole == pytest.approx(listed + getattr(rest, group).probability)
+        assert query.marginal.blend.variance > 0
+    assert EstimatesDocument.from_bytes(paper.to_bytes()).to_bytes() == paper.to_bytes()
+    assert {query.marginal for query in published("sharp", 5000).queries} == {None}
+
+
 def test_groups_that_disagree_are_said_to_and_the_clients_are_preferred():
     """A blend of two populations is precise and wrong."""
     document = published("sharp", 5000)  # Opt-in users are skewed, the clients uniform.
@@ -188,10 +226,43 @@ def test_the_click_graph_never_costs_more_than_it_is_charged():
 
 
 def test_the_statement_names_the_neighbouring_relation_and_what_is_not_hidden():
-    """An epsilon without it means nothing."""
-    text = privacy_statement(epsilon=4, delta=1e-5, cohorts=3, records_per_user=1, answers=1)
+    """An epsilon without it means nothing; and nobody should have to know what e^4 is."""
+    text = privacy_statement(
+        optin=(4.0, 1e-5), clients=(2.0, 0.0), cohorts=3, records_per_user=1, answers=2
+    )
 
-    for words in ("replace-one", "(4, 1e-05)", "one epoch out of 3", "Not hidden"):
+    for words in (
+        "with one record each", "randomised 2 answers by itself", "one epoch out of 3",
+        "a factor of at most about 55, give or take a chance of 1 in 100 000; had one device's",
+        "different, by a factor of at most about 7.4.", "Not hidden", "replace-one",
+        "epsilon 4 and delta 1e-05 for opt-in users, epsilon 2 and delta 0 for devices",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_the_statement_promises_what_was_charged():
+    """With a click graph somebody may have paid more than the estimates cost."""
+    graph = ClickGraphParameters(5.0, 1e-6, queries_per_user=1, clicks_per_user=1)
+    state = epoch_state(graph_share_ppm=100_000, click_graph=graph)
+
+    privacy = empty_estimates(state, [Reason.TOO_FEW_OPTIN_USERS], 3, 4, None).privacy
+
+    assert privacy["optin"]["epsilon"] == 10.0
+    assert "epsilon 10 and delta 0.000149" in privacy["statement"]
+    assert "a factor of at most about 23 000, give or take" in privacy["statement"]
+    assert "for a click graph" in privacy["statement"]
+
+
+def test_a_click_graphs_statement_has_both_neighbouring_relations():
+    """It is proved for one and charged for the other."""
+    text = click_graph_statement(
+        released=(30.0, 0.0), charged=(0.5, 0.3), queries_per_user=1, clicks_per_user=2
+    )
+
+    for words in (
+        "One query and up to 2 clicks", "at most about 1 followed by 14 zeros;",
+        "at most about 1.7, give or take a chance of 1 in 3.", "adding or removing", "replace-one",
+    ):  # fmt: skip
         assert words in text
 
 

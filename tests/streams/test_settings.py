@@ -4,11 +4,12 @@ import dataclasses
 import pickle
 import traceback
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from streams.errors import SettingsError
-from streams.settings import Settings, declared_settings, load_settings
+from streams.settings import Settings, Url, declared_settings, load_settings
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -149,6 +150,11 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"kafka.tls_ca_file": "/nowhere"}, "kafka.tls_ca_file must name a file that exists"),
         ({"kafka.tls_ca_file": __file__}, "kafka.url must begin with kafka+ssl:// when"),
         ({"redis.tls_ca_file": __file__}, "redis.url must begin with rediss:// when"),
+        (
+            {"gateway.batch_entries": 10_001},
+            "gateway.batch_entries must lie in [1, 10000], got 10001",
+        ),
+        ({"gateway.body_bytes": 2**26}, "gateway.bodies_bytes must hold at least two bodies of"),
         ({"jobs.lease_renew_s": 16}, "jobs.lease_renew_s must be at most half of jobs.lease_s"),
         (
             {
@@ -221,6 +227,24 @@ def test_a_refused_secret_is_not_quoted_in_the_error(setting_values):
 
     assert secret not in "".join(traceback.format_exception(refused.value))
     assert "keys.master_secrets must" in str(refused.value)
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#", "["])
+@pytest.mark.parametrize("name", ["kafka.url", "redis.url"])
+def test_a_password_that_reads_as_something_else_is_refused_and_not_shown(
+    setting_values, name, sign
+):
+    """Its first half would be taken for the host, and hosts are printed and logged."""
+    start = f"{name.partition('.')[0]}://me:"
+    address = f"{start}first{sign}second@server:1"
+    encoded = Url(f"{start}first{quote(sign, safe='')}second@server:1")
+    message = problems_of({**setting_values, name: address})
+
+    assert f"{name} must have / ? # [ ] in its user or password percent-encoded" in message
+    assert "first" not in message
+    assert "second" not in message
+    assert Url(address).hosts == ""
+    assert (encoded.hosts, encoded.password.reveal()) == ("server:1", f"first{sign}second")
 
 
 def test_a_secret_can_come_from_a_file_of_its_own(setting_values, tmp_path):

@@ -1,4 +1,4 @@
-"""Write tests/vectors/frames.json anew. Only for a new frame version: the old vectors must hold."""
+"""Write tests/vectors/frames.json anew. What is in it must hold for ever: only add to it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,47 @@ from pathlib import Path
 
 import numpy as np
 
+from blender.errors import ParameterError
+from blender.record import normalise
+from streams.fingerprints import siphash
 from streams.keys import EpochKeys
 from streams.records.frames import OptinEntry, encode_optin_records, encode_reports
 
 MASTER = bytes(range(32))
+URL = "https://example.org/"
+#: One for each sentence of the rule in docs/wire-format.md.
+TEXTS = [
+    ("  Weather\tTODAY ", " https://Weather.example/A?b=C "),
+    ("e\u0301tude", "https://example.org/e\u0301"),  # composed; a URL is not
+    ("Stra\u00dfe \u1e9e \ufb01sh \u03a3\u03c2", URL),  # full case folding
+    ("\u0130stanbul I", URL),  # not the Turkic one
+    ("\u01f0", URL),  # composed again after folding
+    ("a\u00a0\u2003\u3000b\u0085c\x1cd", URL),  # white space
+    ("a\u200bb", "https://example.org/a b"),  # none, and inside a URL
+    ("x" * 256, "u" * 1024),
+    ("x" * 257, URL),
+    ("\u00e9" * 129, URL),  # bytes, not characters
+    ("x", "u" * 1025),
+    (" \t ", URL),
+    ("x", "\u2003"),
+    ("a\x00b", URL),
+    ("a\u009fb", URL),
+    ("x", "https://example.org/\ta"),
+]
+
+
+def normalised(query: str, url: str) -> dict[str, object]:
+    """What becomes of a text: null where it can stand for no record."""
+    try:
+        record = normalise(query, url)
+    except ParameterError:
+        return {"query": query, "url": url, "record": None}
+    return {"query": query, "url": url, "record": record._asdict()}
+
+
+def hashed(key: bytes, data: bytes) -> bytes:
+    words = np.frombuffer(data, "<u8").reshape(1, -1)
+    return int(siphash(key, words)[0]).to_bytes(8, "little")
 
 
 def main() -> None:
@@ -23,8 +60,14 @@ def main() -> None:
         OptinEntry(people[0], 0, b"weather", b"https://weather.example/"),
         OptinEntry(people[1], 1, "zürich".encode(), b"https://example.org/z"),
     ]
+    reports = encode_reports(41, head_list, people, narrow, 1)
+
+    def with_version(version: int) -> bytes:
+        return reports[:2] + bytes([version]) + reports[3:]
+
     document = {
-        "about": "Frames of version 1 and the epoch keys behind them, as hexadecimal bytes.",
+        "about": "Frames of version 1, the epoch keys behind them, and text before and after "
+        "normalising. Bytes are hexadecimal; 64-bit hashes are their 8 bytes, little-endian.",
         "keys": {
             "master": MASTER.hex(),
             "epoch": 41,
@@ -37,6 +80,13 @@ def main() -> None:
                 name: {
                     "contributor": key.hex(),
                     "partition_of_64": keys.partition_of(key, 64),
+                    "partition_of_1000": keys.partition_of(key, 1000),
+                    "share_hash": hashed(keys.share, key).hex(),
+                    "share_part": int.from_bytes(hashed(keys.share, key), "little") % 1_000_000,
+                    "fingerprint": hashed(keys.fingerprint, key).hex(),
+                    "fingerprint_of_slot_2": hashed(
+                        keys.fingerprint, key + (2).to_bytes(8, "little")
+                    ).hex(),
                     "record_of_a_tab_b": keys.record_of(key, b"a\tb"),
                 }
                 for name, key in zip(("alice", "bob", "carol"), people, strict=True)
@@ -49,7 +99,7 @@ def main() -> None:
                 "head_list_id": head_list.hex(),
                 "contributors": [key.hex() for key in people],
                 "cells": narrow.tolist(),
-                "bytes": encode_reports(41, head_list, people, narrow, 1).hex(),
+                "bytes": reports.hex(),
             },
             {
                 "name": "three reports of one cell, four bytes a cell",
@@ -74,9 +124,20 @@ def main() -> None:
                 "bytes": encode_optin_records(41, records).hex(),
             },
         ],
+        "other_messages": [
+            {"name": "a report cut off", "bytes": reports[:-1].hex(), "taken_for": "malformed"},
+            {"name": "version 0", "bytes": with_version(0).hex(), "taken_for": "malformed"},
+            {"name": "a newer version", "bytes": with_version(2).hex(), "taken_for": "newer"},
+            {
+                "name": "a newer version cut off",
+                "bytes": with_version(2)[:-1].hex(),
+                "taken_for": "malformed",
+            },
+        ],
+        "normalise": [normalised(query, url) for query, url in TEXTS],
     }
     path = Path(__file__).parent / "frames.json"
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(document, indent=2) + "\n")
 
 
 if __name__ == "__main__":

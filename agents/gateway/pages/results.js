@@ -4,10 +4,17 @@
 
 (() => {
   const TOP = 20;
-  const HISTORY_EPOCHS = 60;
-  const HISTORY_PAGE = 10;
   const byId = (id) => document.getElementById(id);
-  const state = { latest: null, previous: null, history: null, shown: null };
+  const state = {
+    published: [], // numbers of the published epochs, newest first
+    latest: null, // the newest of them that has results, or the newest at all
+    previous: null, // the one with results before that, to compare with
+    missing: "No results are loaded yet.", // said in place of results
+    history: null, // the earlier epochs, promised: they are asked for once
+    asked: null, // the record whose history was asked for last
+    redraw: null,
+  };
+  const charts = {};
 
   const percent = (p) => {
     if (p === null || p === undefined) return "–";
@@ -43,16 +50,8 @@
     return answer && answer.json();
   }
 
-  /* Publications, newest first, at most `count`; the server may put fewer on a page than asked. */
-  async function* publications(count, size) {
-    let address = `v1/estimates?limit=${size}`;
-    for (let got = 0; address && got < count; ) {
-      const page = await load(address);
-      if (!page) return;
-      for (const result of page.estimates) if (got++ < count) yield result;
-      address = page.next && page.next.replace(/^\//, "");
-    }
-  }
+  /* An address that never changes what it answers: browsers ask for each epoch once. */
+  const publication = (epoch) => load(`v1/estimates/${epoch}`);
 
   /* Queries by the figure that is shown, which need not be the one the document is ordered by. */
   const ranked = (result) => {
@@ -93,9 +92,14 @@
     ];
   }
 
+  function clear(place) {
+    if (charts[place]) charts[place].destroy();
+    delete charts[place];
+  }
+
   function plot(place, xs, figures, options) {
     const host = byId(place);
-    host.replaceChildren();
+    clear(place);
     const numbers = (key) => figures.map((f) => (f ? f[key] : null));
     const line = options.joined ? { width: 2 } : { paths: () => null };
     const whisker = (u) => {
@@ -114,7 +118,7 @@
       u.ctx.restore();
     };
     const hidden = { stroke: "transparent", points: { show: false } };
-    new uPlot({
+    charts[place] = new uPlot({
       width: host.clientWidth || 600,
       height: options.height,
       padding: [12, options.joined ? 12 : 48, null, null],
@@ -130,7 +134,7 @@
 
   function trendsChart() {
     const top = ranked(state.latest).slice(0, innerWidth < 600 ? TOP / 2 : TOP);
-    if (!top.length) return byId("trends-chart").replaceChildren();
+    if (!top.length) return clear("trends-chart");
     const short = (q) => ([...q].length > 16 ? `${[...q].slice(0, 15).join("")}…` : q);
     plot("trends-chart", top.map((_, i) => i), top.map((q) => figure(q, state.latest)), {
       height: 320,
@@ -161,6 +165,12 @@
     byId("more").hidden = all || state.latest.queries.length <= TOP;
   }
 
+  function showAll() {
+    trends(true);
+    // The button that had the focus is gone: go on at the first row that was not there before.
+    byId("trends-table").tBodies[0].rows[TOP].querySelector("button").focus();
+  }
+
   function search() {
     const typed = tidy(byId("search-box").value);
     const wanted = fold(typed);
@@ -174,7 +184,7 @@
       ? "Type a query first."
       : found.length
         ? `${found.length} result${found.length > 1 ? "s" : ""} for “${query}”`
-        : `Nothing is published for “${wanted}”: too few people searched for it, or nobody did.`;
+        : state.missing || `Nothing is published for “${wanted}”: too few people searched for it, or nobody did.`;
     fill("search-table", found.map((r) => {
       const f = figure(r, state.latest);
       return row([
@@ -188,36 +198,44 @@
 
   const nameOf = (r) => JSON.stringify([r.query, r.url]);
 
-  /* Earlier epochs are read once, and only their figures are kept. */
+  /* Only the figures of earlier epochs are kept, oldest first. */
   async function readHistory() {
-    const epochs = [];
-    for await (const result of publications(HISTORY_EPOCHS, HISTORY_PAGE)) {
-      epochs.unshift({
-        epoch: result.epoch,
+    const figures = async (epoch) => {
+      const result = await publication(epoch);
+      return result && {
+        epoch,
         from: result.window_start_s,
         figures: new Map(result.records.map((r) => [nameOf(r), figure(r, result)])),
-      });
-    }
-    return epochs;
+      };
+    };
+    return (await Promise.all(state.published.map(figures))).filter(Boolean).reverse();
   }
 
   async function history(record) {
     byId("history").hidden = false;
     byId("history-what").textContent = "Loading earlier epochs…";
     byId("history-title").focus();
+    state.asked = record;
+    const reading = (state.history = state.history || readHistory());
+    let epochs, failed;
     try {
-      state.history = state.history || (await readHistory());
+      epochs = await reading;
     } catch (error) {
-      byId("history-what").textContent = `Earlier epochs could not be loaded: ${error.message || error}`;
+      failed = error;
+      if (state.history === reading) state.history = null; // The next click tries again.
+    }
+    if (state.asked !== record) return;
+    if (failed) {
+      byId("history-what").textContent = `Earlier epochs could not be loaded: ${failed.message || failed}`;
       return;
     }
-    const points = state.history.map((e) => ({ ...e, f: e.figures.get(nameOf(record)) || null }));
+    const points = epochs.map((e) => ({ ...e, f: e.figures.get(nameOf(record)) || null }));
     byId("history-what").textContent = `“${record.query}” → ${record.url}, over the last ${points.length} published epochs. A gap means that it was not on that epoch’s list.`;
-    state.shown = () => plot("history-chart", points.map((p) => p.epoch), points.map((p) => p.f), {
+    state.redraw = () => plot("history-chart", points.map((p) => p.epoch), points.map((p) => p.f), {
       height: 260, joined: true, x: { time: false, range: (_, low, high) => [low - 0.5, high + 0.5] },
       axis: { values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? String(t) : "")) },
     });
-    state.shown();
+    state.redraw();
     fill("history-table", points.map(({ epoch, from, f }) => row([
       { text: String(epoch), kind: "number" },
       { text: when(from), kind: "number" },
@@ -231,7 +249,7 @@
       { text: String(e.epoch), kind: "number" },
       { text: e.state.replaceAll("_", " ") },
       { text: `${when(e.window_start_s)} to ${when(e.window_end_s)} UTC` },
-      { text: [e.outcome, ...(e.reasons || [])].filter(Boolean).join(", ").replaceAll("_", " ") },
+      { text: [e.outcome, ...(e.reasons || [])].filter(Boolean).join(", ").replaceAll("_", " ") || e.abandoned || "" },
     ])));
     if (answer.paused) {
       notice(`Paused until ${when(answer.paused.resumes_s)} UTC: ${answer.paused.detail}`);
@@ -246,15 +264,23 @@
   }
 
   function results() {
-    const { latest } = state;
+    const { latest, previous } = state;
     const people = latest.participants;
     byId("headline").textContent =
       `Epoch ${latest.epoch}, ${when(latest.window_start_s)} to ${when(latest.window_end_s)} UTC, ` +
       `${latest.outcome}: ${latest.queries.length} queries, ${latest.records.filter((r) => r.url !== null).length} results.`;
+    const newer = state.published.indexOf(latest.epoch);
+    if (newer > 0) {
+      notice(`${newer > 1 ? "Newer epochs were" : "A newer epoch was"} published without results; the table of epochs says why. Shown is epoch ${latest.epoch}.`);
+    }
     if (latest.agreement && latest.agreement.prefer !== "blend") {
       notice("Opt-in users and clients differ in this epoch by more than chance; shown are the clients’ estimates.");
     }
     if (latest.reasons.length) notice(`This epoch is ${latest.outcome}: ${latest.reasons.join(", ").replaceAll("_", " ")}.`);
+    state.missing = latest.queries.length ? null : `Epoch ${latest.epoch} is empty; there is nothing to search in.`;
+    byId("change").textContent = previous
+      ? `“Change” compares with epoch ${previous.epoch}; a change within both ranges may be chance.`
+      : "There is no earlier epoch with results to compare with.";
     byId("statement").textContent = latest.privacy.statement;
     byId("participants").textContent =
       `Took part: ${(people.selection + people.estimation).toLocaleString("en")} opt-in users, ${people.clients.toLocaleString("en")} clients.`;
@@ -282,30 +308,42 @@
   }
 
   async function start() {
+    byId("headline").textContent = "Loading the latest results…";
     try {
       const states = await load("v1/epochs");
-      if (states) epochs(states);
-      const published = [];
-      for await (const result of publications(2, 2)) published.push(result);
-      if (!published.length) {
-        byId("headline").textContent = "Nothing is published yet; the first epoch is still on its way.";
-        return;
+      epochs(states);
+      const published = states.epochs.filter((e) => e.state === "published");
+      state.published = published.map((e) => e.epoch);
+      // The newest two that have results. Of an epoch known to be empty the document is not needed.
+      for (const { epoch } of published.filter((e) => e.outcome !== "empty")) {
+        const result = await publication(epoch);
+        if (!result) state.published = state.published.filter((n) => n !== epoch); // Not there yet, or no longer.
+        if (!result || !result.queries.length) continue;
+        if (state.latest) {
+          state.previous = result;
+          break;
+        }
+        state.latest = result;
       }
-      [state.latest, state.previous = null] = published;
-      results();
+      if (!state.latest && published.length) state.latest = await publication(state.published[0]);
+      if (state.latest) return results();
+      byId("headline").textContent = "Nothing is published yet; the first epoch is still on its way.";
+      state.missing = "Nothing is published yet.";
     } catch (error) {
       byId("headline").textContent = "The results could not be loaded.";
+      state.latest = state.previous = null;
+      state.missing = "No results are loaded; load the page again later.";
       notice(String(error.message || error));
     }
   }
 
-  byId("more").addEventListener("click", () => trends(true));
+  byId("more").addEventListener("click", showAll);
   byId("search-form").addEventListener("submit", (event) => { event.preventDefault(); search(); });
   byId("get-json").addEventListener("click", () => save("application/json", "estimates.json"));
   byId("get-csv").addEventListener("click", () => save("text/csv", "estimates.csv"));
   const redraw = () => {
     if (state.latest) trendsChart();
-    if (state.shown) state.shown();
+    if (state.redraw) state.redraw();
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let resizing;

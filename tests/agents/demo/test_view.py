@@ -67,6 +67,22 @@ def test_without_a_terminal_a_line_comes_when_something_changed():
     assert "\x1b" not in file.getvalue()
 
 
+def test_without_a_terminal_the_figures_come_every_ten_seconds():
+    """Else a log file says nothing of rates and refusals, or nothing else."""
+    file, now = io.StringIO(), [100.0]
+    view = View(file, clock=lambda: now[0])
+    for second in range(0, 50, 2):
+        now[0] = 100.0 + second
+        view.show([], summary="epoch 0 collecting", figures=f"{min(second, 24)} counted")
+
+    assert file.getvalue().splitlines() == [
+        "[  0.0 s] epoch 0 collecting",
+        "[ 10.0 s] 10 counted",
+        "[ 20.0 s] 20 counted",
+        "[ 30.0 s] 24 counted",
+    ]
+
+
 def test_the_table_sets_both_profiles_beside_the_truth():
     """A record that one of them did not list is said to be missing, not zero."""
     a, b = Record("tea", "https://tea.example/1"), Record("milk", "https://milk.example/2")

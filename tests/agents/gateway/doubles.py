@@ -102,6 +102,7 @@ def optin_target(epoch: int = 8, **changes: Any) -> OptinTarget:
         "partitions": 4,
         "records_per_user": 1,
         "cohorts": 1,
+        "cohort_id": "",
         "window_start_ms": 0,
         "window_end_ms": 1 << 60,
         "early_before_ms": 0,
@@ -170,9 +171,12 @@ class TestGateway:
             sent.append(message)
 
         await self.app(scope, receive, send)
-        start, end = sent
+        start, *parts = sent
+        assert [part.get("more_body", False) for part in parts] == [True] * (len(parts) - 1) + [
+            False
+        ]
         named = {k.decode(): v.decode() for k, v in start["headers"]}
-        return Reply(start["status"], named, end["body"])
+        return Reply(start["status"], named, b"".join(part.get("body", b"") for part in parts))
 
     async def report(self, *reports: Any) -> Reply:
         """Post one report, or several as a batch."""
@@ -207,7 +211,7 @@ def make_gateway(
     clock = ClockCheck(allowed_s=5.0)
     if clock_compared:
         clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
-    options.setdefault("cohorts", Cohorts(None))
+    options.setdefault("cohorts", Cohorts({}))
     options.setdefault("tokens", None)
     moment = [1_000_000.0]
     app = Gateway(

@@ -1,8 +1,8 @@
 """Thousands of requests made up from the API's own description: no 5xx but 503, ever.
 
 schemathesis generates them, good and bad, from `/openapi.json`; they are sent straight into the
-ASGI application, because a socket for each would take a hundred times as long. `make test` sends
-at least 1 000, `make fuzz` at least 10 000.
+ASGI application, because a socket for each would take a hundred times as long, and every fifth over
+a socket of the real server too. `make test` sends at least 1 000, `make fuzz` at least 10 000.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens, add_token
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
 from tests.agents.gateway.test_app import estimates
+from tests.agents.gateway.test_protocol import exchange, serving
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.filterwarnings("ignore")]
 
@@ -78,6 +79,30 @@ def gateway(loop, tmp_path_factory):
     return made, token
 
 
+@pytest.fixture(scope="module")
+def port(gateway, loop) -> Iterator[int]:
+    made, _ = gateway
+    server = serving(gateway=made)
+    yield loop.run_until_complete(server.__aenter__())
+    loop.run_until_complete(server.__aexit__(None, None, None))
+
+
+async def _over_a_socket(
+    port: int, method: str, path: str, body: bytes, headers: dict[str, str]
+) -> Reply:
+    address, mark, query = path.partition("?")
+    line = f"{method} {urllib.parse.quote(address, errors='replace')}{mark}{query} HTTP/1.1\r\n"
+    fixed = {"host": "x", "connection": "close", "content-length": str(len(body))}
+    given = {name.lower(): value for name, value in headers.items()} | fixed
+    head = line + "".join(f"{name}: {value}\r\n" for name, value in given.items()) + "\r\n"
+    answer = await exchange(port, head.encode() + body)
+    start, _, content = answer.partition(b"\r\n\r\n")
+    status, *lines = start.decode().split("\r\n")
+    named = dict(line.lower().split(": ", 1) for line in lines)
+    assert len(content) == int(named.get("content-length", 0))
+    return Reply(int(status.split()[1]), named, content)
+
+
 def _body(case: Any, known: bool) -> bytes:
     body = case.body
     if isinstance(body, bytes):
@@ -124,7 +149,7 @@ def _check(operation: Any, reply: Reply) -> None:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.label)
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda m: m.value)
 def test_no_request_that_the_description_allows_or_forbids_breaks_the_gateway(
-    gateway, loop, operation, mode, thorough
+    gateway, port, loop, operation, mode, thorough
 ):
     """13 operations, good and bad: the counts below add up to the promised thousands."""
     made, token = gateway
@@ -144,11 +169,13 @@ def test_no_request_that_the_description_allows_or_forbids_breaks_the_gateway(
         phases=[hypothesis.Phase.generate],
     )
     def send(case: Any, known: bool) -> None:
-        reply = loop.run_until_complete(
-            made.ask(case.method, _path(case), _body(case, known), _headers(case, token))
-        )
+        request = case.method, _path(case), _body(case, known), _headers(case, token)
+        reply = loop.run_until_complete(made.ask(*request))
         seen[reply.status] += 1
         _check(operation, reply)
+        if seen.total() % 5 == 1:
+            _check(operation, loop.run_until_complete(_over_a_socket(port, *request)))
+            OVER_A_SOCKET[operation.label] += 1
 
     try:
         send()
@@ -160,6 +187,7 @@ def test_no_request_that_the_description_allows_or_forbids_breaks_the_gateway(
 
 
 SENT: Counter[int] = Counter()
+OVER_A_SOCKET: Counter[str] = Counter()
 
 
 def test_the_requests_were_as_many_as_promised(thorough):
@@ -170,3 +198,5 @@ def test_the_requests_were_as_many_as_promised(thorough):
     assert SENT[422] > 50
     assert SENT[200] > 20
     assert SENT[500] == 0
+    assert OVER_A_SOCKET.total() >= total // 6
+    assert len(OVER_A_SOCKET) == len(OPERATIONS)

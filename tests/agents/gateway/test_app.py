@@ -124,6 +124,20 @@ async def test_what_is_not_there_is_a_problem_that_says_where_to_look(path):
     assert len(reply.json()["detail"]) > 20
 
 
+async def test_a_head_list_is_missing_only_when_the_log_was_read_to_its_end():
+    """A device that is told 404 forgets its report; one that is told 503 asks again."""
+    gateway = make_gateway()
+
+    async def read() -> bool:
+        return False
+
+    gateway.publications.read_to_end = read
+    reply = await gateway.ask("GET", "/v1/head-lists/" + "0" * 64)
+
+    assert reply.status == 503
+    assert int(reply.headers["retry-after"]) >= 1
+
+
 async def test_estimates_come_as_a_table_to_who_accepts_csv():
     """⋆ and numbers that do not exist are empty fields; commas in queries are quoted."""
     gateway = with_estimates(4)
@@ -155,6 +169,49 @@ async def test_history_is_paged_newest_first_without_gaps():
     table = await gateway.ask("GET", "/v1/estimates?limit=2", headers={"accept": "text/csv"})
     rows = list(csv.DictReader(io.StringIO(table.body.decode())))
     assert [row["epoch"] for row in rows] == ["25", "25", "24", "24"]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/csv"])
+async def test_a_page_of_history_is_compressed_for_those_who_take_it(accept):
+    """The results page reads sixty whole publications, on telephones too."""
+    gateway = make_gateway()
+    gateway.publications.estimates = {
+        n: Document(n, f"{n:064x}", estimates(n, query="weather " * 200)) for n in range(30)
+    }
+    path = "/v1/estimates?limit=30"
+
+    plain = await gateway.ask("GET", path, headers={"accept": accept})
+    packed = await gateway.ask(
+        "GET", path, headers={"accept": accept, "accept-encoding": "gzip, br"}
+    )
+
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(packed.body) == plain.body
+    assert len(packed.body) < len(plain.body) / 3
+    assert packed.headers["vary"] == plain.headers["vary"] == "accept-encoding, accept"
+
+
+async def test_a_page_of_history_is_sent_from_what_is_kept_and_not_copied():
+    """Ten thousand readers that take their time would hold ten thousand pages."""
+    gateway = make_gateway()
+    body = estimates(1, query="weather " * 20_000)
+    gateway.publications.estimates = {1: Document(1, "ab" * 32, body)}
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/estimates",
+        "query_string": b"",
+        "headers": [],
+    }
+    await gateway.app(scope, None, send)
+
+    assert any(message.get("body") is body for message in sent)
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "before=-1", "before="])
@@ -198,16 +255,18 @@ async def test_bodies_are_bounded_whether_announced_or_not():
     assert "at most 1000 bytes" in announced.json()["detail"]
 
 
-async def test_all_unfinished_bodies_together_are_bounded():
+async def test_all_bodies_together_are_bounded():
     """Ten thousand slow senders of a megabyte each would be ten gigabytes."""
-    gateway = make_gateway(limits=GatewayLimits(bodies_bytes=100))
+    gateway = make_gateway(limits=GatewayLimits(bodies_bytes=1000))
     body = json.dumps([report(n) for n in range(10)]).encode()
 
     pieces = await gateway.ask("POST", "/v1/reports", body, pieces=10)
     whole = await gateway.ask("POST", "/v1/reports", body)
+    small = await gateway.report(report())
 
     assert (pieces.status, pieces.json()["reason"]) == (503, "busy")
-    assert whole.status == 202
+    assert (whole.status, whole.json()["reason"]) == (503, "busy")
+    assert small.status == 202
 
 
 @pytest.mark.parametrize(
@@ -280,6 +339,18 @@ async def test_only_listed_origins_may_read_answers():
 async def test_without_the_setting_no_origin_is_allowed():
     reply = await make_gateway().ask("GET", "/v1/epochs", headers={"origin": "https://a.example"})
     assert not any(name.startswith("access-control") for name in reply.headers)
+
+
+async def test_the_description_says_how_many_entries_this_gateway_takes():
+    """A sender that goes by the description must not be answered with 413."""
+    gateway = make_gateway(limits=GatewayLimits(batch_entries=10))
+    described = (await gateway.ask("GET", "/openapi.json")).json()
+    schema = described["paths"]["/v1/reports"]["post"]["requestBody"]["content"]
+    [_, batch] = schema["application/json"]["schema"]["oneOf"]
+
+    assert (await gateway.report(*(report(n) for n in range(batch["maxItems"])))).status == 202
+    over = await gateway.report(*(report(n) for n in range(batch["maxItems"] + 1)))
+    assert over.status == 413
 
 
 async def test_the_documentation_page_needs_no_other_host():

@@ -199,7 +199,7 @@ async def test_slots_beyond_the_limit_are_refused(application):
 @given(users=st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=20, unique=True))
 def test_every_user_has_exactly_one_turn_in_every_round_of_cohorts(users):
     """Stable over epochs and key rotation, so that a person spends R times slower."""
-    cohorts = Cohorts(MASTER)
+    cohorts = Cohorts({"k1": MASTER}, "k1")
     for user in users:
         turns = [
             epoch
@@ -210,9 +210,24 @@ def test_every_user_has_exactly_one_turn_in_every_round_of_cohorts(users):
         assert {b - a for a, b in pairwise(turns)} == {4}
 
 
+def test_an_epoch_keeps_the_cohorts_it_was_opened_with_whatever_the_settings_say():
+    """The ledger was charged for these cohorts; a gateway started later, with another secret named
+    in its settings, must not admit other people."""
+    secrets = {"k1": MASTER, "k2": bytes(32)}
+    target = optin_target(8, cohorts=4, cohort_id="k1")
+    users = [b"user %d" % n for n in range(64)]
+
+    admitted = [Cohorts(secrets, "k1").admits(user, target) for user in users]
+
+    assert [Cohorts(secrets, "k2").admits(user, target) for user in users] == admitted
+    assert 0 < sum(admitted) < len(users)
+
+
 async def test_another_cohorts_turn_is_a_verdict_and_no_error(application):
     """Nothing is wrong with such a request, so its status says so."""
-    app = application(cohorts=Cohorts(MASTER), optin=OptinTargets([optin_target(8, cohorts=1000)]))
+    app = application(
+        cohorts=Cohorts({"k1": MASTER}, "k1"), optin=OptinTargets([optin_target(8, cohorts=1000)])
+    )
 
     reply = await app.post(record(epoch=8))
 

@@ -7,24 +7,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
 import uvicorn
 
+from agents.gateway.frame_writer import FrameLimits
 from agents.gateway.protocol import protocol_class, sweep
+from agents.gateway.publications import Document
 from agents.stack.ports import free_port
-from tests.agents.gateway.doubles import make_gateway, report
+from tests.agents.gateway.doubles import TestGateway, make_gateway, report
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    *, max_connections: int = 100, read_timeout_s: float = 60.0
+    *,
+    max_connections: int = 100,
+    read_timeout_s: float = 60.0,
+    gateway: TestGateway | None = None,
 ) -> AsyncIterator[int]:
     port = free_port()
     server = uvicorn.Server(
         uvicorn.Config(
-            make_gateway().app,
+            (gateway or make_gateway()).app,
             port=port,
             http=protocol_class(max_connections=max_connections, read_timeout_s=read_timeout_s),
             ws="none",
@@ -135,10 +141,101 @@ async def test_a_sender_that_drips_is_not_saved_by_its_drops():
 
 async def test_a_slow_answer_is_not_a_slow_request():
     """Kafka may take its time; the sender did everything in time."""
-    async with serving(read_timeout_s=0.3) as port:
+    patient = FrameLimits(linger_s=0.001, deadline_s=30, max_held_bytes=1 << 20)
+    gateway = make_gateway(frame_limits=patient)
+    gateway.producer.holding = True
+    async with serving(read_timeout_s=0.1, gateway=gateway) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(json.dumps(report()).encode(), b""))
+        await asyncio.sleep(1.5)  # longer than the time to arrive and the next look at it
+        gateway.producer.release()
         assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
+        writer.close()
+
+
+@pytest.mark.parametrize("extra", [b"", b"connection: close\r\n"], ids=["kept", "closing"])
+async def test_a_reader_that_does_not_take_its_answer_is_cut_off(extra):
+    """It holds the answer and a connection; and closing waits for it to read the rest."""
+    gateway = make_gateway()
+    body = bytes(24 << 20)  # more than the kernel takes
+    gateway.publications.estimates = {1: Document(1, "ab" * 32, body)}
+    async with serving(read_timeout_s=0.5, max_connections=1, gateway=gateway) as port:
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", port)) as stuck:
+            stuck.setblocking(False)
+            await loop.sock_sendall(
+                stuck, b"GET /v1/estimates/1 HTTP/1.1\r\nhost: x\r\n" + extra + b"\r\n"
+            )
+            while (answer := await exchange(port, _HEALTH)).startswith(b"HTTP/1.1 503 "):
+                await asyncio.sleep(0.1)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert await _read_all(stuck) < len(body)
+
+
+async def _read_all(connection: socket.socket) -> int:
+    read = 0
+    while piece := await asyncio.get_running_loop().sock_recv(connection, 1 << 20):
+        read += len(piece)
+    return read
+
+
+_HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
+async def test_a_reader_that_takes_its_time_gets_all_of_it():
+    """A telephone on a bad line reads slowly, but it reads."""
+    gateway = make_gateway()
+    body = bytes(24 << 20)
+    gateway.publications.estimates = {1: Document(1, "ab" * 32, body)}
+    async with serving(read_timeout_s=1.0, gateway=gateway) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(b"GET /v1/estimates/1 HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(8):
+            assert len(await reader.readexactly(3 << 20)) == 3 << 20
+            await asyncio.sleep(0.3)
+        writer.close()
+
+
+async def test_headers_after_the_body_are_not_kept_and_have_an_end():
+    """A body in pieces may be followed by headers, which would grow as long as they come."""
+    chunked = b"POST /v1/reports HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+    body = json.dumps(report()).encode()
+    whole = chunked + b"connection: close\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(body), body)
+    async with serving() as port:
+        few = await exchange(port, whole + b"expires: never\r\n\r\n")
+        answers = []
+        for endless in (b"x: y\r\n" * 4000, b"x: " + b"y" * 24_000):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(whole)
+            await asyncio.sleep(0.05)
+            writer.write(endless)
+            async with asyncio.timeout(10):
+                answers.append(await reader.readline())
+            writer.close()
+    assert few.startswith(b"HTTP/1.1 202 ")
+    assert [answer[9:12] for answer in answers] == [b"431", b"431"]
+
+
+async def test_few_requests_may_be_sent_ahead_of_their_answers():
+    """Each that waits for the one before it takes a hundred times its bytes."""
+    gateway = make_gateway(
+        frame_limits=FrameLimits(linger_s=0.001, deadline_s=30, max_held_bytes=1 << 20)
+    )
+    gateway.producer.holding = True
+    first = post(json.dumps(report()).encode(), b"")
+    ask = b"GET /healthz HTTP/1.1\r\n\r\n"
+    async with serving(gateway=gateway) as port:
+        assert (await exchange(port, first + ask * 5000)).startswith(b"HTTP/1.1 400 ")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(first + ask * 10)
+        await asyncio.sleep(0.05)
+        gateway.producer.release()
+        async with asyncio.timeout(10):
+            for _ in range(11):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+                await reader.readexactly(length)
         writer.close()
 
 

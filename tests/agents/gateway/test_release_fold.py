@@ -9,6 +9,7 @@ import pytest
 
 from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold
+from agents.gateway.server import _looked_back_s
 from streams.errors import StoreMismatch
 from streams.keys import KeyRing
 from streams.releases import entries
@@ -78,6 +79,10 @@ class Log:
         stored = split("estimates", body)
         self.commit(entries.estimate_released(epoch, stored, Outcome.COMPLETE, []), stored)
         return stored
+
+    def publish_click_graph(self, epoch: int) -> None:
+        stored = split("click-graph", b'{"graph":%d}' % epoch)
+        self.commit(entries.click_graph_released(epoch, stored, Outcome.COMPLETE, []), stored)
 
 
 def test_an_open_epoch_takes_records_with_the_terms_it_was_opened_with():
@@ -228,6 +233,14 @@ def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
     assert log.publications.current_head_list == head_list.id
 
 
+def test_a_start_looks_back_to_the_opening_of_the_epochs_that_it_must_know():
+    """One that collects now was opened long ago where epochs open far ahead."""
+    values = base_values("kafka://127.0.0.1:1", "x", 4) | {"budget.period_s": "7200"}
+    values |= {"epoch.window_s": "3600", "epoch.epochs_ahead": "100", "gateway.history_epochs": "5"}
+
+    assert _looked_back_s(Settings.from_values(values)) >= 105 * 3600
+
+
 def test_a_pause_is_told_with_its_reason_and_end():
     log = Log()
     log.open_epoch(7)
@@ -247,10 +260,64 @@ def test_an_abandoned_epoch_takes_nothing_more():
 
     assert log.publications.optin_targets.now(NOW_MS) is None
     assert log.publications.epochs[7].state == "abandoned"
+    assert log.publications.epochs[7].abandoned == "an operator said so"
+
+
+def test_what_a_job_commits_after_its_epoch_was_given_up_is_not_served():
+    """A job may be between its reading and its commit when somebody abandons the epoch. What the
+    world once saw for ever, under an address that any cache keeps, could not be taken back."""
+    log = Log()
+    log.open_epoch(6)
+    current = log.publish_head_list(6)
+    log.open_epoch(7)
+    log.commit(entries.records_sealed(7, [0] * 4))
+    log.commit(entries.epoch_abandoned(7, "an operator said so"))
+    log.publish_click_graph(7)
+    late = log.publish_head_list(7)
+    log.publish_estimates(7, b'{"epoch":7}')
+
+    held = log.publications
+    assert held.epochs[7].state == "abandoned"
+    assert (held.click_graphs, held.estimates) == ({}, {})
+    assert late.id not in held.head_lists
+    assert held.current_head_list == current.id
+
+
+def test_a_click_graph_that_comes_after_the_head_list_is_not_served():
+    """The jobs never write it to its topic: both places must show the same."""
+    log = Log()
+    log.open_epoch(7)
+    log.commit(entries.records_sealed(7, [0] * 4))
+    log.publish_click_graph(7)
+    log.publish_head_list(7)
+    log.open_epoch(8)
+    log.publish_head_list(8)
+    log.publish_click_graph(8)
+
+    assert sorted(log.publications.click_graphs) == [7]
+
+
+def test_no_device_is_sent_to_a_list_whose_epoch_ended_early():
+    """It would spend its budget on a report that is refused as late."""
+    log = Log()
+    log.open_epoch(6)
+    past = log.publish_head_list(6, reports_until_ms=NOW_MS - 1)
+    log.publish_estimates(6, b'{"epoch":6}')
+    log.open_epoch(7)
+    cut_short = log.publish_head_list(7)
+    assert log.publications.current_head_list == cut_short.id
+
+    log.commit(entries.epoch_abandoned(7, "an operator said so"))
+
+    assert log.publications.current_head_list == past.id
+    assert cut_short.id in log.publications.head_lists, "it was published, and stays readable"
 
 
 def test_an_epoch_whose_secret_is_missing_stops_the_reader():
-    """Hashing under another key would count a person twice."""
+    """Hashing under another key would count a person twice, or out of their turn."""
     log = Log(keys=KeyRing({}))
     with pytest.raises(LookupError, match="master secret"):
         log.open_epoch(7)
+    log = Log()
+    with pytest.raises(LookupError, match="has its cohorts by master secret 'k0'"):
+        log.open_epoch(7, cohorts=4, cohort_id="k0")

@@ -243,7 +243,9 @@ async def test_a_clock_that_nothing_was_compared_with_yet_takes_no_submissions()
 async def test_a_wrong_clock_takes_no_submissions_and_is_unready():
     """A gateway whose now is not now would put records into the wrong epoch."""
     gateway = make_gateway()
-    gateway.clock.appended(sent_s=100, append_s=90, acknowledged_s=100.1)
+    gateway.clock.appended(
+        sent_s=100, append_s=90, acknowledged_s=100.1, place=("blender.client-reports.v1", 7)
+    )
 
     reply = await gateway.report(report())
     ready = await gateway.ask("GET", "/readyz")
@@ -251,6 +253,7 @@ async def test_a_wrong_clock_takes_no_submissions_and_is_unready():
     assert (reply.status, reply.json()["reason"]) == (503, "clock")
     assert ready.status == 503
     assert "NTP" in ready.json()["reasons"][0]
+    assert "partition 7 of blender.client-reports.v1" in ready.json()["reasons"][0]
     assert gateway.producer.sent == []
 
 

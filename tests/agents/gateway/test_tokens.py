@@ -79,9 +79,71 @@ def test_a_broken_or_missing_file_leaves_the_last_good_one_in_force(tmp_path, ca
     clock.now = 2.0
     assert tokens.application(bearer(token)) == "news"
     assert "application_tokens_kept" in caplog.text
+    assert tokens.stale, "a withdrawn token works on, which somebody must be told"
     path.unlink()
     clock.now = 4.0
     assert tokens.application(bearer(token)) == "news"
+    add_token(path, "mail")
+    clock.now = 6.0
+    assert tokens.application(bearer(token)) is None
+    assert not tokens.stale
+
+
+def test_a_file_that_becomes_readable_again_is_read_though_it_did_not_change(tmp_path):
+    """`chmod` mends it, and leaves its time and size as they were."""
+    path = tmp_path / "tokens"
+    token = add_token(path, "news")
+    clock = Clock()
+    tokens = ApplicationTokens(path, clock=clock)
+    remove_tokens(path, "news")
+    right, path_read = tokens._read, []
+
+    def unreadable() -> dict[str, object]:
+        path_read.append(clock.now)
+        raise TokenFileError("not allowed")
+
+    tokens._read = unreadable  # root may read any file, so that permissions prove nothing here
+    clock.now = 2.0
+    assert tokens.application(bearer(token)) == "news"
+    tokens._read = right
+    clock.now = 4.0
+    assert tokens.application(bearer(token)) is None
+    assert path_read == [2.0]
+
+
+def test_who_may_read_the_file_stays_as_it_was(tmp_path):
+    """A second `tokens add` must not take the file away from the gateway's user."""
+    path = tmp_path / "tokens"
+    add_token(path, "news")
+    path.chmod(0o640)
+    others = os.geteuid() == 0
+    if others:
+        os.chown(path, 12345, 23456)
+    add_token(path, "mail")
+    remove_tokens(path, "news")
+
+    found = path.stat()
+    assert found.st_mode & 0o777 == 0o640
+    if others:
+        assert (found.st_uid, found.st_gid) == (12345, 23456)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of somebody else's")
+def test_a_file_that_would_change_hands_is_left_as_it_is(tmp_path, monkeypatch):
+    """Only its owner and root can give it back to the same people."""
+    path = tmp_path / "tokens"
+    add_token(path, "news")
+    os.chown(path, 12345, 23456)
+    before = path.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    with pytest.raises(TokenFileError, match="as the file's owner or as root"):
+        add_token(path, "mail")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path], "nothing is left beside it"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""What a publication promises and what it does not, for people who do not know the papers.
+
+Promises: numbers are rounded to the side that promises less. The usual terms, with the neighbouring
+relation without which an epsilon means nothing, follow in brackets.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["click_graph_statement", "privacy_statement"]
+
+#: From here on a factor is told by its length: nobody reads ten digits.
+_LONG_FACTOR = 1e9
+
+
+def privacy_statement(
+    *,
+    optin: tuple[float, float],
+    clients: tuple[float, float],
+    cohorts: int,
+    records_per_user: int,
+    answers: int,
+    click_graph: bool = False,
+) -> str:
+    """For the estimates: (ε, δ) as charged to an opt-in user and to a device."""
+    shares = (
+        " Some opt-in users were in a share of their own, for a click graph; the figure for opt-in "
+        "users holds for them too."
+        if click_graph
+        else ""
+    )
+    turns = "in every epoch" if cohorts == 1 else f"in one epoch out of {cohorts}, by turns"
+    return (
+        f"Two kinds of people took part. Opt-in users trusted this service with "
+        f"{_most(records_per_user, 'record', 'records')} each; exact whole-number noise was added "
+        f"to every count before anything left the service, and only records that many people share "
+        f"could appear. Everyone else's device randomised {_number(answers, 'answer', 'answers')} "
+        f"by itself, so that nobody but the device ever held what it really searched for. Had one "
+        f"opt-in user's records been different, any result of this epoch could have become more or "
+        f"less likely by {_odds(*optin)}; had one device's been different, by {_odds(*clients)}."
+        f"{shares} (That is differential privacy between replace-one neighbours, for all of a "
+        f"person's records together: {_terms(*optin)} for opt-in users, {_terms(*clients)} for "
+        f"devices.) A person can take part {turns}; what repeated epochs add up to is in the "
+        f"operator's ledger. Not hidden: that somebody takes part, how many do, and anything about "
+        f"large groups of people, which is what this publication is for."
+    )
+
+
+def click_graph_statement(
+    *,
+    released: tuple[float, float],
+    charged: tuple[float, float],
+    queries_per_user: int,
+    clicks_per_user: int,
+) -> str:
+    """For a click graph: (ε, δ) for adding or removing a person, and as charged."""
+    return (
+        f"This graph was made from a share of the opt-in users who are in no other release of the "
+        f"epoch. {_most(queries_per_user, 'query', 'queries').capitalize()} and "
+        f"{_most(clicks_per_user, 'click', 'clicks')} of each were used; exact whole-number noise "
+        f"was added to every count, and only queries that many people share could appear, with "
+        f"URLs from a table that was public before. Had one of these people not taken part, any "
+        f"graph could have become more or less likely by {_odds(*released)}; had their records "
+        f"been different, by {_odds(*charged)}. (That is differential privacy with "
+        f"{_terms(*released)} between data sets that differ by adding or removing one person, and "
+        f"{_terms(*charged)}, as the ledger charges it, between replace-one neighbours.)"
+    )
+
+
+def _most(number: int, one: str, many: str) -> str:
+    return f"one {one}" if number == 1 else f"up to {number} {many}"
+
+
+def _number(number: int, one: str, many: str) -> str:
+    return f"one {one}" if number == 1 else f"{number} {many}"
+
+
+def _odds(epsilon: float, delta: float) -> str:
+    """P[A] ≤ e^ε·P′[A] + δ, in words."""
+    factor = f"a factor of at most about {_factor(epsilon)}"
+    return factor if delta == 0 else f"{factor}, give or take a chance of 1 in {_one_in(delta)}"
+
+
+def _factor(epsilon: float) -> str:
+    """e^ε to two digits, rounded up."""
+    if epsilon > math.log(_LONG_FACTOR):
+        return f"1 followed by {math.ceil(epsilon / math.log(10))} zeros"
+    factor = math.exp(epsilon)
+    unit = 10.0 ** (math.floor(math.log10(factor)) - 1)
+    rounded = math.ceil(factor / unit * (1 - 1e-12)) * unit
+    return f"{rounded:.2g}" if rounded < 10 else _spaced(round(rounded))
+
+
+def _one_in(delta: float) -> str:
+    """1/δ to two digits, rounded down."""
+    times = math.floor(1 / delta * (1 + 1e-12))
+    unit = 10 ** max(0, len(str(times)) - 2)
+    return _spaced(times // unit * unit)
+
+
+def _terms(epsilon: float, delta: float) -> str:
+    return f"epsilon {epsilon:g} and delta {delta:g}"
+
+
+def _spaced(number: int) -> str:
+    return f"{number:,}".replace(",", " ")

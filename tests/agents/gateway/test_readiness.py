@@ -1,0 +1,51 @@
+"""When a gateway says that it cannot do its work."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agents.gateway.publications import Publications
+from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.gateway.server import GatewayProcess
+from streams.kafka import KafkaLog
+from streams.keys import KeyRing
+from streams.topics import Topics
+
+
+async def test_an_error_nobody_thought_of_is_a_failure_and_not_silence(make_settings, caplog):
+    """The task that follows the log would end, and the gateway stay ready with what it had."""
+
+    def broken() -> Any:
+        raise TypeError("something of the data")
+
+    settings = make_settings()
+    fold = ReleaseFold(
+        Publications(),
+        keys=KeyRing(settings.keys.masters()),
+        topics=Topics(settings),
+        history_epochs=5,
+    )
+    reader = ReleaseReader(
+        broken, fold, cast(KafkaLog, None), Topics(settings).releases.name, patience_s=1
+    )
+
+    await reader.run()
+
+    assert reader.failure is not None
+    assert "TypeError" in reader.failure
+    assert "something of the data" not in reader.failure
+    assert "release_log_failed" in caplog.text
+
+
+async def test_a_release_log_that_is_no_longer_read_to_its_end_makes_it_unready(make_settings):
+    """Kafka answers, but what is published is not seen: devices would report on an old list."""
+    process = GatewayProcess(make_settings())
+    process._reader = cast(ReleaseReader, SimpleNamespace(failure=None))
+    process._caught_up_at = time.monotonic() - 60
+    assert process._unready() == [], "an open transaction may hide the end for so long"
+
+    process._caught_up_at = time.monotonic() - 600
+    [reason] = process._unready()
+    assert "not read to its end for 600 s" in reason

@@ -1,0 +1,62 @@
+"""What a running keeper tells about itself, whatever the log holds or a step takes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from prometheus_client import generate_latest
+
+from agents.jobs import Jobs
+from streams import job_metrics
+from streams.job_metrics import JOBS
+from streams.releases import entries
+from streams.releases.documents import split
+from streams.releases.entries import Kind, Outcome
+from tests.epoch_service import service
+
+
+def told(name: str, **labels: str) -> float | None:
+    return JOBS.get_sample_value(name, labels)
+
+
+async def test_a_keeper_tells_its_lease_at_once_and_outlives_an_unreadable_publication(
+    kafka, redis_server, written_logs
+):
+    """The lease of a keeper that hangs in its first step would be nobody's; and a publication that
+    cannot be shown once dropped the lease, so that nobody was told how epochs are."""
+    during: list[tuple[float | None, bool]] = []
+
+    async def watch(step: str) -> None:
+        if step == "keeper.sent":
+            during.append(
+                (
+                    told("blender_job_lease_held", kind="keeper"),
+                    b"blender_epochs{" in generate_latest(JOBS),
+                )
+            )
+
+    job_metrics.tell_lease(Kind.KEEPER, held=False)
+    async with service(kafka.url, redis_server.url) as made:
+        jobs = await Jobs.connect(made.settings, observe=watch)
+        running = asyncio.create_task(jobs.run())
+        try:
+            await made.until(lambda: told("blender_epochs", stage="collecting"))
+            assert during[0] == (1.0, False), "held, and nothing of the log is known yet"
+            document = split("estimates", b"no publication of ours")
+            async with made.log.turn(Kind.OPERATOR) as turn:
+                sealed = entries.records_sealed(0, [0, 0])
+                released = entries.estimate_released(0, document, Outcome.COMPLETE, [])
+                await turn.commit([sealed, released], [document])
+            await made.until(lambda: told("blender_epochs", stage="published"))
+            await made.until(lambda: "publication_not_shown" in written_logs.getvalue())
+            first = told("blender_keeper_last_pass_timestamp_seconds")
+            await made.until(lambda: told("blender_keeper_last_pass_timestamp_seconds") != first)
+            assert told("blender_job_lease_held", kind="keeper") == 1.0
+            assert math.isnan(told("blender_head_list_reports"))
+            assert written_logs.getvalue().count("publication_not_shown") == 1
+            assert "job_failed" not in written_logs.getvalue()
+        finally:
+            jobs.stop()
+            await running
+            await jobs.close()

@@ -1,0 +1,67 @@
+"""Whether Kafka and Redis answer is asked for ever, whatever the answer was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from agents.leases import Lease
+from streams.errors import StoreUnavailable
+from streams.kafka import KafkaLog
+from streams.metrics import SERVER_UP
+from streams.reachability import watch_servers
+from streams.redis_calls import connect_redis
+
+
+def up(server: str) -> float:
+    return float(SERVER_UP.labels(server)._value.get())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - a gauge tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def every_call_fails(*calls: Callable[[], Awaitable[object]]) -> None:
+    for call in calls:
+        with pytest.raises(StoreUnavailable):
+            await call()
+
+
+async def test_a_cluster_that_goes_and_comes_back_is_seen_to_do_so(
+    kafka, own_cluster_redis, make_topic, make_settings
+):
+    """redis-py's error for a cluster without nodes is no RedisError: it ended whoever asked."""
+    topic = make_topic()
+    settings = make_settings({"kafka.url": kafka.url, "redis.url": own_cluster_redis.url})
+    redis = await connect_redis(settings.redis)
+    log = KafkaLog(settings.kafka)
+    lease = Lease(redis, "test", "keeper", 60)
+    assert await lease.hold()
+    watching = asyncio.create_task(watch_servers(log, topic, redis, 0.05))
+    try:
+        await until(lambda: up("kafka") == up("redis") == 1)
+        own_cluster_redis.stop()
+        await until(lambda: up("redis") == 0)
+        # The second answer is another one than the first, which still had connections.
+        for _ in range(3):
+            await every_call_fails(lease.hold, lease.taken)
+            assert not lease.held
+        await asyncio.sleep(0.5)
+        assert not watching.done()
+        assert up("kafka") == 1
+
+        own_cluster_redis.start()
+        await until(lambda: up("redis") == 1)
+        assert await lease.hold(), "the holder knows its lease again"
+        own_cluster_redis.stop()
+        lease.held = True
+        await lease.leave()
+        assert not watching.done()
+    finally:
+        watching.cancel()
+        await log.close()
+        await redis.aclose()
