@@ -41,7 +41,11 @@ class OptinCounts:
     estimation_users: int
 
     def __post_init__(self) -> None:
-        """Counts are parallel to the records, never negative, and of so many users."""
+        """Counts are parallel to the records and never negative.
+
+        S's are not held against its users: those are counted by slot 0, and a person whose first
+        record was refused still sends others.
+        """
         if not len(self.records) == len(self.selection) == len(self.estimation):
             raise ParameterError(
                 "records, selection and estimation must be of one length, got "
@@ -49,11 +53,6 @@ class OptinCounts:
             )
         if (self.selection < 0).any() or (self.estimation < 0).any():
             raise ParameterError("counts must not be negative")
-        if (self.selection > self.selection_users).any():
-            raise ParameterError(
-                f"no record can be held by more than the {self.selection_users} users of S, "
-                f"got a count of {int(self.selection.max())}"
-            )
         if int(self.estimation.sum()) != self.estimation_users:
             raise ParameterError(
                 "each user of T is counted once: counts must add up to "

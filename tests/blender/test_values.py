@@ -22,7 +22,6 @@ from blender import (
     Estimates,
     HeadList,
     HeadListMismatch,
-    OptinCounts,
     ParameterError,
     PrivacyParameters,
     RandomizerSpec,
@@ -188,15 +187,6 @@ def test_estimates_stay_as_they_were_built():
     estimates = Estimates(*(np.zeros(2) for _ in range(4)))
     with pytest.raises(ValueError, match="read-only"):
         estimates.low[0] = 1
-
-
-def test_counts_of_more_users_than_there_are_are_refused():
-    good = {"selection": np.array([3, 2]), "estimation": np.array([1, 0])}
-    OptinCounts((A, B), **good, selection_users=3, estimation_users=1)
-    with pytest.raises(ParameterError, match="more than the 2 users of S, got a count of 3"):
-        OptinCounts((A, B), **good, selection_users=2, estimation_users=1)
-    with pytest.raises(ParameterError, match="add up to 2, got 1"):
-        OptinCounts((A, B), **good, selection_users=3, estimation_users=2)
 
 
 @pytest.mark.parametrize(
