@@ -46,7 +46,7 @@ def p_value(profile, seed, *, list_size=500, spread=0.0, rounds=199):
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize(("profile", "sample", "many"), [("paper", 40, 500), ("sharp", 10, 300)])
+@pytest.mark.parametrize(("profile", "sample", "many"), [("paper", 24, 500), ("sharp", 8, 300)])
 def test_groups_that_agree_are_seldom_called_different(profile, sample, many, thorough, report):
     epochs, rounds = (many, 299) if thorough else (sample, 199)
     values = np.array([p_value(profile, seed, rounds=rounds) for seed in range(epochs)])
