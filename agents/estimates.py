@@ -178,6 +178,7 @@ def _agreement(release: OptinRelease, client: GroupEstimates, dice: Dice) -> Agr
         release.noisy,
         client,
         randomizer_for(release.head_list),
+        ranked_by_t=release.ranked_by_t,
         best_trimmed=release.best_trimmed,
         rng=dice.bootstrap(),
     )

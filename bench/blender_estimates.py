@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bench._measured import measure, show
+from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, project_onto_simplex
 from blender.cells import Cells, RandomizerSpec
 from blender.local import TwoStage
@@ -133,6 +134,24 @@ def sharp_blend(size: int) -> Callable[[], float]:
     return lambda: float(StableBlender().blend(t, client, cells, selected).cells.probability.sum())
 
 
+def sharp_agreement(size: int) -> Callable[[], float]:
+    """The agreement test of the above, 999 simulated epochs; a tenth of the opt-in users is T."""
+    release = SharpEpoch(size).release()
+    counts, devices = sharp_reports(release), CLIENTS // 100_000 * 100_000
+    randomizer = randomizer_for(release.head_list)
+    client = randomizer.estimate(counts, devices)
+
+    def work() -> float:
+        found = measure_agreement(
+            release.head_list, release.noisy, client, randomizer, ranked_by_t=release.ranked_by_t,
+            best_trimmed=release.best_trimmed, rng=np.random.default_rng(6),
+        )  # fmt: skip
+        assert found is not None
+        return found.p_value
+
+    return work
+
+
 def main() -> None:
     """M = 500 and 50 000, 4.9 M clients, 6 250 users in T (for `sharp` see `SHARP_OPTIN`)."""
     for size in SIZES:
@@ -146,6 +165,7 @@ def main() -> None:
             ("sharp: head list and opt-in estimates", sharp_head_list),
             ("sharp: blend with intervals", sharp_blend),
             ("sharp: all of an epoch's estimates", sharp_estimates),
+            ("sharp: whether the groups agree", sharp_agreement),
         ):
             show(f"M = {size:>6,}, {what}", measure(work, size), baseline)
 

@@ -39,12 +39,13 @@ def main() -> None:
                     1 - truth[-1],
                     l1_plain(estimate[:listed], truth[:listed]),
                     l1_plain(told[:listed], truth[:listed]),
+                    epoch.release.noisy.noise_terms[-1],
                 )
             )
         mean = np.mean(rows, axis=0)
         error = np.std(rows, axis=0, ddof=1) / np.sqrt(RUNS)
         labels = ("threshold passed by", "mass ranked by S", "mass ranked by T", "its queries",
-                  "L1 of paper", "L1 without privacy")  # fmt: skip
+                  "L1 of paper", "L1 without privacy", "draws in ⟨⋆,⋆⟩")  # fmt: skip
         for label, value, off in zip(labels, mean, error, strict=True):
             print(f"{name:7} {label:20} {value:.5g} ± {off:.2g}")
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from blender.errors import HeadListMismatch, ParameterError, require
 from blender.noise import IntArray
-from blender.parameters import PrivacyParameters, require_signal
+from blender.parameters import require_signal
 from blender.record import NORMALISATION_VERSION, Record
 
 __all__ = ["Cell", "Cells", "HeadList", "RandomizerSpec"]
@@ -122,18 +122,6 @@ class RandomizerSpec:
     answers: int = 1
     query_budget_share: float = 0.85
     max_cells_per_answer: int = 32
-
-    @classmethod
-    def of(cls, name: str, parameters: PrivacyParameters) -> RandomizerSpec:
-        """The spec with which this epoch's clients report."""
-        return cls(
-            name,
-            epsilon=parameters.epsilon,
-            delta=parameters.delta,
-            answers=parameters.records_per_client,
-            query_budget_share=parameters.query_budget_share,
-            max_cells_per_answer=parameters.max_cells_per_answer,
-        )
 
     def __post_init__(self) -> None:
         """Refuse what no randomizer could honour: a device checks what it was sent."""

@@ -3,8 +3,8 @@
 Paper: EstimateClientProbabilities (Figure 5), fed by LocalAlg (Figure 6).
 
 Promises: post-processing only. Whatever privacy the reports carry, the estimates carry too; this
-module draws no noise and spends no budget. p̂ is unbiased and, for m_C = 1, so is σ̂² (but for
-a floor that keeps it from being taken at a negative p̂).
+module draws no noise and spends no budget. p̂ is unbiased and, for m_C = 1, so is σ̂² (but where p̂
+lies outside [0, 1]: it is then taken at the nearer end).
 Assumes: every report was drawn by the randomizer that the head list names; devices are alike and
 independent. For m_C > 1 a device's answers are not independent of each other and their covariance
 is gone once counted: variances are m_C times those of independent answers, which is a bound.
@@ -43,7 +43,7 @@ def estimate_client_probabilities(
         )
     if size == 1:
         return _certain(reports)
-    if n == 0:
+    if reports == 0:
         return unknown_group(size, queries)
 
     r = counts / n
@@ -52,7 +52,7 @@ def estimate_client_probabilities(
 
     def of_mean(spread: FloatArray) -> FloatArray:
         """σ̂² of a mean over the answers; those of one device may be alike, as good as one."""
-        return spread * answers / (n - 1) if n > 1 else np.full_like(spread, np.inf)
+        return spread / (reports - 1) if reports > 1 else np.full_like(spread, np.inf)
 
     # A device reports its query with probability t, else one of the other k − 1. So
     #
@@ -61,30 +61,28 @@ def estimate_client_probabilities(
     # and solving for p_q gives line 12; line 13 is σ̂²_q = r̂_q(1−r̂_q) / ((n−1)d²).
     lie, d = channel.lie, channel.d
     p_q = (r_q - lie) / d
-    # Departure: no variance is taken at a negative p̂, where the plug-in falls towards 0 and a
-    # blend would trust it blindly (docs/decisions/0004-variance-floors.md).
-    r_q_floored = np.maximum(r_q, lie)
-    p_q_floored = (r_q_floored - lie) / d
-    variance_q = of_mean(r_q_floored * (1 - r_q_floored) / d**2)
+    # Departure: no variance is taken at a p̂ outside [0, 1], where the plug-in falls towards 0 and
+    # a blend would trust it blindly (docs/decisions/0004-variance-floors.md).
+    r_q_likely = np.clip(r_q, lie, channel.t)
+    p_q_likely = (r_q_likely - lie) / d
+    variance_q = of_mean(r_q_likely * (1 - r_q_likely) / d**2)
     low_q, high_q = score_interval(r_q, reports, pull=np.zeros_like(r_q), total=r_q)
     low_q, high_q = _clip((low_q - lie) / d), _clip((high_q - lie) / d)
 
     def denoise(r_part: FloatArray, query: IntArray, urls: IntArray) -> Estimates:
         others = channel.shown_by_others(p_q, query, urls)
-        r_floored = np.maximum(r_part, channel.shown_by_others(p_q_floored, query, urls))
-        spread = channel.spread(r_floored, r_q_floored, query, urls)
         pull, gain = channel.pull(query, urls), channel.gain[query]
+        least = channel.shown_by_others(p_q_likely, query, urls)
+        r_likely = np.clip(r_part, least, least + gain)
+        spread = channel.spread(r_likely, r_q_likely, query, urls)
         low, high = score_interval(r_part, reports, pull=pull, total=r_q[..., query])
-        return Estimates(
-            (r_part - others) / gain,
-            of_mean(spread),
-            _clip((low - others) / gain),
-            _clip((high - others) / gain),
-        )
+        low, high = _clip((low - others) / gain), _clip((high - others) / gain)
+        # ⟨⋆,⋆⟩ is its query's only URL: it is the query, so its interval is the query's.
+        is_star = query == queries
+        low[..., is_star], high[..., is_star] = low_q[..., -1:], high_q[..., -1:]
+        return Estimates((r_part - others) / gain, of_mean(spread), low, high)
 
     of_cells = denoise(r, channel.query, np.ones(size, dtype=np.int64))
-    # ⟨⋆,⋆⟩ is its query's only URL: it is the query, so its interval is the query's.
-    of_cells.low[..., -1], of_cells.high[..., -1] = low_q[..., -1], high_q[..., -1]
     listed_urls = channel.k_q[:-1] - 1
     return GroupEstimates(
         participants=reports,

@@ -31,10 +31,20 @@ class Estimates:
     high: FloatArray
 
     def __post_init__(self) -> None:
-        """All four arrays run over the same cells."""
-        sizes = {a.shape for a in (self.probability, self.variance, self.low, self.high)}
+        """All four arrays run over the same cells, hold what they say, and stay as they are."""
+        arrays = (self.probability, self.variance, self.low, self.high)
+        sizes = {a.shape for a in arrays}
         if len(sizes) != 1:
             raise ParameterError(f"all arrays of an estimate must have one shape, got {sizes}")
+        # Written so that a NaN, of which no comparison is true, fails too.
+        if not np.isfinite(self.probability).all():
+            raise ParameterError("an estimated probability must be finite")
+        if not (self.variance >= 0).all():
+            raise ParameterError("a variance must be at least 0, or ∞ where nothing is known")
+        if not ((self.low >= 0) & (self.low <= self.high) & (self.high <= 1)).all():
+            raise ParameterError("an interval must have 0 <= low <= high <= 1")
+        for array in arrays:
+            array.setflags(write=False)
 
     def __len__(self) -> int:
         """How many cells or queries are estimated."""

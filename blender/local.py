@@ -35,8 +35,9 @@ def local_alg(
 ) -> tuple[tuple[int, ...], ...]:
     """One device's report: exactly m_C answers, each randomised on its own.
 
-    A device with fewer records than m_C pads with ⟨⋆,⋆⟩ *before* randomising: fewer answers would
-    tell how many records it has. One with more must choose m_C of them first.
+    Departure: a device with fewer records than m_C pads with ⟨⋆,⋆⟩ *before* randomising: fewer
+    answers would tell how many it has (docs/decisions/0007-randomizers-in-whole-numbers.md). One
+    with more must choose m_C of them first.
     """
     answers = randomizer.spec.answers
     if len(records) > answers:
@@ -121,6 +122,8 @@ class TwoStage:
 
     def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
         """Randomise one true cell (lines 12 to 21)."""
+        if not 0 <= cell < len(self.cells):
+            raise HeadListMismatch(f"cell must lie in 0..{len(self.cells) - 1}, got {cell}")
         k = len(self._sizes)
         q = int(self._query_of_cell[cell])
         if k > 1 and not _happens(self.truth, dice):
@@ -159,6 +162,8 @@ class TwoStage:
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
         """P(answer | record): tell both, tell the query only, or lie about the query."""
+        if len(answer) != 1 or not 0 <= answer[0] < len(self.cells):
+            return Fraction(0)
         (reported,) = answer
         held = self.cells.number(record)
         q, q_reported = int(self._query_of_cell[held]), int(self._query_of_cell[reported])

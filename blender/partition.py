@@ -1,6 +1,7 @@
 """Who of the opt-in users builds the head list (S), and who estimates on it (T).
 
 Paper: BLENDER (Figure 2), line 1: partition O into S and T, |S| = f_O·|O|.
+Departure: |S| is so on average (docs/decisions/0008-a-hash-parts-s-from-t.md).
 
 Departure: each user falls into S by a keyed hash, not by a draw of exactly f_O·|O| users, so that
 every process that meets them puts them into the same group; |S| is f_O·|O| on average.

@@ -100,6 +100,11 @@ class OptinRelease:
     optin: GroupEstimates
 
     @property
+    def ranked_by_t(self) -> bool:
+        """Whether T's own counts ordered the list: they did where S's were not kept."""
+        return self.head_list.noisy_counts is None
+
+    @property
     def selected(self) -> SelectedCounts | None:
         """S's counts of the listed records, given that they were listed."""
         return _selected(self.head_list, self.least, self.selection_users, self.selection_scale)

@@ -27,6 +27,9 @@ MAX_URL_BYTES = 1024
 class Record(NamedTuple):
     """A query and the URL clicked for it, both normalised.
 
+    Text from outside becomes a record by `normalise`, which checks it. Building one directly
+    checks nothing, for text that was checked already: millions are made in an epoch.
+
     >>> Record("weather", "https://weather.example/") < Record("weather", "https://x.example/")
     True
     """

@@ -41,7 +41,11 @@ class OptinCounts:
     estimation_users: int
 
     def __post_init__(self) -> None:
-        """Counts are parallel to the records and never negative."""
+        """Counts are parallel to the records and never negative.
+
+        S's are not held against its users: those are counted by slot 0, and a person whose first
+        record was refused still sends others.
+        """
         if not len(self.records) == len(self.selection) == len(self.estimation):
             raise ParameterError(
                 "records, selection and estimation must be of one length, got "

@@ -233,15 +233,18 @@ class SubsetOrNone:
         moments = _Moments(self, np.clip(1 - probability[..., -1:], 0.0, 1.0))
 
         # Answers of different devices are independent. The m_C answers of one device may repeat
-        # its record; that is bounded by taking them for one answer. Bessel's n/(n−1) makes it the
-        # sample variance; it is not taken at a negative p̂ (docs/decisions/0004-variance-floors.md).
+        # its record; that is bounded by taking them for one answer. Bessel's correction, over
+        # devices, makes it the sample variance; it is not taken at a p̂ outside [0, 1]
+        # (docs/decisions/0004-variance-floors.md).
         def variance_at(truth: FloatArray) -> FloatArray:
             star = moments.none_variance(truth[..., -1:])
             named = moments.named_variance(np.ones(1), truth[..., :-1])
             return np.asarray(m_c / n * np.concatenate([named, star], axis=-1))
 
         def sample(variance: FloatArray) -> FloatArray:
-            return variance * (n / (n - 1)) if n > 1 else np.full_like(variance, math.inf)
+            if reports == 1:
+                return np.full_like(variance, math.inf)
+            return variance * (reports / (reports - 1))
 
         cells = estimates_with_intervals(
             probability, sample(variance_at(np.clip(probability, 0.0, 1.0))), variance_at

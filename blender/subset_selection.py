@@ -197,10 +197,13 @@ class SubsetSelection:
             r = self.expected_shares(truth)
             return np.asarray(m_c * r * (1 - r) / (n * gain**2), dtype=np.float64)
 
-        # Bessel's n/(n−1) makes it the unbiased sample variance. It is not taken at a negative π̂,
-        # where it would promise too much (docs/decisions/0004-variance-floors.md).
+        # Bessel's correction, over devices, makes it the unbiased sample variance. It is not taken
+        # at a π̂ outside [0, 1], where it would promise too much
+        # (docs/decisions/0004-variance-floors.md).
         def sample(variance: FloatArray) -> FloatArray:
-            return variance * (n / (n - 1)) if n > 1 else np.full_like(variance, math.inf)
+            if reports == 1:
+                return np.full_like(variance, math.inf)
+            return variance * (reports / (reports - 1))
 
         floored = np.clip(probability, 0.0, 1.0)
         cells = estimates_with_intervals(probability, sample(variance_at(floored)), variance_at)

@@ -92,6 +92,41 @@ def test_a_count_of_zero_still_has_a_variance():
 
 
 @pytest.mark.parametrize("name", RANDOMIZERS)
+def test_reports_that_all_agree_still_have_a_variance(name):
+    """p̂ > 1: its plug-in would be 0 too. Taken at p = 1, where devices still lie."""
+    randomizer = build(name, (2, 2), epsilon=4.0)
+    counts = np.zeros(len(randomizer.cells), dtype=np.int64)
+    counts[: randomizer.cells_per_answer] = 50
+    found = randomizer.estimate(counts, 50)
+    assert found.cells.probability[0] > 1
+    everyone_holds_it = np.eye(len(counts))[0]
+    assert found.cells.variance[0] == pytest.approx(
+        found.variance_at(everyone_holds_it)[0] * 50 / 49
+    )
+    assert (found.cells.variance > 0).all()
+    assert (found.query_totals.variance > 0).all()
+
+
+@pytest.mark.parametrize("name", RANDOMIZERS)
+def test_one_device_with_many_answers_is_one_device(name):
+    """Its answers may all be about one record: there is no sample of devices to tell a variance."""
+    randomizer = build(name, (2, 1), epsilon=4.0, answers=3)
+    counts = np.zeros(len(randomizer.cells), dtype=np.int64)
+    counts[: randomizer.cells_per_answer] = 3
+    found = randomizer.estimate(counts, 1)
+    assert (found.cells.variance == np.inf).all()
+    assert (found.query_totals.variance == np.inf).all()
+
+
+@pytest.mark.parametrize("name", ["two-stage", "randomized-response"])
+def test_bessels_correction_counts_devices(name):
+    randomizer = build(name, (2, 1), epsilon=4.0, answers=3)
+    p = np.full(len(randomizer.cells), 1 / len(randomizer.cells))
+    found = randomizer.estimate(randomizer.expected_shares(p) * 12, 4)
+    assert found.cells.variance == pytest.approx(found.variance_at(p) * 4 / 3)
+
+
+@pytest.mark.parametrize("name", RANDOMIZERS)
 def test_two_answers_a_device_double_the_variance_bound(name):
     """Their covariance is gone once counted; at worst both say the same."""
     one = build(name, (2, 1), epsilon=2.0)

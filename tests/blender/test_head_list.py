@@ -165,7 +165,8 @@ def cell_output(count: int, theta: int, scale: Decimal, *, counts_shown: bool) -
     ("epsilon", "delta"), [(0.7, 0.95), (0.7, 1e-2), (1.0, 1e-4), (4.0, 1e-5), (4.0, 1e-7)]
 )
 def test_every_small_data_set_keeps_epsilon_and_delta(epsilon, delta, share_of_delta, counts_shown):
-    """Enumerated: one user moves from record a to record b, for all counts up to θ+3.
+    """Enumerated: one user moves from record a to record b. Counts of 0 (of b), 1, 2, 3 and about
+    θ (θ−1, θ, θ+3): those between differ by the same factor e^{1/b}, whatever they are.
 
     Other records have the same law on both sides and drop out. Noisy counts included, both with
     the paper's β = δ/2 and with β = δ; the first always has δ/2 to spare.

@@ -41,6 +41,21 @@ def test_a_device_always_sends_all_its_answers(name):
             break
 
 
+@pytest.mark.parametrize("name", RANDOMIZERS)
+def test_cells_outside_the_head_list_are_refused(name):
+    """Numbers below 0 would wrap around and randomise another cell."""
+    randomizer = build(name, (2, 1), epsilon=4.0)
+    size = len(randomizer.cells)
+    for cell in (-1, size):
+        with pytest.raises(
+            HeadListMismatch, match=rf"cell must lie in 0\.\.{size - 1}, got {cell}"
+        ):
+            randomizer.answer(cell, SeededDice(1))
+    w = randomizer.cells_per_answer
+    for impossible in ((-1,) * w, (size,) * w, tuple(range(w + 1))):
+        assert randomizer.report_probability(None, impossible) == 0
+
+
 def test_more_records_than_answers_are_refused():
     randomizer = build("two-stage", (1,), epsilon=4.0, answers=2)
     with pytest.raises(ParameterError, match=r"holds 2 answers .*got 3 records"):

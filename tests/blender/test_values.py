@@ -164,6 +164,32 @@ def test_estimates_of_different_lengths_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"probability": np.nan}, "probability must be finite"),
+        ({"probability": np.inf}, "probability must be finite"),
+        ({"variance": -1e-9}, "variance must be at least 0"),
+        ({"variance": np.nan}, "variance must be at least 0"),
+        ({"low": 0.5}, "0 <= low <= high <= 1"),
+        ({"low": -0.1}, "0 <= low <= high <= 1"),
+        ({"high": 1.1}, "0 <= low <= high <= 1"),
+        ({"high": np.nan}, "0 <= low <= high <= 1"),
+    ],
+)
+def test_estimates_that_mean_nothing_are_refused(changed, message):
+    good = {"probability": -0.1, "variance": np.inf, "low": 0.2, "high": 0.4}
+    Estimates(**{name: np.full(3, value) for name, value in good.items()})
+    with pytest.raises(ParameterError, match=message):
+        Estimates(**{n: np.array([good[n], v]) for n, v in (good | changed).items()})
+
+
+def test_estimates_stay_as_they_were_built():
+    estimates = Estimates(*(np.zeros(2) for _ in range(4)))
+    with pytest.raises(ValueError, match="read-only"):
+        estimates.low[0] = 1
+
+
+@pytest.mark.parametrize(
     ("query", "url", "record"),
     [
         ("  New   YORK ", " https://x.example/A ", Record("new york", "https://x.example/A")),

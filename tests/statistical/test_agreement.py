@@ -35,7 +35,7 @@ RECORDS = sorted(Record(f"q{i // 3:03d}", f"u{i:04d}") for i in range(600))
 ZIPF = 1 / np.arange(1, 601) ** 0.9
 ZIPF /= ZIPF.sum()
 PARAMETERS = PrivacyParameters(head_list_cells=20)
-SPEC = RandomizerSpec.of("two-stage", PARAMETERS)
+SPEC = RandomizerSpec("two-stage", PARAMETERS.epsilon, PARAMETERS.delta)
 
 
 def p_value(optin_p, client_p, seed, *, users=150_000, rounds=999):
@@ -55,6 +55,7 @@ def p_value(optin_p, client_p, seed, *, users=150_000, rounds=999):
         optin.noisy,
         randomizer.estimate(reported, clients),
         randomizer,
+        ranked_by_t=True,
         best_trimmed=optin.best_trimmed,
         rng=rng,
         rounds=rounds,
@@ -95,7 +96,14 @@ def test_a_list_ranked_without_t_needs_no_cut():
         noisy = NoisyCounts(t, np.ones_like(t), 0.5, 300)
         client = randomizer.estimate(rng.multinomial(20_000, randomizer.expected_shares(p)), 20_000)
         found = measure_agreement(
-            head_list, noisy, client, randomizer, best_trimmed=None, rng=rng, rounds=999
+            head_list,
+            noisy,
+            client,
+            randomizer,
+            ranked_by_t=False,
+            best_trimmed=None,
+            rng=rng,
+            rounds=999,
         )
         values.append(found.p_value)
     assert (np.array(values) < 0.01).sum() <= 5, "as above"
@@ -114,7 +122,14 @@ def test_with_nothing_to_compare_there_is_no_answer():
 
     def ask(noisy, client, rounds=99):
         return measure_agreement(
-            head_list, noisy, client, randomizer, best_trimmed=None, rng=rng, rounds=rounds
+            head_list,
+            noisy,
+            client,
+            randomizer,
+            ranked_by_t=False,
+            best_trimmed=None,
+            rng=rng,
+            rounds=rounds,
         )
 
     assert ask(nobody_in_t, client) is None
@@ -122,3 +137,19 @@ def test_with_nothing_to_compare_there_is_no_answer():
     assert ask(some_in_t, client) is not None
     with pytest.raises(ParameterError, match="rounds must be at least 99"):
         ask(some_in_t, client, rounds=10)
+
+
+def test_a_list_that_t_trimmed_is_not_judged_without_its_cut():
+    head_list = HeadList(tuple(RECORDS[:3]), 2, SPEC, query_wildcards=True)
+    randomizer = randomizer_for(head_list)
+    some = np.full(len(randomizer.cells), 10)
+    with pytest.raises(ParameterError, match="needs best_trimmed"):
+        measure_agreement(
+            head_list,
+            NoisyCounts(some, np.ones_like(some), 0.5, 12),
+            randomizer.estimate(some, int(some.sum())),
+            randomizer,
+            ranked_by_t=True,
+            best_trimmed=None,
+            rng=np.random.default_rng(0),
+        )

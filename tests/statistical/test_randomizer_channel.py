@@ -9,19 +9,30 @@ are a few. Whatever makes the likely answers likelier shows in the second.
 `ANSWERS` is what the second needs to tell a device whose ε is 10 % too large: by the noncentral χ²
 law the most that any shape needs for a power of 0.999 at these odds of a false alarm is 65 000 at
 ε = 1, 28 000 at ε = 2 and 45 000 at ε = 4. So the same test, at the same sizes, shapes and ε, is
-run on such a device and must fail. False alarms: once in a million runs of the whole suite
-(tests/chi_square.py); seeds are fixed.
+run on such a device and must fail. Reports of two answers (m_C = 2) about two different records
+are held against the product of the channel with itself, on three shapes of up to 6 cells, 24 000
+reports each. False alarms: once in a million runs of the whole suite (tests/chi_square.py); seeds
+are fixed.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from blender import RANDOMIZERS, SystemDice, local_alg
-from tests.channels import all_answers, build, channel_fractions, holder, shapes
+from blender import RANDOMIZERS, Record, SystemDice, local_alg
+from tests.channels import (
+    UNLISTED_URL,
+    ExactChannel,
+    all_answers,
+    build,
+    channel_fractions,
+    holder,
+    shapes,
+)
 from tests.chi_square import agrees
 from tests.doubles import SeededDice
 
@@ -29,6 +40,12 @@ pytestmark = pytest.mark.statistical
 
 #: By ε.
 ANSWERS = {1.0: 72_000, 2.0: 36_000, 4.0: 54_000}
+
+#: Of two answers each: some 800 for every pair of records in the largest shape, where a common
+#: pair of answers is expected a hundred times and more.
+REPORTS_OF_TWO = 24_000
+
+UNLISTED = Record("unlisted query", UNLISTED_URL)
 
 
 def cases(name):
@@ -137,3 +154,50 @@ def test_a_device_that_spends_a_tenth_too_much_is_caught(name):
         expected = Expected(honest, 4 * ANSWERS[epsilon])
         seen = batch_bytes(broken, expected.per_cell, np.random.default_rng(1000 + i))
         assert not expected.spends(seen), (shape, epsilon)
+
+
+def two_answers_follow_the_channel(name, shape, seed, report):
+    """Whether reports about two different records do, all pairs of them in equal numbers."""
+    randomizer = build(name, shape, epsilon=2.0, delta=1e-3, answers=2)
+    size, twice = len(randomizer.cells), ExactChannel.of(randomizer).twice()
+    sent = [as_bytes(pair) for pair in itertools.product(all_answers(randomizer), repeat=2)]
+    pairs = list(itertools.permutations(range(size), 2))
+    each, dice = REPORTS_OF_TWO // len(pairs), SeededDice(seed)
+    seen, expected = Counter(), {}
+    for pair in pairs:
+        row = twice.rows[pair[0] * size + pair[1]]
+        for text, p in zip(sent, row, strict=True):
+            expected[pair, text] = each * float(p / twice.denominator)
+        held = [holder(randomizer.cells, cell) or UNLISTED for cell in pair]
+        for answers, number in Counter(report(held, randomizer, dice) for _ in range(each)).items():
+            seen[pair, as_bytes(answers)] += number
+    return agrees(seen, expected)
+
+
+def small_cases(name):
+    every = [shape for shape in shapes(name, max_cells=6) if shape]
+    return enumerate([every[0], every[len(every) // 2], every[-1]])
+
+
+@pytest.mark.parametrize("name", RANDOMIZERS)
+def test_two_answers_of_a_device_are_randomised_each_on_its_own(name):
+    for i, shape in small_cases(name):
+        assert two_answers_follow_the_channel(name, shape, i, local_alg), shape
+
+
+def first_record_twice(records, randomizer, dice):
+    return (randomizer.answer(randomizer.cells.number(records[0]), dice),) * 2
+
+
+def same_throws_twice(records, randomizer, dice):
+    seed = dice.below(2**32)
+    numbers = [randomizer.cells.number(record) for record in records]
+    return tuple(randomizer.answer(number, SeededDice(seed)) for number in numbers)
+
+
+@pytest.mark.parametrize("broken", [first_record_twice, same_throws_twice])
+@pytest.mark.parametrize("name", RANDOMIZERS)
+def test_a_device_that_throws_its_dice_once_for_two_answers_is_caught(name, broken):
+    """Deliberately broken: two answers from one throw, of one record or of both."""
+    shape = [shape for shape in shapes(name, max_cells=6) if shape][-1]
+    assert not two_answers_follow_the_channel(name, shape, 1, broken)
