@@ -186,7 +186,8 @@ def test_the_agreement_test(at: At, says: Says) -> None:
         f"it does in {rejected('paper', 0):.0f} (`paper`) and {rejected('sharp', 0):.0f} (`sharp`)"
     )
     says(f"`sharp` sees differences of a half in {rejected('sharp', 0.5):.0f} % of the epochs")
-    assert rejected("sharp", 0.3) == pytest.approx(100 / 3, abs=3)
+    says(f"of three tenths in {rejected('sharp', 0.3):.0f} %, and mostly misses those of a fifth")
+    assert rejected("sharp", 0.2) < 25
     says(
         f"`paper` sees a half in {rejected('paper', 0.5):.0f} % and four fifths in "
         f"{rejected('paper', 0.8):.0f} %"
