@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents.version import version_of
 from blender.errors import BlenderError
+from streams.version import version_of
 
 __all__ = ["VERBS", "Verb", "build_parser", "main"]
 

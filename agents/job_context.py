@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -36,6 +35,7 @@ from streams.releases.log import CommitRefused, ReleaseLog, StepObserver, Turn, 
 from streams.settings import Settings
 from streams.tables import Client, CountTables
 from streams.topics import Topics
+from streams.version import version_of
 
 __all__ = [
     "Dice",
@@ -303,10 +303,5 @@ def limit_from(settings: Settings) -> Limit:
 
 def versions() -> dict[str, str]:
     """What made a publication, for those who check it later."""
-    found = {"normalisation": str(NORMALISATION_VERSION)}
-    for name in ("blendstream", "opendp", "dp-accounting", "numpy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    names = ("blendstream", "opendp", "dp-accounting", "numpy")
+    return {"normalisation": str(NORMALISATION_VERSION)} | {n: version_of(n) for n in names}

@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 
 from prometheus_client import (
@@ -32,6 +31,7 @@ from prometheus_client.registry import Collector
 from streams.epochs import Stem
 from streams.judging import Reason
 from streams.stops import StopReason
+from streams.version import version_of
 
 __all__ = [
     "BATCH_ENTRIES",
@@ -87,14 +87,7 @@ SERVER_UP = Gauge(
 _BUILD = Info("blender_build", "The version that runs, always 1.", registry=None)
 
 
-def _version() -> str:
-    try:
-        return version("blendstream")
-    except PackageNotFoundError:
-        return "not installed"
-
-
-_BUILD.info({"version": _version()})
+_BUILD.info({"version": version_of("blendstream")})
 
 
 def process_registry() -> CollectorRegistry:

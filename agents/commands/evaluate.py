@@ -31,8 +31,8 @@ from agents.evaluation.populations import AOL, YANDEX, Setting, table_setting
 from agents.evaluation.report import write_report, write_top_ten
 from agents.evaluation.summary import Summary
 from agents.evaluation.work import compute, plan
-from agents.version import version_of
 from blender.errors import ParameterError, require
+from streams.version import version_of
 
 __all__ = ["add_arguments", "run"]
 

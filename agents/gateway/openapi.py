@@ -6,7 +6,6 @@ the decoder at once.
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from agents.gateway.answers import Problem
 from agents.gateway.routes import ROUTES, Parameter, Route
 from agents.gateway.routes import Document as DocumentShape
 from streams.records.submissions import MAX_BATCH_ENTRIES
+from streams.version import version_of
 
 __all__ = ["openapi_document"]
 
@@ -59,7 +59,7 @@ def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any
         "openapi": "3.1.0",
         "info": {
             "title": "blendstream",
-            "version": _version(),
+            "version": version_of("blendstream"),
             "summary": "Submit records and reports; read what was published.",
             "description": (
                 "Times are whole seconds since 1970, UTC. Errors are problem+json (RFC 9457): "
@@ -134,10 +134,3 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "description": parameter.sentence,
         "schema": msgspec.json.schema(parameter.kind),
     }
-
-
-def _version() -> str:
-    try:
-        return version("blendstream")
-    except PackageNotFoundError:
-        return "0"
