@@ -1,11 +1,13 @@
 """The time that each part of the project's tests took, beside what it may take in `make test`.
 
-Parts are given by file, since a part has tests in several folders. Times are added up over both
-processes, so the whole took a little over half of their sum.
+Parts are given by file, since a part has tests in several folders. Two processes run at once, so
+the seconds of all tests add up to more than the run took; the minutes that a part may take are
+minutes of the run, and it took as large a part of them as of all seconds.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from fnmatch import fnmatch
@@ -59,6 +61,7 @@ PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
 
 _seconds: dict[str, float] = defaultdict(float)
 _tests: dict[str, int] = defaultdict(int)
+_began_s = time.monotonic()
 
 
 def part_of(nodeid: str) -> str:
@@ -77,19 +80,20 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def show_times(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the time of each part, longest first."""
     terminalreporter.section("time of each part")
-    for line in table(_seconds, _tests):
+    for line in table(_seconds, _tests, time.monotonic() - _began_s):
         terminalreporter.write_line(line)
 
 
-def table(seconds: Mapping[str, float], tests: Mapping[str, int]) -> list[str]:
-    """A line for each part; one that took more than its share says so."""
-    lines = []
+def table(seconds: Mapping[str, float], tests: Mapping[str, int], run_s: float) -> list[str]:
+    """A line for each part; one that took more of the run than its share says so."""
+    lines, whole_s = [], sum(seconds.values())
     for part in sorted(seconds, key=lambda name: -seconds[name]):
         minutes = PARTS[part][0]
-        over_s = seconds[part] - 60 * minutes
+        of_run_s = seconds[part] * min(1.0, run_s / whole_s)
+        over_s = of_run_s - 60 * minutes
         over = f"  OVER BY {over_s:.0f} s" if over_s > 0 else ""
         lines.append(
-            f"{seconds[part]:8.1f} s  {tests[part]:5d} tests  {part} "
-            f"(of {minutes} min in make test){over}"
+            f"{seconds[part]:8.1f} s  {tests[part]:5d} tests  {part}: "
+            f"{of_run_s / 60:.1f} of {minutes} min of the run{over}"
         )
-    return [*lines, f"{sum(seconds.values()):8.1f} s in all"]
+    return [*lines, f"{whole_s:8.1f} s in all, {run_s / 60:.1f} of 20 min of the run"]

@@ -29,9 +29,9 @@ def test_the_parts_together_fit_into_twenty_minutes():
 
 def test_a_part_that_took_more_than_its_share_is_marked():
     """Nobody compares seconds with minutes by eye, and twenty minutes fill up unnoticed."""
-    seconds = {"edge": 120.0, "epochs": 275.4}
-    assert table(seconds, {"edge": 7, "epochs": 8}) == [
-        "   275.4 s      8 tests  epochs (of 4 min in make test)  OVER BY 35 s",
-        "   120.0 s      7 tests  edge (of 2 min in make test)",
-        "   395.4 s in all",
+    seconds = {"edge": 150.0, "epochs": 450.0}
+    assert table(seconds, {"edge": 7, "epochs": 8}, run_s=400.0) == [
+        "   450.0 s      8 tests  epochs: 5.0 of 4 min of the run  OVER BY 60 s",
+        "   150.0 s      7 tests  edge: 1.7 of 2 min of the run",
+        "   600.0 s in all, 6.7 of 20 min of the run",
     ]

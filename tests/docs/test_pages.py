@@ -47,9 +47,9 @@ def test_the_operators_python_says_how_many_records_to_ask_for():
     assert ended.returncode == 0, ended.stderr
     *tried, best = ended.stdout.splitlines()
     assert [re.search(r"user=(\d+), threshold=(\d+)", line).groups() for line in tried] == [
-        ("1", "7"), ("2", "11"), ("5", "18"), ("10", "25"), ("20", "35")
+        ("1", "7"), ("2", "11"), ("5", "18"), ("10", "25")
     ]  # fmt: skip
-    assert "records_per_user=20" in best
+    assert "records_per_user=10" in best
 
 
 @pytest.mark.parametrize("command", commands())
