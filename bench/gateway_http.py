@@ -17,9 +17,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -168,17 +170,14 @@ def _load(
 ) -> tuple[dict[str, Any], float]:
     server = psutil.Process(pid)
     before = server.cpu_times()
-    arguments = [str(a) for a in (port, connections, seconds, batch, head_list)]
-    run = subprocess.run(
-        [sys.executable, "-m", "bench._gateway_load", *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-        env=os.environ,
-    )
+    with tempfile.NamedTemporaryFile() as result:
+        arguments = [str(a) for a in (port, connections, seconds, batch, head_list, result.name)]
+        subprocess.run(
+            [sys.executable, "-m", "bench._gateway_load", *arguments], check=True, env=os.environ
+        )
+        ran = json.loads(Path(result.name).read_text())
     after = server.cpu_times()
-    used = after.user + after.system - before.user - before.system
-    return json.loads(run.stdout), used
+    return ran, after.user + after.system - before.user - before.system
 
 
 def _wait_for(port: int) -> None:
