@@ -217,10 +217,10 @@ def protocol_class(*, max_connections: int, read_timeout_s: float) -> type[Gatew
     return type("LimitedGatewayProtocol", (GatewayProtocol,), limits)
 
 
-async def sweep(connections: Iterable[Any]) -> None:
+async def sweep(connections: Iterable[Any], every_s: float = _SWEEP_EVERY_S) -> None:
     """For ever: close what is slow. `connections` is the server's own, changing set."""
     while True:
-        await asyncio.sleep(_SWEEP_EVERY_S)
+        await asyncio.sleep(every_s)
         now = time.monotonic()
         for connection in list(connections):
             connection.close_if_slow(now)

@@ -42,7 +42,7 @@ async def serving(
     with contextlib.ExitStack() as stack:
         server.capture_signals = lambda: stack  # type: ignore[method-assign]
         running = asyncio.create_task(server.serve())
-        sweeping = asyncio.create_task(sweep(server.server_state.connections))
+        sweeping = asyncio.create_task(sweep(server.server_state.connections, every_s=0.2))
         while not server.started:
             await asyncio.sleep(0.01)
         try:
@@ -147,7 +147,7 @@ async def test_a_slow_answer_is_not_a_slow_request():
     async with serving(read_timeout_s=0.1, gateway=gateway) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(json.dumps(report()).encode(), b""))
-        await asyncio.sleep(1.5)  # longer than the time to arrive and the next look at it
+        await asyncio.sleep(0.7)  # longer than the time to arrive and the next look at it
         gateway.producer.release()
         assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
         writer.close()
