@@ -38,6 +38,8 @@ __all__ = ["add_arguments", "run"]
 
 #: A fifth of the people, one run, both ends of each axis: enough to see that everything works.
 SMOKE_SCALE, SMOKE_RUNS, SMOKE_POINTS = 0.2, 1, 2
+#: With a twentieth of the people whole lines are missing from the figures that the report checks.
+_LEAST_SCALE = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -172,7 +174,11 @@ def _scale(arguments: argparse.Namespace) -> float:
     scale: float | None = arguments.scale
     if scale is None:
         scale = SMOKE_SCALE if arguments.smoke else 1.0
-    require(0 < scale <= 100, f"scale must lie in (0, 100], got {scale}")
+    require(
+        _LEAST_SCALE <= scale <= 100,
+        f"scale must lie in [{_LEAST_SCALE}, 100], got {scale}; with fewer people lists stay empty "
+        "and figures have nothing to show",
+    )
     return scale
 
 

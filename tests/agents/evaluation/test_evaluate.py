@@ -186,6 +186,7 @@ def test_what_was_not_drawn_is_not_announced(
         (["--table", "a.csv", "--columns", "q,u,n"], "cannot read the table a.csv"),
         (["--runs", "-1"], "runs must be at least 1"),
         (["--scale", "-2"], "scale must lie in"),
+        (["--scale", "0.05"], "scale must lie in [0.1, 100], got 0.05; with fewer people"),
     ],
 )
 def test_bad_options_are_one_clear_line(
