@@ -6,7 +6,7 @@ the status line and the length of the answer and parses nothing else. Run as a p
     python -m bench._gateway_load PORT CONNECTIONS SECONDS BATCH HEAD_LIST FILE
 
 writes one JSON object to FILE: seconds, the time of each answer, and answers by status. (Printed
-through a pipe, half a megabyte arrived with a hole in it in two runs of seven.)
+through a pipe, half a megabyte arrived with a hole in it in two runs of five.)
 """
 
 from __future__ import annotations
