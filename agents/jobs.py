@@ -184,7 +184,7 @@ class Jobs:
         try:
             if not had_it:
                 log.info("lease_taken", extra={"kind": job.kind})
-                await self.context.log.fence(job.kind)
+                await self.context.log.settle(job.kind)
             await job.publish()
             while not self._stopping.is_set() and await job.step():
                 job_metrics.STEPS.labels(job.kind).inc()

@@ -149,8 +149,8 @@ class Keeper:
     async def _trim(self, stem: Stem) -> bool:
         """Remove raw records below the first that an unreleased epoch may have.
 
-        What is to go is announced in the log, then removed by the next step or another keeper:
-        never more of it than may go now, whatever was announced.
+        What is to go is announced in the log, then removed, by this keeper or another one: never
+        more of it than may go now, whatever was announced.
         """
         context, topic = self._context, self._context.topics.of(stem)
         of = (stem.value, topic.version)
@@ -162,31 +162,37 @@ class Keeper:
             position or 0 for position in await context.counts(stem, Kind.KEEPER).positions()
         ]
         ends = await self._ends(stem)
-        book = await context.log.catch_up()
-        through, announced = released_through(book, stem), book.trimmed.get(of, ())
         at_most = [min(position, end) for position, end in zip(counted, ends, strict=True)]
-        free = await self._trimmer.bounds_before(topic.name, _first_append_ms(book, stem), at_most)
-        removable = tuple(map(min, free, announced))
-        if removable != self._removed.get(stem):
-            await self._trimmer.remove_below(topic.name, removable)
-            self._removed[stem] = removable
+        book = context.log.book
+        free = await self._free(book, stem, at_most)
         # Where counting is behind, after Redis was emptied, more may go when it has caught up.
         whole = all(
             bound < most or most == end
             for bound, most, end in zip(free, at_most, ends, strict=True)
         )
+        through, announced = released_through(book, stem), book.trimmed.get(of, ())
         again = self._trimmed_for.get(stem) == (through, False)
-        bounds = _forward(free, announced)
-        if tuple(bounds) == announced or not any(bounds) or (again and not whole):
+        added = _forward(free, announced) != list(announced) and any(free) and (whole or not again)
+        if not added and self._removed.get(stem) == tuple(map(min, free, announced)):
             self._trimmed_for[stem] = (through, whole)
             return False
+        # That was a look. Only a turn knows of every epoch, and what it does not know it removes.
         async with context.log.turn(Kind.KEEPER) as turn:
-            # Another keeper may have gone further meanwhile.
-            bounds = _forward(bounds, turn.book.trimmed.get(of, ()))
-            await turn.commit([entries.log_trimmed(*of, bounds)])
+            free = await self._free(turn.book, stem, at_most)
+            bounds = _forward(free, turn.book.trimmed.get(of, ()))
+            if added:
+                await turn.commit([entries.log_trimmed(*of, bounds)])
+            removable = tuple(map(min, free, turn.book.trimmed.get(of, ())))
+            await self._trimmer.remove_below(topic.name, removable)
+        self._removed[stem] = removable
         self._trimmed_for[stem] = (through, whole)
         log.info("log_trimmed", extra={"topic": stem, "epoch": through})
-        return True
+        return added
+
+    async def _free(self, book: ReleaseBook, stem: Stem, at_most: Sequence[int]) -> list[int]:
+        """For each partition the first offset that an unreleased epoch may have."""
+        name = self._context.topics.of(stem).name
+        return await self._trimmer.bounds_before(name, _first_append_ms(book, stem), at_most)
 
     def _done(self, book: ReleaseBook, stem: Stem) -> bool:
         """Whether all that can go went: what is announced, and whatever is released by now."""

@@ -9,9 +9,12 @@ What could still go wrong is Redis losing its tail, or everything, while we read
 a random token is stored with each partition's counts, and after reading it must still be there:
 Redis loses its history from the end only, so a token that survived proves that everything written
 before it, the counts, was there throughout. Or an operator has them counted again meanwhile
-(`blendstream rebuild`): that changes the partition's mark, which must be the same as before.
+(`blendstream rebuild`): that changes the partition's mark, which must be the same as before. Or
+another job has released the epoch and its counts are being removed: they are barred first, so what
+was read before the bar is whole.
 
-Promises: complete counts, or `CountsMoved`, which is safe to retry.
+Promises: complete counts, or `CountsMoved`, which is safe to retry, or `StoreMismatch` where the
+counts of a released epoch are asked for.
 Assumes: no broker's clock is behind the jobs' by more than the allowed skew. Were one, entries in
 time by its clock could come behind the bound, and be counted by a worker while counts are read.
 """
@@ -29,7 +32,7 @@ from blender.noise import IntArray
 from blender.record import Record
 from blender.roles import OptinCounts
 from streams.epochs import Share
-from streams.errors import StoreUnavailable
+from streams.errors import StoreMismatch, StoreUnavailable
 from streams.judging import SEPARATOR
 from streams.tables import CountTables
 
@@ -93,7 +96,7 @@ class SealedCounts:
             share: await self._tables.record_counts(epoch, share, partitions) for share in Share
         }
         totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(marks)
+        await self._end(marks, epoch)
 
         # A million records take seconds to sort; leases are renewed meanwhile.
         return await asyncio.to_thread(_optin_read, shares, totals)
@@ -106,7 +109,7 @@ class SealedCounts:
         marks = await self._begin(bounds, complete)
         counts = await self._tables.cell_counts(epoch, partitions, cells)
         totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(marks)
+        await self._end(marks, epoch)
         return ReportsRead(
             counts,
             sum(t.get("counted", 0) for t in totals),
@@ -129,9 +132,17 @@ class SealedCounts:
                     )
         return _Marks(token, rebuilt)
 
-    async def _end(self, marks: _Marks) -> None:
+    async def _end(self, marks: _Marks, epoch: int) -> None:
         token = marks.token
         for partition, rebuilt in enumerate(marks.rebuilt):
+            # Counts are barred before they are removed: not barred yet, so what was read is whole.
+            if (await self._tables.stored_state(partition)).released_through >= epoch:
+                # Not a lost tail: where this is no race, waiting would never end it.
+                raise StoreMismatch(
+                    f"epoch {epoch} must be unreleased while its counts are read, but partition "
+                    f"{partition} has it as released: another job was first, or this Redis is "
+                    "newer than the release log; see `blendstream epochs`"
+                )
             if await self._tables.token(partition, self._name(token)) != token:
                 raise CountsMoved(
                     f"partition {partition} changed under the reader: Redis lost its tail; the "

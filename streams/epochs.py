@@ -2,9 +2,9 @@
 
 The release log (topic `releases`, one partition, written in transactions) holds whole documents
 and small entries. Counting needs only the small ones: Kafka messages with the key `entry` whose
-value is one JSON object. Messages with any other key, and entries of any other name, are passed
-over here, so that the log can carry more than counting has use for. All times are milliseconds
-since 1970 by the brokers' clock; bounds list one offset for each partition.
+value is a JSON array of objects, those of one commit. Messages with any other key, and entries of
+any other name, are passed over here, so that the log can carry more than counting has use for. All
+times are milliseconds since 1970 by the brokers' clock; bounds list one offset for each partition.
 
     {"entry": "epoch_opened", "epoch": 41, "window_start_ms": …, "window_end_ms": …,
      "grace_ms": …, "skew_ms": …, "records_per_user": 1, "key_id": "k1",
@@ -35,14 +35,14 @@ Assumes: epochs open in the order of their numbers.
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from blender.partition import PARTS
 from streams.errors import StoreMismatch
 from streams.records.frames import HEAD_LIST_ID_BYTES, MAX_EPOCH
+from streams.releases.entries import ENTRY_KEY, decode
 
 __all__ = [
     "ENTRY_KEY",
@@ -54,9 +54,6 @@ __all__ = [
     "Share",
     "Stem",
 ]
-
-#: The Kafka key of the small entries.
-ENTRY_KEY: Final = b"entry"
 
 
 class Stem(enum.StrEnum):
@@ -204,12 +201,11 @@ class EpochBook:
         if key != ENTRY_KEY or value is None:
             return
         try:
-            entry = json.loads(value)
-        except ValueError as error:
-            raise LogEntryError("a release-log entry must be JSON") from error
-        if not isinstance(entry, dict):
-            raise LogEntryError("a release-log entry must be a JSON object")
-        self.apply(entry)
+            together = decode(value)
+        except StoreMismatch as error:
+            raise LogEntryError(str(error)) from error
+        for entry in together:
+            self.apply(entry)
 
     def apply(self, entry: Mapping[str, Any]) -> None:
         """Fold one entry. Entries of other names are for others."""

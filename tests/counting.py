@@ -215,7 +215,7 @@ class Installation:
         self._producer.produce(
             self.topics.releases.name,
             key=ENTRY_KEY,
-            value=json.dumps(entry).encode(),
+            value=json.dumps([entry]).encode(),
             partition=0,
             on_delivery=delivered,
         )

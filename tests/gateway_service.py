@@ -141,7 +141,7 @@ class ReleaseLog:
         for document in documents:
             for number, part in enumerate(document.parts):
                 self._write(entries.part_key(document.id, number), part)
-        self._write(entries.ENTRY_KEY, entries.encode(entry))
+        self._write(entries.ENTRY_KEY, entries.encode([entry]))
         self._producer.commit_transaction(30)
 
     def _write(self, key: bytes, value: bytes) -> None:

@@ -92,7 +92,7 @@ class JobBench:
     async def take_over(self, kind: Kind) -> bool:
         """Run as a job does that has just got the lease of another, or its own again after an
         outage: end what is open, publish what was committed, then do what is due."""
-        await self.context.log.fence(kind)
+        await self.context.log.settle(kind)
         await PUBLISHED[kind](self.context)
         return await self.run(kind)
 

@@ -143,11 +143,11 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
         # A job that read the log before this entry may be about to commit: it is fenced, begins
         # again and reads the entry. One that committed before it was first, which the log says.
         for kind in _RELEASING:
-            await context.log.fence(kind)
-        state = (await context.log.catch_up()).epochs[epoch]
+            book = await context.log.settle(kind)
+        state = book.epochs[epoch]
         if state.abandoned is None:
             _must_be_open(state)
-        before = [s.epoch for s in context.log.book.unfinished() if s.epoch < epoch]
+        before = [s.epoch for s in book.unfinished() if s.epoch < epoch]
     when = f"epochs before it ({_listed(before)}) are over too" if before else "the jobs next look"
     print(f"epoch {epoch} is abandoned; its raw data goes when {when}")
     return 0
@@ -197,9 +197,11 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
         still_open = [state.epoch for state in turn.book.unfinished()]
         if still_open:
             await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
+        # Read back with the commit, or up to the turn's own record: nothing is missing in it.
+        book = turn.book
     print(f"abandoned, as they may have been released: epochs {_listed(still_open)}", flush=True)
     lost = lost_epochs(
-        await context.log.catch_up(), plan_from(settings), limit_from(settings),
+        book, plan_from(settings), limit_from(settings),
         now_ms if until_ms is None else until_ms, epochs_ahead=settings.epoch.epochs_ahead,
     )  # fmt: skip
     for start in range(0, len(lost), _AT_ONCE):

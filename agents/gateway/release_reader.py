@@ -84,8 +84,7 @@ class ReleaseFold:
                 self._parts[document_id] = []
             if document_id in self._parts:
                 self._parts[document_id].append(value)
-        elif key == entries.ENTRY_KEY:
-            entry = entries.decode(value) or {}
+        for entry in entries.of_record(key, value):
             for described in entry.get("documents", ()):
                 reference = DocumentReference.from_json(described, offset, offset)
                 parts = self._parts.pop(reference.id, None)

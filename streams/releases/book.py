@@ -8,6 +8,7 @@ comes after it in the log is never published. A reader that starts at a checkpoi
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,8 @@ __all__ = [
 
 #: Finished epochs kept in memory and behind a checkpoint, for lists of recent states.
 KEPT_EPOCHS = 32
+#: Ids of turns kept in memory. A writer that finds its own gone only waits in vain and tries again.
+KEPT_TURNS = 4096
 
 
 class Stage(enum.StrEnum):
@@ -155,6 +158,8 @@ class ReleaseBook:
         self.last_ms = 0
         #: Records of a release that had one already. The first counts; there must never be two.
         self.recorded_twice = 0
+        #: Ids of the turns read last. A writer waits for its own, which is near the end.
+        self.turns: deque[str] = deque(maxlen=KEPT_TURNS)
         self._parts: dict[str, int] = {}
 
     @property
@@ -198,11 +203,9 @@ class ReleaseBook:
             document_id = key.split(b" ")[1].decode()
             self._parts.setdefault(document_id, offset)
         elif key == entries.ENTRY_KEY:
-            body = entries.decode(value)
             try:
-                if body is None:
-                    raise ValueError("not a JSON object")
-                self._apply_entry(body, offset, time_ms)
+                for entry in entries.decode(value):
+                    self._apply_entry(entry, offset, time_ms)
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 raise StoreMismatch(
                     f"the release log's entry at offset {offset} must be one that this release "
@@ -211,7 +214,9 @@ class ReleaseBook:
 
     def _apply_entry(self, body: Mapping[str, Any], offset: int, time_ms: int) -> None:
         name = body.get("entry")
-        if name == "epoch_opened":
+        if name == "turn":
+            self.turns.append(str(body["id"]))
+        elif name == "epoch_opened":
             self._open(EpochParameters.from_json(body), offset)
         elif name == "service_paused":
             self.paused = PauseNotice(

@@ -1,8 +1,13 @@
 """The small entries of the release log: what happened to which epoch, as one JSON object each.
 
-Names and fields are those that counters fold too (`streams.epochs`); entries carry more than
-counters need, and readers pass over fields and names they do not know.
+All entries of one commit travel in one record, a JSON array, after the documents they name: so
+readers take all of them or none, wherever a transaction ends. (Logs of version 0.1.0 have a record
+for each entry; both are read.) Names and fields are those that counters fold too
+(`streams.epochs`); entries carry more than counters need, and readers pass over fields and names
+they do not know.
 
+    turn                every kind   a random id, first in each record; alone it only proves that
+                                     its writer reached the leader, and shows up to where it reads
     epoch_opened        keeper       parameters and charge; from here on the epoch runs to its end
     records_sealed      keeper       the end offset of every opt-in partition, taken after grace
     head_list_released  head-lists   the head list and the opt-in estimates, as documents
@@ -23,6 +28,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streams.errors import StoreMismatch
 from streams.ledger import Ledger
 from streams.releases.documents import StoredDocument
 from streams.releases.parameters import EpochParameters
@@ -44,10 +50,12 @@ __all__ = [
     "estimate_released",
     "head_list_released",
     "log_trimmed",
+    "of_record",
     "part_key",
     "records_sealed",
     "reports_sealed",
     "service_paused",
+    "turn",
 ]
 
 #: The Kafka key of entries; parts of documents have keys of their own.
@@ -189,18 +197,36 @@ def checkpoint(ledger: Ledger, from_offset: int) -> Entry:
     return {"entry": "checkpoint", "ledger": ledger.to_json(), "from_offset": from_offset}
 
 
-def encode(entry: Mapping[str, Any]) -> bytes:
-    """One spelling: sorted keys, no spaces."""
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+def turn(turn_id: str, kind: Kind) -> Entry:
+    """Whose turn it is. No two records of the log have the same id and the same other entries."""
+    return {"entry": "turn", "id": turn_id, "kind": kind.value}
 
 
-def decode(value: bytes) -> Entry | None:
-    """The entry in these bytes, or `None` when they hold no JSON object."""
+def encode(together: Sequence[Mapping[str, Any]]) -> bytes:
+    """The one record of a commit. One spelling: sorted keys, no spaces."""
+    return json.dumps(
+        list(together), sort_keys=True, separators=(",", ":"), allow_nan=False
+    ).encode()
+
+
+def decode(value: bytes) -> list[Entry]:
+    """The entries in a record; `StoreMismatch` when it holds anything else."""
     try:
         body = json.loads(value)
     except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
+        body = None
+    together = body if isinstance(body, list) else [body]
+    if not together or not all(isinstance(entry, dict) for entry in together):
+        raise StoreMismatch(
+            "a record of entries in the release log must be a JSON array of objects, as this "
+            "release writes it, and is not; upgrade this process, or restore the log"
+        )
+    return together
+
+
+def of_record(key: bytes | None, value: bytes | None) -> list[Entry]:
+    """The entries of any committed record: none where it is a part of a document."""
+    return decode(value) if key == ENTRY_KEY and value is not None else []
 
 
 def part_key(document_id: str, number: int) -> bytes:

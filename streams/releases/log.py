@@ -3,20 +3,28 @@
 Order is the proof. A *turn* of one kind of job
 
     1. starts a new transactional producer, which fences every earlier one of its kind and aborts
-       whatever that one had open;
-    2. then asks where the log ends, counting uncommitted records too, and reads committed records
-       until it has passed that end, however long somebody else's open transaction holds it up;
-    3. hands out the book. Whoever finds nothing there may draw, outside any transaction;
-    4. commits, once: begin, send everything, commit.
+       its open transaction;
+    2. commits a small record with a random id, the turn record. Its acknowledgement needs the
+       in-sync replicas, so a leader that was cut off from its peers cannot give it;
+    3. reads committed records until it sees that id. A server with an old copy of the log never
+       shows it, so whatever lies before it in the log has been read;
+    4. hands out the book. If nothing is released there, the caller may draw, outside any
+       transaction;
+    5. commits, once: begin, send the documents, then all entries in one record, commit;
+    6. reads until it sees that record. Only then does anything follow from it.
 
-Had an earlier producer committed, step 2 sees it; had it not, step 1 made sure it never will. A
-later one fences us, and step 4 fails.
+Had an earlier producer committed, its record lies before ours and step 3 reads it; had it not,
+step 1 made sure that it never will. A later one fences us, and step 5 fails. Where the log ends
+is never asked: a leader that was cut off answers that from its frozen copy.
 
-Promises: after `commit` returns, every reader sees all of it. After it raises `Fenced` or
-`CommitInDoubt` nobody knows, and the draw must be thrown away: the next turn's reading decides.
-`CommitRefused` means that the broker will not have this, ever: the epoch must stop, because
-drawing again until a draw is accepted would make the release depend on the draw.
-Assumes: one transactional id for each kind of job, used by nobody else.
+Promises: after `commit` returns, the log holds all of it and this process has read it. After it
+raises `Fenced` or `CommitInDoubt` nothing is known, and the draw must be thrown away: the next
+turn's reading decides. `CommitRefused` means that the broker will never accept this: the epoch must
+stop, because drawing again until a draw is accepted would make the release depend on the draw.
+Assumes: one transactional id for each kind of job, used by no other program. The topic is
+replicated with `min.insync.replicas` above half of its replicas and without unclean elections
+(`blendstream doctor` checks), so that what was acknowledged survives, and a leader that was cut off
+cannot acknowledge. Every writer is of this release: one of version 0.1.0 writes no turn records.
 """
 
 from __future__ import annotations
@@ -24,28 +32,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.job_metrics import count_released
-from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
+from streams.kafka import librdkafka_settings, producer_settings
 from streams.ledger import Ledger
 from streams.releases import entries
 from streams.releases.book import ReleaseBook
-from streams.releases.documents import DocumentReference, StoredDocument, join
+from streams.releases.documents import DocumentReference, StoredDocument
 from streams.releases.entries import Entry, Kind
-from streams.releases.failures import (
-    OUTAGES,
-    CommitInDoubt,
-    CommitRefused,
-    Fenced,
-    opening,
-    releasing,
-)
+from streams.releases.failures import CommitInDoubt, CommitRefused, Fenced, opening, releasing
+from streams.releases.reader import LogReader, LogRecord
 from streams.settings.sections import KafkaSettings
 
 __all__ = [
@@ -58,14 +62,21 @@ __all__ = [
     "nobody_watches",
 ]
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 #: Told of each step of a release, as "head-lists.drawn", in order. Production tells nobody; tests
 #: stop a job there.
 StepObserver = Callable[[str], Awaitable[None]]
 
-_DAY_MS = 86_400_000
-
 #: Entries of which the log must never hold two for one epoch.
 ONCE = ("epoch_opened", "head_list_released", "estimate_released", "click_graph_released")
+
+#: A reader that shows nothing new for this long, and not our own record, may be answered by a
+#: server that is cut off: open another. Shorter opens readers for nothing while a transaction of
+#: another kind of job is under way; longer adds to the time that a cut costs. Doubled each time.
+REOPEN_AFTER_S = 3.0
 
 
 async def nobody_watches(_step: str) -> None:
@@ -89,9 +100,8 @@ class ReleaseLog:
         self._transaction_timeout_s = transaction_timeout_s
         self._topic = topic
         self._now_ms = now_ms
-        self._offsets = KafkaLog(kafka)
         self._book: ReleaseBook | None = None
-        self._reader: Consumer | None = None
+        self._reader: LogReader | None = None
         self._reading = asyncio.Lock()
         self._closing = False
 
@@ -103,182 +113,146 @@ class ReleaseLog:
         return self._book
 
     async def catch_up(self) -> ReleaseBook:
-        """Read to the end that the log has now, uncommitted records included."""
+        """Read to the committed end that one server tells: true, but perhaps not the newest.
+
+        Enough to look whether anything is due, to show, and to publish what was committed. Never
+        to decide: only a turn does.
+        """
         async with self._reading:
-            bounds = await self._offsets.bounds(self._topic, 0)
-            if self._book is None:
-                ledger, start = await asyncio.to_thread(self._find_start, bounds.begin, bounds.end)
-                self._book = ReleaseBook(ledger, start)
-            if self._book.read_upto < bounds.end:
-                await self._read_to(self._book, bounds.end)
-            return self._book
+            book = await self._opened_book()
+            reader = await self._opened_reader(book.read_upto)
+            # A consumer tells the end once for each start.
+            await asyncio.to_thread(reader.start_at, book.read_upto)
+            answered = time.monotonic()
+            while True:
+                records, end = await self._fold_some(book, reader)
+                if end is not None:
+                    return book
+                if records:
+                    answered = time.monotonic()
+                elif time.monotonic() > answered + self._timeout_s:
+                    await self._drop_reader()
+                    raise StoreUnavailable("Kafka did not answer a fetch of the release log")
 
     async def find_start(self) -> int:
         """Where a reader must start, by the last checkpoint, to know all that still matters."""
-        bounds = await self._offsets.bounds(self._topic, 0)
-        _, start = await asyncio.to_thread(self._find_start, bounds.begin, bounds.end)
+        _, start = await asyncio.to_thread(self._with_reader, self._find_start)
         return start
 
     async def read_document(self, reference: DocumentReference) -> bytes:
         """The committed bytes of a document, checked against their hash."""
-        return await asyncio.to_thread(self._read_document, reference)
+        return await asyncio.to_thread(
+            self._with_reader, lambda reader: reader.read_document(reference)
+        )
 
     async def read_all(self) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
         """The book of the whole log, whatever its age, and how often each epoch has each entry."""
-        bounds = await self._offsets.bounds(self._topic, 0)
-        return await asyncio.to_thread(self._read_all, bounds.begin, bounds.end)
+        return await asyncio.to_thread(self._with_reader, _fold_all)
 
-    def _read_all(self, begin: int, end: int) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
-        book, seen = ReleaseBook(from_offset=begin), Counter[tuple[str, int]]()
-        reader = self._open_reader(begin)
-        position = begin
-        try:
-            while position < end and not self._closing:
-                for offset, time_ms, key, value in _poll(reader):
-                    if key is _END:
-                        position = max(position, offset)
-                        continue
-                    position = offset + 1
-                    book.apply(offset, time_ms, key, value)
-                    body = entries.decode(value) if key == entries.ENTRY_KEY and value else None
-                    if body is not None and str(body.get("entry")) in ONCE:
-                        seen[str(body["entry"]), int(body["epoch"])] += 1
-        finally:
-            reader.close()
-        return book, seen
-
-    async def fence(self, kind: Kind) -> None:
-        """End whatever an earlier job of this kind left open.
+    async def settle(self, kind: Kind) -> ReleaseBook:
+        """A turn in which nothing is decided: what it leaves behind is a log that can be read.
 
         A job killed between send and commit leaves a transaction behind which readers wait, until
-        it times out or, as here, a new producer of its kind aborts it.
+        it times out or, as here, a new producer of its kind ends it.
         """
-        producer = await asyncio.to_thread(self._start_producer, kind)
-        await asyncio.to_thread(_discard, producer)
+        async with self.turn(kind) as turn:
+            return turn.book
 
     @contextlib.asynccontextmanager
     async def turn(self, kind: Kind, observe: StepObserver = nobody_watches) -> AsyncIterator[Turn]:
-        """Steps 1 and 2; the caller decides, draws, and commits at most once."""
+        """Steps 1 to 4; the caller decides, draws, and commits at most once."""
         producer = await asyncio.to_thread(self._start_producer, kind)
         try:
-            book = await self.catch_up()
-            yield Turn(self._topic, kind, producer, book, self._timeout_s, observe)
+            turn = Turn(self, self._topic, kind, producer, self._timeout_s, observe)
+            await turn.begin()
+            yield turn
         finally:
             # No abort: the next turn's producer does that, and waiting here could hang a stop.
             await asyncio.to_thread(_discard, producer)
 
+    async def read_until(self, turn_id: str) -> ReleaseBook:
+        """Read until this record of ours is seen, by as many servers as that takes."""
+        started = moved = time.monotonic()
+        deadline = started + self._transaction_timeout_s + 2 * self._timeout_s
+        patience_s = REOPEN_AFTER_S
+        while True:
+            # Held for one step only: another kind's turn may be what ends our wait.
+            async with self._reading:
+                book = await self._opened_book()
+                reader = await self._opened_reader(book.read_upto)
+                records = [] if turn_id in book.turns else (await self._fold_some(book, reader))[0]
+                if turn_id in book.turns:
+                    return book
+                now = time.monotonic()
+                if records:
+                    moved = now
+                if now < moved + patience_s:
+                    continue
+                await self._drop_reader()
+            log.warning("release_log_waits", extra={"seconds": round(now - started)})
+            if now > deadline:
+                raise StoreUnavailable(
+                    "the release log must show a record that Kafka has acknowledged, and did not "
+                    f"for {now - started:.0f} s: a transaction before it is still open, or a "
+                    "broker is cut off from its peers. Run `blendstream doctor`"
+                )
+            # A slow machine needs longer to open a reader than a stale one deserves.
+            moved, patience_s = now, min(2 * patience_s, self._timeout_s)
+
     async def close(self) -> None:
         """Let go of the connections."""
         self._closing = True
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
-            await asyncio.to_thread(reader.close)
-        await self._offsets.close()
+        await self._drop_reader()
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def _read_to(self, book: ReleaseBook, end: int) -> None:
-        position = book.read_upto
-        if self._reader is None:
-            self._reader = await asyncio.to_thread(self._open_reader, position)
+    def _new_reader(self) -> LogReader:
+        return LogReader(self._settings, self._topic, self._timeout_s)
+
+    def _with_reader(self, read: Callable[[LogReader], T]) -> T:
+        reader = self._new_reader()
         try:
-            while position < end:
-                if self._closing:
-                    raise StoreUnavailable("the release log was closed while it was read")
-                batch = await asyncio.to_thread(_poll, self._reader)
-                for offset, time_ms, key, value in batch:
-                    if key is _END:
-                        position = max(position, offset)
-                    else:
-                        book.apply(offset, time_ms, key, value)
-                        position = offset + 1
-        except BaseException:
-            # Whatever was fetched and not folded must be fetched again.
-            reader, self._reader = self._reader, None
-            await asyncio.to_thread(reader.close)
-            raise
-        book.read_upto = max(book.read_upto, position)
-
-    def _open_reader(self, offset: int) -> Consumer:
-        reader = Consumer(
-            {
-                **self._settings,
-                "group.id": "blendstream-releases",  # Required, never joined.
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-            }
-        )
-        reader.assign([TopicPartition(self._topic, 0, offset)])
-        return reader
-
-    def _find_start(self, begin: int, end: int) -> tuple[Ledger, int]:
-        """The last checkpoint, looked for in the last day, then in eight times as much, and so on.
-
-        So that a log of many years costs no more to open than one of a few days.
-        """
-        lookback_ms = _DAY_MS
-        while True:
-            reader = self._open_reader(begin)
-            try:
-                since_ms = self._now_ms() - lookback_ms
-                if since_ms <= 0:
-                    start = begin
-                else:
-                    since = TopicPartition(self._topic, 0, since_ms)
-                    with opening():
-                        (found,) = reader.offsets_for_times([since], timeout=self._timeout_s)
-                    start = end if found.offset < 0 else max(found.offset, begin)
-                checkpoint = self._last_checkpoint(reader, start, end)
-            finally:
-                reader.close()
-            if checkpoint is not None:
-                return checkpoint
-            if start == begin:
-                return Ledger(), begin
-            lookback_ms *= 8
-
-    def _last_checkpoint(self, reader: Consumer, start: int, end: int) -> tuple[Ledger, int] | None:
-        last: tuple[Ledger, int] | None = None
-        position = start
-        if start >= end:
-            return None
-        reader.assign([TopicPartition(self._topic, 0, start)])
-        while position < end:
-            if self._closing:
-                raise StoreUnavailable("the release log was closed while it was read")
-            for offset, _, key, value in _poll(reader):
-                if key is _END:
-                    position = max(position, offset)
-                    continue
-                position = offset + 1
-                body = entries.decode(value) if key == entries.ENTRY_KEY and value else None
-                if body is not None and body.get("entry") == "checkpoint":
-                    last = Ledger.from_json(body["ledger"]), int(body["from_offset"])
-        return last
-
-    def _read_document(self, reference: DocumentReference) -> bytes:
-        wanted = {entries.part_key(reference.id, n): n for n in range(reference.parts)}
-        found: dict[int, bytes] = {}
-        reader = self._open_reader(reference.first_offset)
-        deadline = time.monotonic() + 6 * self._timeout_s
-        try:
-            position = reference.first_offset
-            while position < reference.entry_offset and len(found) < reference.parts:
-                if time.monotonic() > deadline or self._closing:
-                    raise StoreUnavailable("a released document could not be read in time")
-                for offset, _, key, value in _poll(reader):
-                    if key is _END:
-                        position = max(position, offset)
-                    else:
-                        position = offset + 1
-                        if key in wanted and value is not None:
-                            found[wanted[key]] = value
+            return read(reader)
         finally:
             reader.close()
-        return join(reference, [found[n] for n in sorted(found)])
+
+    def _find_start(self, reader: LogReader) -> tuple[Ledger, int]:
+        return reader.find_start(self._now_ms())
+
+    async def _opened_book(self) -> ReleaseBook:
+        if self._book is None:
+            start = await asyncio.to_thread(self._with_reader, self._find_start)
+            self._book = ReleaseBook(*start)
+        return self._book
+
+    async def _opened_reader(self, offset: int) -> LogReader:
+        if self._reader is None:
+            reader = await asyncio.to_thread(self._new_reader)
+            await asyncio.to_thread(reader.start_at, offset)
+            self._reader = reader
+        return self._reader
+
+    async def _fold_some(
+        self, book: ReleaseBook, reader: LogReader
+    ) -> tuple[list[LogRecord], int | None]:
+        """Read and fold what comes next; the committed end too, if that was reached."""
+        if self._closing:
+            raise StoreUnavailable("the release log was closed while it was read")
+        try:
+            records, end = await asyncio.to_thread(reader.poll)
+            for record in records:
+                book.apply(*record)
+        except BaseException:
+            # What was fetched and not folded must be fetched again.
+            await self._drop_reader()
+            raise
+        book.read_upto = max(book.read_upto, end or 0)
+        return records, end
+
+    async def _drop_reader(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await asyncio.to_thread(reader.close)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -307,13 +281,14 @@ class Turn:
 
     def __init__(
         self,
+        log: ReleaseLog,
         topic: str,
         kind: Kind,
         producer: Producer,
-        book: ReleaseBook,
         timeout_s: float,
         observe: StepObserver,
     ) -> None:
+        self._log = log
         self._topic = topic
         self._kind = kind
         self._producer = producer
@@ -321,27 +296,53 @@ class Turn:
         self._observe = observe
         self._used = False
         self.committed = False
-        self.book = book
+
+    @property
+    def book(self) -> ReleaseBook:
+        """All that is in the log, as of this turn's own record and of its commit."""
+        return self._log.book
+
+    async def begin(self) -> None:
+        """Write the turn record, and read the log up to it."""
+        turn_id, record = self._record([])
+        await asyncio.to_thread(self._send, [record])
+        await asyncio.to_thread(self._commit)
+        await self._observe(f"{self._kind.value}.turn")
+        await self._log.read_until(turn_id)
 
     async def commit(
         self, added: Sequence[Entry], documents: Sequence[StoredDocument] = ()
     ) -> None:
-        """Documents first, then the entries that name them, in one transaction."""
+        """Documents first, then one record of the entries that name them, in one transaction."""
         if self._used:
             raise StoreMismatch("a turn commits once; start another to commit again")
         self._used = True
-        records = [
+        parts = [
             (entries.part_key(document.id, number), part)
             for document in documents
             for number, part in enumerate(document.parts)
         ]
-        records += [(entries.ENTRY_KEY, entries.encode(entry)) for entry in added]
-        await asyncio.to_thread(self._send, records)
+        turn_id, record = self._record(added)
+        await asyncio.to_thread(self._send, [*parts, record])
         await self._observe(f"{self._kind.value}.sent")
         await asyncio.to_thread(self._commit)
+        await self._observe(f"{self._kind.value}.acknowledged")
+        try:
+            await self._log.read_until(turn_id)
+        except StoreUnavailable as error:
+            # Acknowledged, and perhaps lost all the same: nothing may follow from it yet.
+            raise CommitInDoubt(
+                "a commit that Kafka acknowledged could not be read back; the next turn decides"
+            ) from error
         self.committed = True
         count_released(added)
         await self._observe(f"{self._kind.value}.committed")
+
+    def _record(self, added: Sequence[Entry]) -> tuple[str, tuple[bytes, bytes]]:
+        """One record of entries, and the random id by which its writer knows it again."""
+        turn_id = secrets.token_hex(16)
+        value = entries.encode([entries.turn(turn_id, self._kind), *added])
+        return turn_id, (entries.ENTRY_KEY, value)
 
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         # No callback asks for each record's fate: the commit fails if any of them failed, and a
@@ -360,31 +361,14 @@ class Turn:
             self._producer.commit_transaction(self._timeout_s)
 
 
-_END: bytes = b"(end of the partition)"
-
-
-def _poll(reader: Consumer) -> list[tuple[int, int, bytes | None, bytes | None]]:
-    """Some records, or the end of the partition (key `_END`, by identity)."""
-    found: list[tuple[int, int, bytes | None, bytes | None]] = []
-    # `consume` alone would wait for 500 messages or its whole timeout, whichever comes first.
-    first = reader.poll(0.25)
-    if first is None:
-        return found
-    for message in [first, *reader.consume(num_messages=500, timeout=0)]:
-        error = message.error()
-        if error is None:
-            _, time_ms = message.timestamp()
-            found.append((message.offset() or 0, time_ms, message.key(), message.value()))
-        elif error.code() == KafkaError._PARTITION_EOF:
-            found.append((message.offset() or 0, 0, _END, None))
-        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise StoreMismatch(
-                "the release log no longer has the records that were to be read next; it must be "
-                "kept for ever. Restore it from a replica or a backup"
-            )
-        elif not error.retriable() and error.code() not in OUTAGES:
-            raise StoreUnavailable(f"the release log could not be read ({error.name()})")
-    return found
+def _fold_all(reader: LogReader) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
+    book, seen = ReleaseBook(), Counter[tuple[str, int]]()
+    for record in reader.to_committed_end(0):
+        book.apply(*record)
+        for entry in entries.of_record(record.key, record.value):
+            if entry.get("entry") in ONCE:
+                seen[str(entry["entry"]), int(entry["epoch"])] += 1
+    return book, seen
 
 
 def _discard(producer: Producer) -> None:

@@ -46,8 +46,7 @@ class ModelLog:
         for document in documents:
             for number, part in enumerate(document.parts):
                 self._append(now_ms, entries.part_key(document.id, number), part)
-        for entry in added:
-            self._append(now_ms, entries.ENTRY_KEY, entries.encode(entry))
+        self._append(now_ms, entries.ENTRY_KEY, entries.encode(added))
         # The marker that ends a transaction takes an offset of its own.
         self.records.append((len(self.records), now_ms, b"", b""))
 

@@ -66,7 +66,7 @@ def all_entries(made: Service) -> list[dict]:
             reader.close()
             return found
         if message.key() == entries.ENTRY_KEY:
-            found.append(entries.decode(message.value()))
+            found += entries.decode(message.value())
 
 
 def releases(made: Service, name: str) -> Counter[int]:

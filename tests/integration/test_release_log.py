@@ -10,12 +10,13 @@ import pytest
 from confluent_kafka import Producer
 
 from agents.epochs import Open, next_keeper_move
-from streams.errors import StoreMismatch
+from streams.errors import StoreMismatch, StoreUnavailable
 from streams.releases import entries
 from streams.releases.book import Stage
 from streams.releases.documents import PART_BYTES, split
 from streams.releases.entries import Kind, Outcome
-from streams.releases.log import Fenced, ReleaseLog
+from streams.releases.log import CommitInDoubt, Fenced, ReleaseLog
+from streams.releases.reader import LogReader
 from streams.settings.fields import Url
 from streams.settings.sections import KafkaSettings
 from tests.agents.model_log import PLENTY, plan
@@ -35,10 +36,9 @@ async def make_log(kafka, topic: str):
     """As many processes' views of one log as a test wants."""
     made: list[ReleaseLog] = []
 
-    def make(**options) -> ReleaseLog:
-        log = ReleaseLog(
-            KafkaSettings(url=Url(kafka.url)), topic, transaction_timeout_s=10.0, **options
-        )
+    def make(*, timeout_s: float = 10.0, **options) -> ReleaseLog:
+        settings = KafkaSettings(url=Url(kafka.url), request_timeout_s=timeout_s)
+        log = ReleaseLog(settings, topic, **{"transaction_timeout_s": 10.0} | options)
         made.append(log)
         return log
 
@@ -139,33 +139,135 @@ async def test_a_turn_started_while_another_is_between_send_and_commit_aborts_it
     assert state.records_sealed.bounds == (2, 2)
 
 
-async def test_another_jobs_open_transaction_delays_a_reader_and_hides_nothing(
-    make_log, kafka, topic: str
-):
-    """A release committed after a foreign open transaction lies beyond what readers may read."""
-    writer = make_log()
-    await open_epoch(writer)
-    foreign = Producer(
+@pytest.fixture
+def foreign(kafka, topic: str):
+    """A writer of another kind, with a transaction that holds readers of the log up."""
+    producer = Producer(
         {
             "bootstrap.servers": kafka.bootstrap,
             "transactional.id": f"{topic}.foreign",
             "transaction.timeout.ms": 60_000,
         }
     )
-    foreign.init_transactions(10)
-    async with writer.turn(Kind.KEEPER) as turn:
-        foreign.begin_transaction()
-        foreign.produce(topic, b"{}", key=b"foreign", partition=0)
-        foreign.flush(10)
+    producer.init_transactions(10)
+
+    def open_transaction() -> Producer:
+        producer.begin_transaction()
+        producer.produce(topic, b"{}", key=b"foreign", partition=0)
+        producer.flush(10)
+        return producer
+
+    return open_transaction
+
+
+async def test_a_turn_waits_for_another_jobs_open_transaction(make_log, foreign):
+    """A release committed before our turn may lie beyond what readers may read yet."""
+    writer, other = make_log(), make_log()
+    await open_epoch(writer)
+    sent, wake = asyncio.Event(), asyncio.Event()
+
+    async def pause(step: str) -> None:
+        if step == "keeper.acknowledged":
+            sent.set()
+            await wake.wait()
+
+    async def seal() -> None:
+        async with writer.turn(Kind.KEEPER, pause) as turn:
+            open_elsewhere.append(foreign())
+            await turn.commit([entries.records_sealed(0, [1, 1])])
+
+    open_elsewhere: list[Producer] = []
+    sealing = asyncio.create_task(seal())
+    await sent.wait()
+    deciding = asyncio.create_task(other.settle(Kind.KEEPER))
+    done, _ = await asyncio.wait([deciding], timeout=1.5)
+    assert not done, "a turn decided without what lies beyond the open transaction"
+    await asyncio.to_thread(open_elsewhere[0].abort_transaction, 10)
+    wake.set()
+    book = await asyncio.wait_for(deciding, 20)
+    assert book.epochs[0].stage is Stage.SEALED
+    await sealing
+
+
+async def test_looking_at_the_log_never_waits_for_an_open_transaction(make_log, foreign):
+    """A transaction that hangs for ever must not hang the verbs that only show the log."""
+    writer = make_log()
+    await open_epoch(writer)
+    open_elsewhere = foreign()
+    book = await asyncio.wait_for(make_log().catch_up(), 10)
+    assert book.epochs[0].stage is Stage.COLLECTING
+    await asyncio.to_thread(open_elsewhere.abort_transaction, 10)
+
+
+async def test_a_turn_that_cannot_be_read_back_ends_with_a_sentence(make_log, foreign):
+    """Nothing waits for ever: the next attempt begins at the producer."""
+    log = make_log(transaction_timeout_s=1.0, timeout_s=1.0)
+    await open_epoch(log)
+    open_elsewhere = foreign()
+    with pytest.raises(StoreUnavailable, match=r"must show a record.*blendstream doctor"):
+        await log.settle(Kind.KEEPER)
+    await asyncio.to_thread(open_elsewhere.abort_transaction, 10)
+    assert (await log.settle(Kind.KEEPER)).epochs[0].stage is Stage.COLLECTING
+
+
+async def test_a_commit_that_is_acknowledged_but_not_seen_is_in_doubt(make_log, foreign):
+    """On a loaded broker an acknowledged commit stayed invisible for good: its entry could be
+    removed later, so nothing may follow from it before it was read."""
+    log = make_log(transaction_timeout_s=1.0, timeout_s=1.0)
+    await open_epoch(log)
+    async with log.turn(Kind.KEEPER) as turn:
+        open_elsewhere = foreign()
+        with pytest.raises(CommitInDoubt, match="acknowledged"):
+            await turn.commit([entries.records_sealed(0, [1, 1])])
+        assert not turn.committed
+    await asyncio.to_thread(open_elsewhere.abort_transaction, 10)
+
+
+class FrozenReader(LogReader):
+    """A reader whose server was cut off: it shows the log as it was, and says that this is all."""
+
+    #: Offsets at and above this do not exist on that server.
+    end = 0
+    #: So many readers are still answered by it; later ones find another server.
+    opened_on_it = 0
+
+    def __init__(self, *arguments) -> None:
+        super().__init__(*arguments)
+        self._frozen = FrozenReader.opened_on_it > 0
+        FrozenReader.opened_on_it -= 1
+
+    def poll(self):
+        records, end = super().poll()
+        if not self._frozen:
+            return records, end
+        shown = [record for record in records if record.offset < FrozenReader.end]
+        at_end = end is not None or len(shown) < len(records)
+        return shown, FrozenReader.end if at_end else None
+
+
+@pytest.fixture
+def frozen(monkeypatch) -> type[FrozenReader]:
+    monkeypatch.setattr("streams.releases.log.LogReader", FrozenReader)
+    monkeypatch.setattr("streams.releases.log.REOPEN_AFTER_S", 1.0)
+    FrozenReader.opened_on_it = 0
+    return FrozenReader
+
+
+async def test_a_server_with_a_frozen_copy_of_the_log_decides_nothing(make_log, frozen):
+    """A broker cut off from its peers answered jobs from its old copy: they found no release there
+    and drew noise for one epoch 99 times."""
+    first, second = make_log(), make_log()
+    await open_epoch(first)
+    async with first.turn(Kind.KEEPER) as turn:
+        end = turn.book.read_upto
         await turn.commit([entries.records_sealed(0, [1, 1])])
 
-    late = make_log()
-    reading = asyncio.create_task(late.catch_up())
-    done, _ = await asyncio.wait([reading], timeout=1.5)
-    assert not done, "the reader answered without what lies beyond the open transaction"
-    await asyncio.to_thread(foreign.abort_transaction, 10)
-    book = await asyncio.wait_for(reading, 10)
-    assert book.epochs[0].stage is Stage.SEALED
+    frozen.end, frozen.opened_on_it = end, 3
+    looked = await second.catch_up()
+    assert looked.epochs[0].stage is Stage.COLLECTING, "the frozen copy must have been read"
+    async with second.turn(Kind.KEEPER) as turn:
+        assert turn.book.epochs[0].stage is Stage.SEALED
+    assert frozen.opened_on_it < 0, "a reader that does not show our own record is reopened"
 
 
 async def test_a_reader_that_starts_at_a_checkpoint_knows_what_one_from_the_start_knows(make_log):

@@ -38,7 +38,7 @@ class Log:
         for document in documents:
             for number, part in enumerate(document.parts):
                 self._record(entries.part_key(document.id, number), part)
-        self._record(entries.ENTRY_KEY, entries.encode(entry))
+        self._record(entries.ENTRY_KEY, entries.encode([entry]))
         self.fold.publish()
 
     def _record(self, key: bytes, value: bytes) -> None:

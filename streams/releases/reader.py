@@ -1,0 +1,156 @@
+"""Read committed records of the release log, from an offset on.
+
+One server answers a reader, and that server may be cut off from its peers: it then goes on
+answering from a frozen copy, without an error. So what is read here is true but may be old. Whoever
+decides something reads until it sees a record that it has just written itself
+(`streams.releases.log`), and reopens the reader when that does not come.
+
+Promises: records in the order of the log, committed ones only, none twice. An offset below the
+log's beginning is an error, never a jump.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.ledger import Ledger
+from streams.releases import entries
+from streams.releases.documents import DocumentReference, join
+from streams.releases.failures import OUTAGES, opening
+
+__all__ = ["LogReader", "LogRecord"]
+
+_DAY_MS = 86_400_000
+#: How long one question for more records may take before the caller can look at its own clock.
+_POLL_S = 0.25
+
+
+class LogRecord(NamedTuple):
+    """One committed record."""
+
+    offset: int
+    time_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class LogReader:
+    """A Kafka consumer of the one partition. Every method blocks; use it from a thread."""
+
+    def __init__(self, settings: Mapping[str, Any], topic: str, timeout_s: float) -> None:
+        """Connects to a server of its own choice; a new reader may choose another one."""
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._consumer = Consumer(
+            {
+                **settings,
+                "group.id": "blendstream-releases",  # Required, never joined.
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        self.closed = False
+
+    def start_at(self, offset: int) -> None:
+        """Read from here on; 0 is the log's beginning, wherever that is."""
+        self._consumer.assign([TopicPartition(self._topic, 0, offset or OFFSET_BEGINNING)])
+
+    def poll(self) -> tuple[list[LogRecord], int | None]:
+        """The next records, and the committed end if this reached it. Both may be nothing."""
+        records: list[LogRecord] = []
+        end: int | None = None
+        # `consume` alone would wait for 500 messages or its whole timeout, whichever comes first.
+        first = self._consumer.poll(_POLL_S)
+        if first is None:
+            return records, end
+        for message in [first, *self._consumer.consume(num_messages=500, timeout=0)]:
+            error = message.error()
+            if error is None:
+                _, time_ms = message.timestamp()
+                offset = message.offset() or 0
+                records.append(LogRecord(offset, time_ms, message.key(), message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                end = message.offset() or 0
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise StoreMismatch(
+                    "the release log no longer has the records that were to be read next; it must "
+                    "be kept for ever. Restore it from a replica or a backup"
+                )
+            elif not error.retriable() and error.code() not in OUTAGES:
+                raise StoreUnavailable(f"the release log could not be read ({error.name()})")
+        return records, end
+
+    def to_committed_end(self, offset: int) -> Iterator[LogRecord]:
+        """All records from an offset to the committed end that this reader's server has."""
+        self.start_at(offset)
+        answered = time.monotonic()
+        while True:
+            records, end = self.poll()
+            yield from records
+            if end is not None:
+                return
+            if records:
+                answered = time.monotonic()
+            elif self.closed or time.monotonic() > answered + self._timeout_s:
+                raise StoreUnavailable("Kafka did not answer a fetch of the release log in time")
+
+    def find_start(self, now_ms: int) -> tuple[Ledger, int]:
+        """The last checkpoint, looked for in the last day, then in eight times as much, and so on.
+
+        So a log of many years costs no more to open than one of a few days.
+        """
+        lookback_ms = _DAY_MS
+        while True:
+            since_ms = now_ms - lookback_ms
+            start = 0 if since_ms <= 0 else self._first_since(since_ms)
+            checkpoint = None if start is None else self._last_checkpoint(start)
+            if checkpoint is not None:
+                return checkpoint
+            if start == 0:
+                return Ledger(), 0
+            lookback_ms *= 8
+
+    def read_document(self, reference: DocumentReference) -> bytes:
+        """The committed bytes of a document, checked against their hash."""
+        wanted = {entries.part_key(reference.id, n): n for n in range(reference.parts)}
+        parts: dict[int, bytes] = {}
+        deadline = time.monotonic() + 6 * self._timeout_s
+        for record in self.to_committed_end(reference.first_offset):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("a released document could not be read in time")
+            if record.key in wanted and record.value is not None:
+                parts[wanted[record.key]] = record.value
+            if record.offset >= reference.entry_offset or len(parts) == reference.parts:
+                break
+        else:
+            # Committed, so it is there: this reader's server lacks the log's newest part.
+            raise StoreUnavailable("a released document could not be read yet")
+        return join(reference, [parts[n] for n in sorted(parts)])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.closed = True
+        self._consumer.close()
+
+    def _first_since(self, since_ms: int) -> int | None:
+        """The first offset appended at or after a time; `None` when nothing is that young."""
+        since = TopicPartition(self._topic, 0, since_ms)
+        with opening():
+            (answer,) = self._consumer.offsets_for_times([since], timeout=self._timeout_s)
+        return None if answer.offset < 0 else int(answer.offset)
+
+    def _last_checkpoint(self, start: int) -> tuple[Ledger, int] | None:
+        last: tuple[Ledger, int] | None = None
+        for record in self.to_committed_end(start):
+            for entry in entries.of_record(record.key, record.value):
+                if entry.get("entry") == "checkpoint":
+                    last = Ledger.from_json(entry["ledger"]), int(entry["from_offset"])
+        return last
