@@ -3,7 +3,13 @@
     blendstream tokens add news-app        prints the token, once; the file keeps a salted hash
     blendstream tokens remove news-app     every token of that application
     blendstream tokens list                the applications, and how many tokens each has
+    blendstream tokens add maps-app --user-ids news-app
+                                           the same accounts as news-app: a user id that both send
+                                           is one person
 
+Without --user-ids an application's user ids are its own: the same id sent by another application
+is another person. A name keeps its user ids when its tokens are replaced; an application that gets
+a new name keeps its users with --user-ids OLD-NAME.
 Running gateways notice either within a second; restart those that were handed the file when they
 started (systemd's credentials, compose's secrets), or a token taken away still works there.
 An application may hold several tokens while one replaces another; the file has a line for each,
@@ -22,9 +28,15 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what to do, the name, and --file."""
+    """Add what to do, the name, --user-ids and --file."""
     parser.add_argument("what", choices=("add", "remove", "list"))
     parser.add_argument("name", nargs="?", metavar="NAME", help="the application")
+    parser.add_argument(
+        "--user-ids",
+        metavar="SPACE",
+        help="with add: the application or group of applications whose accounts it shares; "
+        "default: its own",
+    )
     parser.add_argument(
         "--file", type=Path, metavar="FILE", help="the token file; default: gateway.token_file"
     )
@@ -47,14 +59,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _do(arguments: argparse.Namespace, path: Path) -> int:
+    if arguments.user_ids is not None and arguments.what != "add":
+        raise TokenFileError("--user-ids must be given to `blendstream tokens add` only")
     if arguments.what == "list":
-        for name, tokens in sorted(read_tokens(path.read_text(encoding="utf-8")).items()):
-            print(f"{name}  {len(tokens)}")
+        for name, found in sorted(read_tokens(path.read_text(encoding="utf-8")).items()):
+            shared = "" if found.user_ids == name else f"  user ids of {found.user_ids}"
+            print(f"{name}  {len(found.tokens)}{shared}")
         return 0
     if arguments.name is None:
         raise TokenFileError(f"`blendstream tokens {arguments.what}` needs an application's NAME")
     if arguments.what == "add":
-        print(add_token(path, arguments.name))
+        print(add_token(path, arguments.name, arguments.user_ids))
         return 0
     removed = remove_tokens(path, arguments.name)
     print(f"removed {removed} token(s)")

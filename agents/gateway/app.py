@@ -36,7 +36,7 @@ from agents.gateway.reading import Reading
 from agents.gateway.reports import UNKNOWN, queue_reports
 from agents.gateway.requests import Disconnected, Receive, Refused, Request, Scope, Send
 from agents.gateway.routes import ROUTES
-from agents.gateway.tokens import ApplicationTokens
+from agents.gateway.tokens import Application, ApplicationTokens
 from agents.gateway.verdicts import BUSY, Verdict, answer_for
 from streams.metrics import GATEWAY_TOTALS, RouteTotals
 
@@ -205,7 +205,7 @@ class Gateway:
             and not await held.read_to_end()
         )
         entries = self._entries(decode_optin_records, request, body)
-        self._take(self._optin_rate(application), len(entries))
+        self._take(self._optin_rate(application.name), len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
         if nobody_knows:
@@ -261,7 +261,7 @@ class Gateway:
             self._optin_rates[application] = _bucket(self.limits.optin_records_per_s)
         return self._optin_rates[application]
 
-    def _application(self, request: Request) -> str:
+    def _application(self, request: Request) -> Application:
         authorization = request.headers.get(b"authorization")
         application = None if self._tokens is None else self._tokens.application(authorization)
         if application is None:

@@ -4,8 +4,14 @@ A token reads `NAME.SECRET`; the file keeps, for each, the name, a salt and a sa
 whoever reads the file cannot submit. Secrets are 256 random bits, which is why one fast hash is
 enough: there is no dictionary to try.
 
-    # application   scheme    salt (hex)                        hash (hex)
+    # application   scheme    salt (hex)                        hash (hex)   user ids
     news-app        blake2b   3d1f…                             9ae0…
+    maps-app        blake2b   77c2…                             04be…        news-app
+
+The last field is the space of the application's user ids: the same id in the same space is the
+same account. Left out, it is the application's name, which outlives each of its tokens; so an
+application shares its users with no other unless the operator says so. All lines of a name must
+agree, or replacing a token would give every user a second contributor key.
 
 A name may appear on several lines while one token replaces another. The file is read again when
 it changes; a file that cannot be read then leaves the last good one in force, says so, and is tried
@@ -25,12 +31,19 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from blender.errors import BlenderError
 
-__all__ = ["ApplicationTokens", "TokenFileError", "add_token", "read_tokens", "remove_tokens"]
+__all__ = [
+    "Application",
+    "ApplicationTokens",
+    "TokenFileError",
+    "add_token",
+    "read_tokens",
+    "remove_tokens",
+]
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +70,15 @@ class _Hashed:
         return hmac.compare_digest(_hash(secret, self.salt), self.hash)
 
 
+@dataclass(frozen=True, slots=True)
+class Application:
+    """Who may send opt-in records, and the space of its user ids."""
+
+    name: str
+    user_ids: str
+    tokens: tuple[_Hashed, ...] = field(default=(), repr=False)
+
+
 #: Stands in for an unknown name, so that a wrong name takes as long as a wrong secret.
 _NOBODY = _Hashed(bytes(_SALT_BYTES), bytes(_HASH_BYTES))
 
@@ -65,29 +87,37 @@ def _hash(secret: bytes, salt: bytes) -> bytes:
     return hashlib.blake2b(secret, salt=salt, digest_size=_HASH_BYTES).digest()
 
 
-def read_tokens(text: str) -> dict[str, tuple[_Hashed, ...]]:
-    """The hashed tokens of each application, or `TokenFileError` naming the first bad line."""
-    found: dict[str, tuple[_Hashed, ...]] = {}
+def read_tokens(text: str) -> dict[str, Application]:
+    """The applications by name, or `TokenFileError` naming the first bad line."""
+    found: dict[str, Application] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split("#", 1)[0].split()
         if not fields:
             continue
         try:
-            name, scheme, salt_hex, hash_hex = fields
+            name, scheme, salt_hex, hash_hex, *rest = fields
+            (user_ids,) = rest or (name,)
             salt, digest = bytes.fromhex(salt_hex), bytes.fromhex(hash_hex)
         except ValueError:
             raise TokenFileError(_bad_line(number)) from None
+        names_fit = _NAME.fullmatch(name) and _NAME.fullmatch(user_ids)
         sizes_fit = len(salt) == _SALT_BYTES and len(digest) == _HASH_BYTES
-        if not (_NAME.fullmatch(name) and scheme == _SCHEME and sizes_fit):
+        if not (names_fit and scheme == _SCHEME and sizes_fit):
             raise TokenFileError(_bad_line(number))
-        found[name] = (*found.get(name, ()), _Hashed(salt, digest))
+        before = found.get(name, Application(name, user_ids))
+        if before.user_ids != user_ids:
+            raise TokenFileError(
+                f"line {number} of the token file must have the same last field, the space of "
+                "user ids, as the other lines of its application; make them agree"
+            )
+        found[name] = replace(before, tokens=(*before.tokens, _Hashed(salt, digest)))
     return found
 
 
 def _bad_line(number: int) -> str:
     return (
-        f"line {number} of the token file must read NAME {_SCHEME} SALT HASH; "
-        "write such lines with `blendstream tokens add NAME`"
+        f"line {number} of the token file must read NAME {_SCHEME} SALT HASH, and the space of "
+        "user ids where it is not NAME; write such lines with `blendstream tokens add NAME`"
     )
 
 
@@ -99,19 +129,20 @@ class ApplicationTokens:
         self._path = path
         self._clock = clock
         self._stamp = self._stat()
-        self._tokens: Mapping[str, tuple[_Hashed, ...]] = self._read()
+        self._applications: Mapping[str, Application] = self._read()
         self._looked_at = clock()
         #: The file cannot be read, so that a withdrawn token still works.
         self.stale = False
 
-    def application(self, authorization: bytes | None) -> str | None:
+    def application(self, authorization: bytes | None) -> Application | None:
         """The application that this `Authorization` header proves, or `None`."""
         self._look()
         name, secret = _parts(authorization)
-        known = self._tokens.get(name, ())
+        known = self._applications.get(name)
+        candidates = (_NOBODY,) if known is None else known.tokens
         # Every candidate is compared, so that time tells neither which nor whether one matched.
-        matched = [hashed.matches(secret) for hashed in known or (_NOBODY,)]
-        return name if known and any(matched) else None
+        matched = [hashed.matches(secret) for hashed in candidates]
+        return known if any(matched) else None
 
     def _look(self) -> None:
         now = self._clock()
@@ -124,14 +155,14 @@ class ApplicationTokens:
             return
         self._stamp = stamp
         try:
-            self._tokens = self._read()
+            self._applications = self._read()
         except TokenFileError as error:
             if not self.stale:
                 log.error("application_tokens_kept", exc_info=error)
             self.stale = True
             return
         self.stale = False
-        log.info("application_tokens_read", extra={"found": len(self._tokens)})
+        log.info("application_tokens_read", extra={"found": len(self._applications)})
 
     def _stat(self) -> tuple[int, int, int] | None:
         try:
@@ -140,7 +171,7 @@ class ApplicationTokens:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 
-    def _read(self) -> dict[str, tuple[_Hashed, ...]]:
+    def _read(self) -> dict[str, Application]:
         try:
             text = self._path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -159,21 +190,48 @@ def _parts(authorization: bytes | None) -> tuple[str, bytes]:
     return name.decode("ascii", errors="replace"), secret
 
 
-def add_token(path: Path, name: str) -> str:
-    """Append a fresh token for `name` to the file and return it; it cannot be shown again."""
-    if not _NAME.fullmatch(name):
-        raise TokenFileError(
-            "an application's name must be 1 to 63 lower-case letters, digits or dashes, "
-            "beginning with a letter or digit"
-        )
+def add_token(path: Path, name: str, user_ids: str | None = None) -> str:
+    """Append a fresh token for `name` to the file and return it; it cannot be shown again.
+
+    `user_ids` names the space of the application's user ids; left out, it is the one it has
+    already, or else its own.
+    """
+    for what, given in (("an application's name", name), ("a space of user ids", user_ids)):
+        if given is not None and not _NAME.fullmatch(given):
+            raise TokenFileError(
+                f"{what} must be 1 to 63 lower-case letters, digits or dashes, "
+                "beginning with a letter or digit"
+            )
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    read_tokens(text)
+    space = _space(read_tokens(text), name, user_ids)
     secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(_SALT_BYTES)
     if text and not text.endswith("\n"):
         text += "\n"
     hashed = _hash(secret.encode(), salt)
-    _write(path, text + f"{name} {_SCHEME} {salt.hex()} {hashed.hex()}\n")
+    # The name's own space is not written, so that gateways of before can read the line.
+    shared = "" if space == name else f" {space}"
+    _write(path, text + f"{name} {_SCHEME} {salt.hex()} {hashed.hex()}{shared}\n")
     return f"{name}.{secret}"
+
+
+def _space(applications: Mapping[str, Application], name: str, user_ids: str | None) -> str:
+    """The space of a new token; `TokenFileError` if it would split or join accounts unnoticed."""
+    known = applications.get(name)
+    if known is not None:
+        if user_ids not in (None, known.user_ids):
+            raise TokenFileError(
+                f"the tokens of one application must share one space of user ids, got {user_ids} "
+                f"where {name} has {known.user_ids}. To move it, take its tokens away, wait until "
+                "the epochs open now are over, or their users count twice, and add it again"
+            )
+        return known.user_ids
+    if user_ids is None and any(other.user_ids == name for other in applications.values()):
+        raise TokenFileError(
+            f"a new application must not come into a space of user ids by its name, got {name}, "
+            f"which others use. Say --user-ids {name} if it has the same accounts; else choose "
+            "another name, or another space with --user-ids"
+        )
+    return user_ids or name
 
 
 def remove_tokens(path: Path, name: str) -> int:

@@ -76,6 +76,23 @@ def test_tokens_are_added_listed_and_removed(
     assert "1 to 63 lower-case letters" in said("add", "Two Words", status=1)
 
 
+def test_tokens_of_applications_that_share_accounts_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator must be able to see who shares users with whom."""
+    file = ["--file", str(tmp_path / "tokens.txt")]
+    for words in (["news"], ["maps", "--user-ids", "news"], ["maps"]):
+        assert main(["tokens", "add", *words, *file]) == 0
+    capsys.readouterr()
+
+    assert main(["tokens", "list", *file]) == 0
+    assert capsys.readouterr().out == "maps  2  user ids of news\nnews  1\n"
+    assert main(["tokens", "add", "news", "--user-ids", "family", *file]) == 1
+    assert "got family where news has news" in capsys.readouterr().err
+    assert main(["tokens", "remove", "maps", "--user-ids", "news", *file]) == 1
+    assert "must be given to `blendstream tokens add` only" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("what", ["add", "remove", "list"])
 def test_a_token_file_that_cannot_be_used_is_named_in_one_line(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

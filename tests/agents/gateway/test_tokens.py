@@ -26,13 +26,18 @@ def bearer(token: str) -> bytes:
     return f"Bearer {token}".encode()
 
 
+def application(tokens: ApplicationTokens, token: str) -> str | None:
+    found = tokens.application(bearer(token))
+    return None if found is None else found.name
+
+
 def test_a_token_names_its_application(tmp_path):
     path = tmp_path / "tokens"
     news, mail = add_token(path, "news"), add_token(path, "mail")
     tokens = ApplicationTokens(path, clock=Clock())
 
-    assert tokens.application(bearer(news)) == "news"
-    assert tokens.application(bearer(mail)) == "mail"
+    assert application(tokens, news) == "news"
+    assert application(tokens, mail) == "mail"
     secret = news.partition(".")[2]
     for wrong in (f"mail.{secret}", f"other.{secret}", "news.", "news", secret, f"{news}x"):
         assert tokens.application(bearer(wrong)) is None
@@ -59,8 +64,8 @@ def test_a_changed_file_is_in_force_within_a_second(tmp_path):
     second = add_token(path, "news")
     assert tokens.application(bearer(second)) is None
     clock.now = 1.5
-    assert tokens.application(bearer(second)) == "news"
-    assert tokens.application(bearer(first)) == "news", "both hold while one replaces the other"
+    assert application(tokens, second) == "news"
+    assert application(tokens, first) == "news", "both hold while one replaces the other"
 
     assert remove_tokens(path, "news") == 2
     clock.now = 3.0
@@ -77,12 +82,12 @@ def test_a_broken_or_missing_file_leaves_the_last_good_one_in_force(tmp_path, ca
     path.write_text("not a token file\n")
     os.utime(path, (1, 1))
     clock.now = 2.0
-    assert tokens.application(bearer(token)) == "news"
+    assert application(tokens, token) == "news"
     assert "application_tokens_kept" in caplog.text
     assert tokens.stale, "a withdrawn token works on, which somebody must be told"
     path.unlink()
     clock.now = 4.0
-    assert tokens.application(bearer(token)) == "news"
+    assert application(tokens, token) == "news"
     add_token(path, "mail")
     clock.now = 6.0
     assert tokens.application(bearer(token)) is None
@@ -104,7 +109,7 @@ def test_a_file_that_becomes_readable_again_is_read_though_it_did_not_change(tmp
 
     tokens._read = unreadable  # root may read any file, so that permissions prove nothing here
     clock.now = 2.0
-    assert tokens.application(bearer(token)) == "news"
+    assert application(tokens, token) == "news"
     tokens._read = right
     clock.now = 4.0
     assert tokens.application(bearer(token)) is None
@@ -159,6 +164,64 @@ def test_a_bad_line_is_named_by_number_and_not_quoted(line):
     with pytest.raises(TokenFileError, match="line 2 of the token file must read") as error:
         read_tokens(f"# comment\n{line}\n")
     assert line not in str(error.value)
+
+
+LINE = f"blake2b {'00' * 16} {'00' * 32}"
+
+
+def test_user_ids_are_the_applications_own_unless_the_file_says_otherwise(tmp_path):
+    """Files written before there were spaces have no fifth field, and keep working."""
+    path = tmp_path / "tokens"
+    path.write_text(f"mail {LINE}\n")
+    news = add_token(path, "news", "family")
+
+    found = read_tokens(path.read_text())
+    assert {name: one.user_ids for name, one in found.items()} == {"mail": "mail", "news": "family"}
+    proved = ApplicationTokens(path, clock=Clock()).application(bearer(news))
+    assert proved is not None
+    assert (proved.name, proved.user_ids) == ("news", "family")
+
+
+def test_replacing_a_token_keeps_the_users(tmp_path):
+    """A second space would give every user a second contributor key in the same epoch."""
+    path = tmp_path / "tokens"
+    add_token(path, "news", "family")
+    add_token(path, "news")
+    add_token(path, "news", "family")
+    add_token(path, "mail")
+    add_token(path, "mail", "mail")
+    before = path.read_text()
+    for name, other in (("news", "news"), ("mail", "family")):
+        with pytest.raises(TokenFileError, match="must share one space of user ids"):
+            add_token(path, name, other)
+
+    assert path.read_text() == before
+    assert [line.split()[4:] for line in before.splitlines()] == [["family"]] * 3 + [[]] * 2
+
+
+def test_an_application_does_not_come_into_a_space_by_chance(tmp_path):
+    """Its name may be the space that others share; only the operator knows who has which users."""
+    path = tmp_path / "tokens"
+    add_token(path, "news", "family")
+    with pytest.raises(TokenFileError, match="Say --user-ids family if it has the same accounts"):
+        add_token(path, "family")
+    add_token(path, "family", "own-users")
+
+    assert read_tokens(path.read_text())["family"].user_ids == "own-users"
+
+
+def test_lines_of_one_application_that_disagree_are_refused(tmp_path):
+    """Which of two spaces a user is in must not depend on the token that was shown."""
+    with pytest.raises(TokenFileError, match="line 3 of the token file must have the same last"):
+        read_tokens(f"news {LINE} family\nmail {LINE}\nnews {LINE}\n")
+
+
+@pytest.mark.parametrize("space", ["Family", "a.b", "-a", "a" * 64, "two words", "é"])
+def test_spaces_are_plain_names(tmp_path, space):
+    with pytest.raises(TokenFileError, match="a space of user ids must be 1 to 63"):
+        add_token(tmp_path / "tokens", "news", space)
+    with pytest.raises(TokenFileError, match="line 1 of the token file must read"):
+        read_tokens(f"news {LINE} {space}\n")
 
 
 def test_a_gateway_does_not_start_without_its_file(tmp_path):
