@@ -4,11 +4,15 @@ A master secret and the epoch give five keys that have nothing to do with one an
 one thing. So a person's partition says nothing about whether they are in S or T, and nothing that
 is stored links the same person across two epochs, even to somebody who holds the Redis data.
 
-    master ──HKDF(epoch)──┬─ contributor   user id or device id → the 16 bytes that travel
+    master ──HKDF(epoch)──┬─ contributor   account or device id → the 16 bytes that travel
                           ├─ partition     contributor → which partition    (gateway)
                           ├─ share         contributor → S, T or graph      (worker)
                           ├─ fingerprint   contributor, slot → 64 bits      (worker)
                           └─ record        contributor, record → 64 bits    (worker)
+
+An account is a user id in a space of user ids, which is the sending application's own unless the
+operator lets applications share one. (Epochs opened before there were spaces hash the user id
+alone; the entry that opened an epoch says which.)
 
 Promises: the same inputs give the same outputs in every process and release (vectors pin them).
 Assumes: the master secret has at least 32 random bytes and stays secret. Whoever holds it can
@@ -28,7 +32,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from streams.records.frames import CONTRIBUTOR_BYTES
 
-__all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing"]
+__all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing", "account"]
 
 MIN_MASTER_BYTES: Final = 32
 _KEY_BYTES: Final = {
@@ -38,6 +42,19 @@ _KEY_BYTES: Final = {
     "fingerprint": 16,
     "record": 32,
 }
+_LENGTH_BYTES: Final = 2
+
+
+def account(space: str, user_id: bytes) -> bytes:
+    """The bytes that name a user id in its space: the space's length comes first.
+
+    So no user id can reach into another space, however it is spelled.
+
+    >>> account("news", b"17")
+    b'\\x04\\x00news17'
+    """
+    name = space.encode()
+    return len(name).to_bytes(_LENGTH_BYTES, "little") + name + user_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +83,7 @@ class EpochKeys:
         return cls(**{use: expand(use) for use in _KEY_BYTES})
 
     def contributor_of(self, identity: bytes) -> bytes:
-        """The 16 bytes that stand for a user id or a device's random id in this epoch."""
+        """The 16 bytes that stand for an account or a device's random id in this epoch."""
         return hashlib.blake2b(
             identity, key=self.contributor, digest_size=CONTRIBUTOR_BYTES
         ).digest()

@@ -220,6 +220,7 @@ class Gateway:
             held.optin_targets,
             self._cohorts,
             self.writer,
+            user_ids=application.user_ids,
             now_ms=now_ms,
             paused_detail=None if paused is None else paused.detail,
         )

@@ -1,7 +1,8 @@
 """POST /v1/optin-records: judge opt-in users' records against their epoch and queue them.
 
-Promises: a user id is hashed under the epoch's key before its record is looked at, and neither
-kept nor sent on. Accepted means in time by the broker's append time, which is what the counters
+Promises: a user id is hashed, with the space that the application's token puts it in, under the
+epoch's key before its record is looked at, and neither kept nor sent on; nothing in a request
+chooses the space. Accepted means in time by the broker's append time, which is what the counters
 judge by. A retry that repeats user, epoch and slot counts once, across the epoch's end
 too, since the epoch it states decides and not the moment it arrives. Only one cohort of users is
 admitted in an epoch.
@@ -30,7 +31,7 @@ from agents.gateway.verdicts import (
 )
 from blender.errors import ParameterError
 from blender.record import normalise
-from streams.keys import EpochKeys
+from streams.keys import EpochKeys, account
 from streams.records.frames import OptinEntry
 from streams.records.submissions import MAX_USER_ID_BYTES
 
@@ -48,10 +49,15 @@ class OptinTarget:
     records_per_user: int
     cohorts: int
     cohort_id: str
+    user_id_spaces: bool
     window_start_ms: int
     window_end_ms: int
     early_before_ms: int
     late_from_ms: int
+
+    def contributor(self, space: str, user_id: bytes) -> bytes:
+        """Who this is, by the rule that the epoch was opened with."""
+        return self.keys.contributor_of(account(space, user_id) if self.user_id_spaces else user_id)
 
     def verdict(self, append_ms: int | None) -> Verdict:
         """What the counters will say of a record that the broker appended at this moment."""
@@ -97,6 +103,8 @@ class Cohorts:
     Epoch e admits cohort e mod R, so that somebody who is always there spends R times slower. The
     key should outlive the epochs' master secrets: a new one shuffles the cohorts, and a person may
     be admitted twice in a row. So an epoch's key is the one it was opened with, and charged for.
+    For the same reason a turn depends on the user id alone: it stays when an application's users
+    come into another space.
     """
 
     def __init__(self, secrets: Mapping[str, bytes], cohort_id: str = "") -> None:
@@ -136,10 +144,14 @@ def queue_optin_records(
     cohorts: Cohorts,
     writer: FrameWriter,
     *,
+    user_ids: str,
     now_ms: float,
     paused_detail: str | None = None,
 ) -> Queued:
-    """Judge each entry (or the sentence that says why it is none) and queue the good ones."""
+    """Judge each entry (or the sentence that says why it is none) and queue the good ones.
+
+    `user_ids` is the space that the sender's token puts its user ids in.
+    """
     current = targets.now(now_ms)
     queued = Queued([])
     places: dict[Delivered, list[int]] = {}
@@ -153,7 +165,7 @@ def queue_optin_records(
         if target is None:
             queued.verdicts.append(_wrong_epoch(current, paused_detail))
             continue
-        fate = _queue(entry, target, cohorts, writer)
+        fate = _queue(entry, user_ids, target, cohorts, writer)
         if isinstance(fate, Verdict):
             queued.verdicts.append(fate)
         else:
@@ -166,13 +178,13 @@ def queue_optin_records(
 
 
 def _queue(
-    record: OptinRecord, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
+    record: OptinRecord, user_ids: str, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
 ) -> Verdict | Delivered:
     # msgspec lets no unpaired surrogates through, so this cannot fail.
     user_id = record.user_id.encode()
     if not 0 < len(user_id) <= MAX_USER_ID_BYTES:
         return _USER_ID
-    contributor = target.keys.contributor_of(user_id)
+    contributor = target.contributor(user_ids, user_id)
     if not cohorts.admits(user_id, target):
         return _OTHER_COHORT
     if record.slot >= target.records_per_user:

@@ -196,6 +196,7 @@ class ReleaseFold:
                     records_per_user=plan.privacy.records_per_optin_user,
                     cohorts=plan.cohorts,
                     cohort_id=plan.cohort_id,
+                    user_id_spaces=plan.user_id_spaces,
                     window_start_ms=parameters.window_start_ms,
                     window_end_ms=parameters.window_end_ms,
                     early_before_ms=epoch.early_before_ms(Stem.OPTIN_RECORDS),

@@ -89,6 +89,9 @@ class Plan:
     click_graph: ClickGraphParameters | None = None
     #: Which secret puts opt-in users into cohorts; empty: there is one cohort.
     cohort_id: str = ""
+    #: Contributor keys are made of an application's space and the user id; False, in epochs opened
+    #: before there were spaces: of the user id alone. No setting changes it.
+    user_id_spaces: bool = True
 
     def __post_init__(self) -> None:
         """Windows fall on whole seconds; a graph share without a graph would only be lost."""
@@ -216,6 +219,7 @@ class EpochParameters:
             "profile": plan.profile,
             "cohorts": plan.cohorts,
             "cohort_id": plan.cohort_id,
+            "user_id_spaces": plan.user_id_spaces,
             "min_optin_users": plan.min_optin_users,
             "min_reports": plan.min_reports,
             "counting_deadline_ms": plan.counting_deadline_ms,
@@ -249,6 +253,7 @@ class EpochParameters:
                 graph_share_ppm=int(body["shares_ppm"]["graph"]),
                 click_graph=None if graph is None else ClickGraphParameters(**graph),
                 cohort_id=str(body.get("cohort_id", "")),  # Not always written.
+                user_id_spaces=bool(body.get("user_id_spaces", False)),  # Not always written.
             ),
             charge=EpochCharge.from_json(int(body["epoch"]), body["charge"]),
         )

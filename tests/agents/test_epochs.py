@@ -97,6 +97,22 @@ def test_the_first_epoch_opens_on_a_whole_window_and_the_next_one_ahead():
     assert sorted(log.book.epochs) == [0, 1]
 
 
+def test_the_rule_for_user_ids_changes_with_the_next_epoch_that_opens():
+    """Epochs opened by code that knew no spaces of user ids say nothing of them, and must be read
+    as before to their end: else a user would have two keys in one epoch."""
+    log = ModelLog()
+    move = next_keeper_move(log.book, plan(), PLENTY, START, epochs_ahead=1, origin_ms=0)
+    assert isinstance(move, epochs.Open)
+    entry = entries.epoch_opened(move.parameters)
+    del entry["user_id_spaces"]
+    log.commit(START, entry)
+
+    keep(log, START)
+
+    rules = [state.parameters.plan.user_id_spaces for state in log.reread().epochs.values()]
+    assert rules == [False, True]
+
+
 def test_records_are_sealed_after_window_grace_and_skew_and_not_before():
     """Earlier, a record appended in time by the broker's clock could miss the seal."""
     log = ModelLog()

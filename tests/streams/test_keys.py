@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from blender.partition import PARTS
 from streams.fingerprints import siphash
-from streams.keys import EpochKeys, KeyRing
+from streams.keys import EpochKeys, KeyRing, account
 from tests.counting import scalar_siphash
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "frames.json").read_text())["keys"]
@@ -29,6 +32,35 @@ def test_keys_are_the_published_ones() -> None:
         assert keys.partition_of(contributor, 64) == person["partition_of_64"]
         assert keys.partition_of(contributor, 1000) == person["partition_of_1000"]
         assert keys.record_of(contributor, b"a\tb") == person["record_of_a_tab_b"]
+
+
+def test_accounts_are_the_published_ones() -> None:
+    """The first three by hand: two bytes of length, little-endian, the space, the user id."""
+    by_hand = {
+        ("news-app", "17"): "0800" "6e6577732d617070" "3137",
+        ("a", "bc"): "0100" "61" "6263",
+        ("ab", "c"): "0200" "6162" "63",
+    }  # fmt: skip
+    key = bytes.fromhex(VECTORS["contributor"])
+    published = {(v["space"], v["user_id"]): v for v in VECTORS["accounts"]}
+    for names, expected in by_hand.items():
+        assert published[names]["account"] == expected
+    for (space, user_id), vector in published.items():
+        named = bytes.fromhex(vector["account"])
+        assert account(space, user_id.encode()) == named
+        hashed = hashlib.blake2b(named, key=key, digest_size=16).hexdigest()
+        assert hashed == vector["contributor"]
+        assert EpochKeys.derive(MASTER, 41).contributor_of(named).hex() == hashed
+
+
+@given(st.text(alphabet="ab\x00\x01\x02", min_size=3, max_size=60), st.data())
+def test_accounts_differ_wherever_a_text_is_cut_into_space_and_user_id(
+    text: str, data: st.DataObject
+) -> None:
+    """Else a user id could be written so as to be another space's."""
+    cut, other = (data.draw(st.integers(1, len(text) - 1)) for _ in range(2))
+    one = account(text[:cut], text[cut:].encode())
+    assert (one == account(text[:other], text[other:].encode())) == (cut == other)
 
 
 def test_shares_and_fingerprints_are_the_published_ones() -> None:

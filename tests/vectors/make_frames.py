@@ -10,10 +10,19 @@ import numpy as np
 from blender.errors import ParameterError
 from blender.record import normalise
 from streams.fingerprints import siphash
-from streams.keys import EpochKeys
+from streams.keys import EpochKeys, account
 from streams.records.frames import OptinEntry, encode_optin_records, encode_reports
 
 MASTER = bytes(range(32))
+#: Spaces of user ids and ids in them: where one ends and the other begins must show.
+ACCOUNTS = [
+    ("news-app", "17"),
+    ("maps-app", "17"),
+    ("a", "bc"),
+    ("ab", "c"),
+    ("a", "\u00e9"),
+    ("x" * 63, "alice"),
+]
 URL = "https://example.org/"
 #: One for each sentence of the rule in docs/wire-format.md.
 TEXTS = [
@@ -91,6 +100,15 @@ def main() -> None:
                 }
                 for name, key in zip(("alice", "bob", "carol"), people, strict=True)
             },
+            "accounts": [
+                {
+                    "space": space,
+                    "user_id": user_id,
+                    "account": account(space, user_id.encode()).hex(),
+                    "contributor": keys.contributor_of(account(space, user_id.encode())).hex(),
+                }
+                for space, user_id in ACCOUNTS
+            ],
         },
         "frames": [
             {

@@ -103,6 +103,7 @@ def optin_target(epoch: int = 8, **changes: Any) -> OptinTarget:
         "records_per_user": 1,
         "cohorts": 1,
         "cohort_id": "",
+        "user_id_spaces": True,
         "window_start_ms": 0,
         "window_end_ms": 1 << 60,
         "early_before_ms": 0,

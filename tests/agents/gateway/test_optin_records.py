@@ -15,7 +15,7 @@ from agents.gateway.frame_writer import FrameLimits
 from agents.gateway.optin_records import Cohorts, OptinTargets
 from agents.gateway.publications import Paused
 from agents.gateway.tokens import ApplicationTokens, add_token
-from streams.keys import EpochKeys
+from streams.keys import EpochKeys, account
 from streams.records import submissions
 from tests.agents.gateway.doubles import MASTER, TestGateway, make_gateway, optin_target
 
@@ -78,7 +78,7 @@ async def test_an_accepted_record_travels_normalised_under_the_users_key(applica
     [frame] = app.gateway.producer.frames()
     [entry] = frame.entries()
     keys = EpochKeys.derive(MASTER, 8)
-    assert entry.contributor == keys.contributor_of(b"user-1")
+    assert entry.contributor == keys.contributor_of(account("news-app", b"user-1"))
     assert (entry.slot, entry.query, entry.url) == (0, b"weather today", b"https://w.example/")
     [(topic, partition, value)] = app.gateway.producer.sent
     assert (topic, partition) == ("records", keys.partition_of(entry.contributor, 4))
