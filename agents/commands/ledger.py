@@ -1,6 +1,7 @@
 """Show what the privacy budget was spent on: by group, in this period and since the first epoch.
 
-Every (ε, δ) is between replace-one neighbours: data sets that differ in one person's records. The
+Every (ε, δ) is between replace-one neighbours: data sets that differ in the records of one opt-in
+account or one device. The
 cumulative figures are upper bounds for the person worst off, present in every epoch that admits
 them, by dp-accounting.
 """
@@ -42,7 +43,7 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
     """The ledger as lines of text."""
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
-    lines = ["neighbouring relation: replace-one (one person's records have other values)", ""]
+    lines = ["neighbouring relation: replace-one (one account's or device's records differ)", ""]
     lines.append(f"{'epoch':>6}  {'opt-in users':<24} {'clients':<24} cohort")
     for _, state in sorted(book.epochs.items()):
         charge = state.parameters.charge

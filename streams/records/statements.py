@@ -37,13 +37,15 @@ def privacy_statement(
         f"to every count before anything left the service, and only records that many people share "
         f"could appear. Everyone else's device randomised {_number(answers, 'answer', 'answers')} "
         f"by itself, so that nobody but the device ever held what it really searched for. Had one "
-        f"opt-in user's records been different, any result of this epoch could have become more or "
-        f"less likely by {_odds(*optin)}; had one device's been different, by {_odds(*clients)}."
-        f"{shares} (That is differential privacy between replace-one neighbours, for all of a "
-        f"person's records together: {_terms(*optin)} for opt-in users, {_terms(*clients)} for "
-        f"devices.) A person can take part {turns}; what repeated epochs add up to is in the "
-        f"operator's ledger. Not hidden: that somebody takes part, how many do, and anything about "
-        f"large groups of people, which is what this publication is for."
+        f"opt-in account's records been different, any result of this epoch could have become more "
+        f"or less likely by {_odds(*optin)}; had one device's been different, by "
+        f"{_odds(*clients)}.{shares} (That is differential privacy between replace-one neighbours, "
+        f"for all records of one account or device together: {_terms(*optin)} for opt-in users, "
+        f"{_terms(*clients)} for devices.) The promise is for each account and each device: "
+        f"someone with two counts as two people here, and what both reveal adds up. Each can take "
+        f"part {turns}; what repeated epochs add up to is in the operator's ledger. Not hidden: "
+        f"that somebody takes part, how many do, and anything about large groups of people, which "
+        f"is what this publication is for."
     )
 
 
@@ -64,7 +66,8 @@ def click_graph_statement(
         f"graph could have become more or less likely by {_odds(*released)}; had their records "
         f"been different, by {_odds(*charged)}. (That is differential privacy with "
         f"{_terms(*released)} between data sets that differ by adding or removing one person, and "
-        f"{_terms(*charged)}, as the ledger charges it, between replace-one neighbours.)"
+        f"{_terms(*charged)}, as the ledger charges it, between replace-one neighbours.) The "
+        f"promise is for each account: someone with two counts as two people here."
     )
 
 
