@@ -39,7 +39,9 @@ def test_where_nothing_may_be_installed_the_missing_is_named_with_how_to_get_it(
     assert ended.returncode == 1
     assert "maven (mvn: fetches Kafka's jars)" in ended.stderr
     assert "chromium (chromium: looks at the pages)" in ended.stderr
-    assert "sudo apt-get install maven chromium prometheus" in ended.stderr
+    assert "spin (spin: checks the model of a release)" in ended.stderr
+    wanted = "maven chromium prometheus spin gcc libc6-dev"
+    assert f"sudo apt-get install {wanted}" in ended.stderr
 
 
 def test_with_the_jars_in_the_cache_nothing_is_missing_for_the_demo(tmp_path, monkeypatch):
