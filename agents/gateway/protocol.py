@@ -83,7 +83,11 @@ class _JoinedWrites:
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """One connection. `reading_since` is set while a request is expected or half here."""
+    """One connection. `reading_since` is set while a request is expected or half here.
+
+    A connection always has a deadline: `reading_since` when it sent anything since its last
+    answer, uvicorn's keep-alive timer when it did not, and Kafka's while it waits for an answer.
+    """
 
     max_head_bytes = 16 * 1024
     max_connections = 10_000
@@ -120,7 +124,12 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         self.head_bytes += len(data)
         super().data_received(data)
-        if self.head_bytes > self.max_head_bytes and self.reading_since is not None:
+        if self.reading_since is None:
+            # No request is half here. If none is under way either, then these bytes began none
+            # (an empty line), but stopped uvicorn's clock for silent connections: start ours.
+            if self.cycle.response_complete:
+                self.reading_since = time.monotonic()
+        elif self.head_bytes > self.max_head_bytes:
             self._turn_away(
                 problem(431, f"a request's head must be at most {self.max_head_bytes} bytes")
             )

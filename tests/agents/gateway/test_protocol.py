@@ -139,6 +139,74 @@ async def test_a_sender_that_drips_is_not_saved_by_its_drops():
     assert took < 5
 
 
+async def _open_after_an_answer(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection whose first request was answered, and that is kept for the next."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(27)
+    return reader, writer
+
+
+@pytest.mark.parametrize("drops", [1, 100], ids=["once", "dripping"])
+async def test_empty_lines_between_requests_do_not_keep_a_connection(drops):
+    """The parser begins no request for a bare CRLF, and uvicorn stops its clock at any byte.
+
+    36 bytes on each of 10 000 connections shut the gateway to everyone, for good.
+    """
+    async with serving(read_timeout_s=0.5) as port:
+        reader, writer = await _open_after_an_answer(port)
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                for _ in range(drops):
+                    writer.write(b"\r\n")
+                    await asyncio.sleep(0.1)
+                    if reader.at_eof():
+                        break
+                await reader.read()
+        assert asyncio.get_running_loop().time() - began < 3
+        writer.close()
+
+
+async def test_connections_full_of_empty_lines_make_room_for_others():
+    async with serving(read_timeout_s=0.5, max_connections=5) as port:
+        held = [await _open_after_an_answer(port) for _ in range(5)]
+        for _, writer in held:
+            writer.write(b"\r\n")
+        assert (await exchange(port, _HEALTH)).startswith(b"HTTP/1.1 503 ")
+        async with asyncio.timeout(5):
+            while not (await exchange(port, _HEALTH)).startswith(b"HTTP/1.1 200 "):
+                await asyncio.sleep(0.1)
+        for _, writer in held:
+            writer.close()
+
+
+async def test_a_body_that_ends_after_its_answer_does_not_keep_a_connection():
+    """Nothing is under way then, and uvicorn's clock was stopped by the body's last bytes."""
+    async with serving(read_timeout_s=0.5) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        request = post(b"x" * 10, b"content-type: text/plain\r\n")
+        writer.write(request[:-5])
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 415 ")
+            writer.write(request[-5:])
+            await reader.read()
+        writer.close()
+
+
+async def test_an_empty_line_before_a_request_is_allowed():
+    """Old clients end a body with one; the next request has its whole time to arrive."""
+    async with serving(read_timeout_s=1.0) as port:
+        reader, writer = await _open_after_an_answer(port)
+        for piece in (b"\r\n", b"GET /healthz HTTP/1.1\r\n", b"host: x\r\n\r\n"):
+            writer.write(piece)
+            await asyncio.sleep(0.5)
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
 async def test_a_slow_answer_is_not_a_slow_request():
     """Kafka may take its time; the sender did everything in time."""
     patient = FrameLimits(linger_s=0.001, deadline_s=30, max_held_bytes=1 << 20)
