@@ -54,7 +54,7 @@ class Answer:
             (b"content-length", b"%d" % self.size),
             *headers,
         ]
-        if status == 304:
+        if status in (204, 304):
             self.headers = headers
         self._messages: Messages | None = None
 
@@ -121,7 +121,9 @@ _TITLES: Mapping[int, str] = {
     429: "Too many entries",
     431: "The headers are too large",
     500: "The gateway failed",
+    501: "Not offered",
     503: "Not now",
+    505: "This version of HTTP is not offered",
 }
 
 

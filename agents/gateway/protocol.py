@@ -1,18 +1,21 @@
-"""HTTP/1.1 on uvicorn, with the limits that uvicorn leaves to others.
+"""HTTP/1.1 on uvicorn, with the limits and checks that uvicorn leaves to others.
 
 A connection that sends a request byte by byte, or never reads its answer, holds memory and a
 descriptor for as long as it likes unless somebody closes it; a header without end, before the body
 or after it, grows without end, and so do requests sent ahead of their answers. uvicorn 0.x limits
 none of them, so this subclass of its httptools protocol does: how long a request may take to
-arrive and an answer to be taken, how large a head may be, how many connections there are.
+arrive and an answer to be taken, how large a head may be, how many connections there are. It also
+refuses what the parser takes and HTTP/1.1 does not (`agents.gateway.head_checks`).
 
-Promises: answers to what cannot be parsed are problem+json too. No address is looked at or kept.
+Promises: answers to what cannot be parsed are problem+json too, and come after the answers to
+what was asked before. No address is looked at or kept.
 Assumes: one sweep a second over all connections is cheaper than a timer for each request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from typing import Any, cast
@@ -21,8 +24,11 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from agents.gateway.answers import Answer, problem
+from agents.gateway.head_checks import NOT_HTTP, SENT_AHEAD, head_fault
 
 __all__ = ["GatewayProtocol", "protocol_class", "sweep"]
+
+log = logging.getLogger(__name__)
 
 _SWEEP_EVERY_S = 1.0
 #: Joining copies; beyond this the copy costs more than the second write that it saves, and what
@@ -31,8 +37,8 @@ _JOINED_BYTES = 16 * 1024
 #: A reader must take so much of its answer, or all that is left of it, within the time that a
 #: request has to arrive. Less would let it hold an answer for hours by reading a byte now and then.
 _TAKEN_BYTES = 64 * 1024
-#: Requests that a connection may send ahead of their answers; each takes a hundred times its bytes.
-_SENT_AHEAD = 16
+#: Strangers decide how often a request cannot be read; a line of the log covers so long.
+_LOGGED_EVERY_S = 60.0
 
 
 class _JoinedWrites:
@@ -94,11 +100,22 @@ class GatewayProtocol(HttpToolsProtocol):
     read_timeout_s = 20.0
 
     reading_since: float | None = None
+    #: Between the head of a request and the end of its body.
+    in_body = False
     #: What came since the last whole head or piece of a body.
     head_bytes = 0
+    #: What the parser was last given; its end may already be part of the next head.
+    fed_bytes = 0
+    #: Why the parser was stopped, if not by itself.
+    fault: Answer | None = None
+    #: Set when no more can be read but earlier requests wait for their answers: sent after them.
+    last_answer: Answer | None = None
     #: What the reader had left of its answers when it last took something of them, and when.
     unread_bytes = 0
     unread_since = 0.0
+    #: Requests that could not be read since the last line about them in the log; the next line.
+    unreadable = 0
+    log_next_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection, or turn it away when there are too many."""
@@ -109,7 +126,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.client = None
         self.reading_since = time.monotonic()
         if len(self.connections) > self.max_connections:
-            self._refuse(
+            self._answer_and_close(
                 problem(
                     503,
                     "too many connections are open; try again later",
@@ -120,19 +137,39 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, within the limit on what is neither body nor a whole request."""
-        if self.transport.is_closing():
+        if len(data) <= self.max_head_bytes:
+            self._feed(data)
             return
+        # The limit is looked at after each piece: all of a large head may come at once.
+        whole = memoryview(data)
+        for start in range(0, len(data), self.max_head_bytes):
+            self._feed(whole[start : start + self.max_head_bytes])
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        if self.last_answer is not None or self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self.fed_bytes = len(data)
         self.head_bytes += len(data)
-        super().data_received(data)
+        try:
+            while True:
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except httptools.HttpParserUpgrade as upgrade:
+                    # Nothing is upgraded to: what follows is the next request.
+                    data = data[upgrade.args[0] :]
+        except httptools.HttpParserError:
+            self._log_unreadable()
+            self._turn_away(self.fault or NOT_HTTP)
+            return
         if self.reading_since is None:
             # No request is half here. If none is under way either, then these bytes began none
             # (an empty line), but stopped uvicorn's clock for silent connections: start ours.
             if self.cycle.response_complete:
                 self.reading_since = time.monotonic()
         elif self.head_bytes > self.max_head_bytes:
-            self._turn_away(
-                problem(431, f"a request's head must be at most {self.max_head_bytes} bytes")
-            )
+            self._turn_away(self._too_large())
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -141,15 +178,19 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header. Those that follow a body in pieces are nobody's, and not kept."""
-        if "method" not in self.scope:
+        if not self.in_body:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is here, the body may follow."""
+        self.fault = self._fault()
+        if self.fault is not None:
+            raise httptools.HttpParserError  # which ends `feed_data`
+        if not self.url.startswith(b"/"):
+            self._shorten_target()
         self.head_bytes = 0
         super().on_headers_complete()
-        if len(self.pipeline) > _SENT_AHEAD:
-            raise httptools.HttpParserError("too many requests ahead of their answers")
+        self.in_body = True
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -159,26 +200,47 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The whole request is here."""
         self.reading_since = None
+        self.in_body = False
         self.head_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """The answer is complete; one without a body ends here."""
         self._joined.flush()
+        if self.last_answer is not None and not self.pipeline:
+            self._answer_and_close(self.last_answer)
         super().on_response_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """What cannot be parsed gets a problem too."""
-        self._refuse(
-            problem(
-                400,
-                f"the request must be valid HTTP/1.1, with at most {_SENT_AHEAD} more before its "
-                "answer",
-            )
-        )
+    def _fault(self) -> Answer | None:
+        """Why a whole head is refused."""
+        if len(self.pipeline) >= SENT_AHEAD:
+            return NOT_HTTP
+        came = self.head_bytes + self.fed_bytes
+        if came > self.max_head_bytes and self._head_size() > self.max_head_bytes:
+            return self._too_large()
+        version = self.parser.get_http_version()
+        if version == "1.0":
+            self.expect_100_continue = False  # it knows no answer before the answer
+        return head_fault(version, self.headers, upgrade=self.parser.should_upgrade())
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Upgrades are ignored, without a line in the log for everyone who asks."""
+    def _head_size(self) -> int:
+        fields = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        return len(self.url) + fields
+
+    def _too_large(self) -> Answer:
+        return problem(431, f"a request's head must be at most {self.max_head_bytes} bytes")
+
+    def _shorten_target(self) -> None:
+        """`http://host/path` is the same as `/path` to a server, and may be without a path."""
+        url = httptools.parse_url(self.url)
+        self.url = (url.path or b"/") + (b"?" + url.query if url.query else b"")
+
+    def _log_unreadable(self) -> None:
+        shared, now = type(self), time.monotonic()
+        shared.unreadable += 1
+        if now >= shared.log_next_at:
+            log.warning("requests_unreadable", extra={"requests": shared.unreadable})
+            shared.unreadable, shared.log_next_at = 0, now + _LOGGED_EVERY_S
 
     def close_if_slow(self, now: float) -> None:
         """Turn a connection away that does not send its request or take its answer in time."""
@@ -189,9 +251,12 @@ class GatewayProtocol(HttpToolsProtocol):
         since = self.reading_since
         if since is None or now - since < self.read_timeout_s or self.transport.is_closing():
             return
-        self._turn_away(
-            problem(408, f"a request must arrive whole within {self.read_timeout_s:g} s")
-        )
+        if self.head_bytes or self.in_body:
+            self._turn_away(
+                problem(408, f"a request must arrive whole within {self.read_timeout_s:g} s")
+            )
+        else:
+            self.transport.close()
 
     def _leaves_its_answer(self, now: float) -> bool:
         unread, before = self.transport.get_write_buffer_size(), self.unread_bytes
@@ -202,16 +267,27 @@ class GatewayProtocol(HttpToolsProtocol):
         return now - self.unread_since >= self.read_timeout_s
 
     def _turn_away(self, answer: Answer) -> None:
-        """Answer the request that is half here, if one is and has no answer yet, and close."""
-        whole_head = self.scope is not None and "method" in self.scope
-        if not self.cycle.response_started if whole_head else self.head_bytes > 0:
-            self._refuse(answer)
-        else:
-            self.transport.close()
+        """Answer the request that is half here, if it has no answer yet, and close.
 
-    def _refuse(self, answer: Answer) -> None:
+        Requests before it are answered first.
+        """
+        cycle = self.cycle
+        if self.in_body and self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()  # it waits for its turn, and this will be its answer
+        elif self.in_body and cycle.response_started:
+            self.transport.close()
+            return
+        elif self.in_body or cycle is None or cycle.response_complete:
+            self._answer_and_close(answer)
+            return
+        self.last_answer = answer
+        self.reading_since = None
+        self.flow.pause_reading()
+
+    def _answer_and_close(self, answer: Answer) -> None:
         head = [STATUS_LINE[answer.status]]
-        for name, value in (*answer.headers, (b"connection", b"close")):
+        dated = self.server_state.default_headers
+        for name, value in (*dated, *answer.headers, (b"connection", b"close")):
             head += [name, b": ", value, b"\r\n"]
         self.transport.write(b"".join((*head, b"\r\n", answer.body)))
         self.transport.close()

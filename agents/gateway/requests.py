@@ -7,7 +7,7 @@ looked at. How long either may take is the protocol's matter (`agents.gateway.pr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from agents.gateway.answers import TAKEN_AT_ONCE, Answer, problem
@@ -47,9 +47,12 @@ class Request:
 
     @property
     def headers(self) -> dict[bytes, bytes]:
-        """Headers by lower-case name."""
+        """Headers by lower-case name; several lines of one name are one list."""
         if self._headers is None:
-            self._headers = dict(self.scope["headers"])
+            lines = self.scope["headers"]
+            self._headers = dict(lines)
+            if len(self._headers) < len(lines):
+                self._headers = _joined(lines)
         return self._headers
 
     def hold(self, size: int) -> None:
@@ -122,6 +125,13 @@ class Request:
             raise Refused(_too_large(body_bytes))
         self.hold(more)
         self._body_bytes += more
+
+
+def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in lines:
+        values.setdefault(name, []).append(value)
+    return {name: b", ".join(listed) for name, listed in values.items()}
 
 
 def _too_large(body_bytes: int) -> Answer:

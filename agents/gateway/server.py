@@ -21,9 +21,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 
-import uvicorn
 import uvloop
 from prometheus_client import start_http_server
 
@@ -32,10 +30,11 @@ from agents.gateway.app import Gateway, GatewayLimits
 from agents.gateway.clock import ClockCheck
 from agents.gateway.cors import Cors
 from agents.gateway.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
+from agents.gateway.http_server import BACKLOG, HttpServer, make_server
 from agents.gateway.kafka_clients import make_producer, make_reader
 from agents.gateway.optin_records import Cohorts
 from agents.gateway.producer import FrameProducer
-from agents.gateway.protocol import protocol_class, sweep
+from agents.gateway.protocol import sweep
 from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
 from agents.gateway.static_pages import StaticPages
@@ -57,7 +56,6 @@ _PROBE_EVERY_S = 2.0
 #: The same at the start, when nothing can be taken before there is an answer.
 _FIRST_PROBE_AGAIN_S = 0.1
 _PROBE = b"clock"
-_BACKLOG = 4096
 
 #: A stop's steps, and the part of its deadline by which each is over. Answering gets the most: a
 #: request waits for Kafka as long as `gateway.delivery_deadline_s`. Whatever is not acknowledged
@@ -120,22 +118,13 @@ def _looked_back_s(settings: Settings) -> float:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with listening("gateway.host and gateway.port", host, port):
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 def _serve_metrics(settings: Settings) -> None:
     host, port = settings.metrics.host, settings.gateway.metrics_port
     with listening("metrics.host and gateway.metrics_port", host, port):
         start_http_server(port, addr=host, registry=metrics.GATEWAY)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: they end the process before frames are flushed."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `GatewayProcess`."""
-        yield
 
 
 class GatewayProcess:
@@ -153,7 +142,7 @@ class GatewayProcess:
         self._caught_up_at: float | None = None
         self._kafka_answered_at = time.monotonic()
         self._listening: socket.socket
-        self._server: _Server | None = None
+        self._server: HttpServer | None = None
         self._writer: FrameWriter | None = None
         self._reader: ReleaseReader | None = None
 
@@ -206,7 +195,7 @@ class GatewayProcess:
             pages=StaticPages(),
             unready=self._unready,
         )
-        self._server = self._make_server(app)
+        self._server = make_server(app, gateway, stop_s=_ANSWERED * gateway.stop_deadline_s)
         metrics.GATEWAY_IN_FLIGHT.set_function(lambda: app.in_flight)
         self._watch(topics)
 
@@ -245,31 +234,6 @@ class GatewayProcess:
         metrics.SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
         connections = self._server.server_state.connections
         metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
-
-    def _make_server(self, app: Gateway) -> _Server:
-        gateway = self._settings.gateway
-        return _Server(
-            uvicorn.Config(
-                app,
-                host=gateway.host,
-                port=gateway.port,
-                http=protocol_class(
-                    max_connections=gateway.connections, read_timeout_s=gateway.read_timeout_s
-                ),
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                proxy_headers=False,
-                backlog=_BACKLOG,
-                timeout_keep_alive=max(1, round(gateway.idle_timeout_s)),
-                # It goes to `asyncio.wait_for`, which takes fractions too.
-                timeout_graceful_shutdown=_ANSWERED * gateway.stop_deadline_s,  # type: ignore[arg-type]
-                ssl_certfile=gateway.tls_certificate_file,
-                ssl_keyfile=gateway.tls_key_file,
-            )
-        )
 
     async def serve(self) -> None:
         """Listen until `stop`."""
