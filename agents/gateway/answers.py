@@ -6,7 +6,7 @@ query, a URL, a user id, a token or an address. Retry-After is there whenever re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,11 +23,12 @@ __all__ = [
 ]
 
 Headers = list[tuple[bytes, bytes]]
-Messages = Sequence[dict[str, Any]]
+Messages = Iterable[dict[str, Any]]
 Part = bytes | memoryview
 
-#: An answer larger than this is over only when its reader has taken it but for so much, so that
-#: what a request holds is counted for as long as it is there. Servers stop writing here too.
+#: A larger answer is sent in pieces of this size, and over only when its reader has taken it but
+#: for so much: what a request holds is counted for as long as it is there, and TLS, which copies
+#: what it is given, copies a piece at a time. Servers stop writing here too.
 TAKEN_AT_ONCE = 64 * 1024
 
 JSON = b"application/json"
@@ -69,23 +70,33 @@ class Answer:
         return self
 
     def messages(self, extra: Headers | None = None) -> Messages:
-        """`http.response.start`, then the body; made once for answers that recur."""
+        """`http.response.start`, then the body; made once for small answers, which may recur."""
         if extra is None and self._messages is not None:
             return self._messages
         headers = self.headers if extra is None else self.headers + extra
         start = {"type": "http.response.start", "status": self.status, "headers": headers}
-        messages: Messages
-        if len(self.parts) == 1 and len(self.parts[0]) <= TAKEN_AT_ONCE:
-            messages = (start, {"type": "http.response.body", "body": self.parts[0]})
-        else:
-            messages = (
-                start,
-                *({"type": "http.response.body", "body": p, "more_body": True} for p in self.parts),
-                {"type": "http.response.body"},
-            )
+        if len(self.parts) > 1 or len(self.parts[0]) > TAKEN_AT_ONCE:
+            return self._in_pieces(start)
+        messages = (start, {"type": "http.response.body", "body": self.parts[0]})
         if extra is None:
             self._messages = messages
         return messages
+
+    def _in_pieces(self, start: dict[str, Any]) -> Messages:
+        yield start
+        for part in self.parts:
+            for piece in _pieces(part):
+                yield {"type": "http.response.body", "body": piece, "more_body": True}
+        yield {"type": "http.response.body"}
+
+
+def _pieces(part: Part) -> Iterator[Part]:
+    if len(part) <= TAKEN_AT_ONCE:
+        yield part
+        return
+    whole = memoryview(part)  # slices of it copy nothing
+    for start in range(0, len(whole), TAKEN_AT_ONCE):
+        yield whole[start : start + TAKEN_AT_ONCE]
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "type"}):

@@ -23,7 +23,7 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from agents.gateway.answers import Answer, problem
+from agents.gateway.answers import TAKEN_AT_ONCE, Answer, problem
 from agents.gateway.head_checks import NOT_HTTP, SENT_AHEAD, head_fault
 
 __all__ = ["GatewayProtocol", "protocol_class", "sweep"]
@@ -51,12 +51,14 @@ class _JoinedWrites:
 
     __slots__ = (
         "_head", "_transport", "get_write_buffer_size", "is_closing", "pause_reading",
-        "resume_reading",
+        "resume_reading", "written",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head: bytes | None = None
+        #: Bytes of all answers so far.
+        self.written = 0
         self.is_closing = transport.is_closing
         self.get_write_buffer_size = transport.get_write_buffer_size
         self.pause_reading = transport.pause_reading
@@ -65,6 +67,7 @@ class _JoinedWrites:
     def write(self, data: bytes | memoryview) -> None:
         if self.is_closing():  # uvloop raises where asyncio says nothing
             return
+        self.written += len(data)
         if self._head is not None:
             if len(data) > _JOINED_BYTES:
                 self.flush()
@@ -110,9 +113,9 @@ class GatewayProtocol(HttpToolsProtocol):
     fault: Answer | None = None
     #: Set when no more can be read but earlier requests wait for their answers: sent after them.
     last_answer: Answer | None = None
-    #: What the reader had left of its answers when it last took something of them, and when.
-    unread_bytes = 0
-    unread_since = 0.0
+    #: What the reader had taken of its answers when it last took enough of them, and when.
+    taken_bytes = 0
+    taken_at = 0.0
     #: Requests that could not be read since the last line about them in the log; the next line.
     unreadable = 0
     log_next_at = 0.0
@@ -124,7 +127,9 @@ class GatewayProtocol(HttpToolsProtocol):
         self.transport = cast(asyncio.Transport, self._joined)
         # Nobody has use for the address: neither logs nor limits go by it.
         self.client = None
-        self.reading_since = time.monotonic()
+        # Beyond so much an answer waits for its reader. With TLS it would be 512 KiB.
+        transport.set_write_buffer_limits(high=TAKEN_AT_ONCE)
+        self.reading_since = self.taken_at = time.monotonic()
         if len(self.connections) > self.max_connections:
             self._answer_and_close(
                 problem(
@@ -259,12 +264,12 @@ class GatewayProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _leaves_its_answer(self, now: float) -> bool:
-        unread, before = self.transport.get_write_buffer_size(), self.unread_bytes
-        if not unread or not before or unread <= before - _TAKEN_BYTES:
-            self.unread_bytes, self.unread_since = unread, now
+        unread = self.transport.get_write_buffer_size()
+        taken = self._joined.written - unread
+        if not unread or taken >= self.taken_bytes + _TAKEN_BYTES:
+            self.taken_bytes, self.taken_at = taken, now
             return False
-        self.unread_bytes = max(before, unread)
-        return now - self.unread_since >= self.read_timeout_s
+        return now - self.taken_at >= self.read_timeout_s
 
     def _turn_away(self, answer: Answer) -> None:
         """Answer the request that is half here, if it has no answer yet, and close.

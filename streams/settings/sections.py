@@ -329,7 +329,9 @@ class GatewaySettings:
         checks.file_exists,
     )
     tls_certificate_file: Path | None = setting(
-        None, "PEM file to serve HTTPS with; none: the balancer does.", checks.file_exists
+        None,
+        "PEM file to serve HTTPS with, at up to 0.75 MiB a connection; none: the balancer does.",
+        checks.file_exists,
     )
     tls_key_file: Path | None = setting(None, "PEM file of its key.", checks.file_exists)
     stop_deadline_s: float = setting(
