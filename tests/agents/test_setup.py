@@ -6,9 +6,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 pytestmark = pytest.mark.long
 
@@ -66,3 +69,19 @@ def test_the_lock_holds_every_dependency_by_hash_and_names_no_index():
     assert names - {project["name"]} <= locked  # an extra may name another of ours
     assert all("--hash=sha256:" in block for block in re.split(r"\n(?=[a-z0-9])", lock)[1:])
     assert "://" not in lock
+
+
+def test_versions_are_bounded_where_private_parts_are_used_and_admit_the_lock():
+    """A minor version may move what is private; an install without the lock would take it."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    needs = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    wanted = {need.name: need.specifier for need in map(Requirement, needs)}
+    for name in ("aiokafka", "confluent-kafka", "faust-streaming", "uvicorn"):
+        assert any(bound.operator == "<" for bound in wanted[name]), name
+
+    for lock in ("requirements.lock", "deploy/container/requirements-server.lock"):
+        text = (REPOSITORY / lock).read_text()
+        locked = dict(re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", text, flags=re.MULTILINE))
+        assert {name for name in wanted if name in locked} >= {"aiokafka", "uvicorn"}
+        for name, version in locked.items():
+            assert wanted.get(name, SpecifierSet()).contains(version), (lock, name, version)
