@@ -8,7 +8,7 @@ was answered before, is `localclient.budget`'s to say.
 
 from __future__ import annotations
 
-from blender.record import NORMALISATION_VERSION
+from blender.record import NORMALISATION_VERSION, SAME_RECORDS_SINCE
 from localclient.errors import HeadListRefused
 from localclient.exchange import Response
 from localclient.limits import Limits
@@ -39,8 +39,9 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
     """Raise unless this device would answer such a list now."""
     spec = document.head_list.randomizer
     _require(
-        document.head_list.normalisation == NORMALISATION_VERSION,
-        f"use normalisation {NORMALISATION_VERSION}, which this client knows",
+        SAME_RECORDS_SINCE <= document.head_list.normalisation <= NORMALISATION_VERSION,
+        f"use normalisation {SAME_RECORDS_SINCE} to {NORMALISATION_VERSION}, which this client "
+        "knows",
         f"{document.head_list.normalisation}; update the client",
     )
     _require(

@@ -7,6 +7,8 @@ import dataclasses
 import json
 import subprocess
 import sys
+import time
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +35,7 @@ from blender import (
 from blender.metrics import rescale
 from blender.noise import ExactNoise
 from blender.partition import PARTS, partition_users
-from blender.record import NORMALISATION_VERSION
+from blender.record import MAX_QUERY_BYTES, MAX_RAW_QUERY_BYTES, NORMALISATION_VERSION
 
 A, B = Record("a", "x"), Record("b", "y")
 SPEC = RandomizerSpec("two-stage", 4.0)
@@ -204,12 +206,13 @@ def test_text_is_normalised_alike_everywhere(query, url, record):
     assert normalise(*record) == record, "normalising twice changes nothing"
 
 
-@pytest.mark.parametrize(
-    "vector", json.loads((ROOT / "tests/vectors/frames.json").read_text())["normalise"]
-)
+VECTORS = json.loads((ROOT / "tests/vectors/frames.json").read_text())
+
+
+@pytest.mark.parametrize("vector", VECTORS["normalise"])
 def test_published_text_is_normalised_as_it_says(vector):
     """Devices in other languages are written against these; the version would have to change."""
-    assert NORMALISATION_VERSION == 1
+    assert VECTORS["normalisation"] == NORMALISATION_VERSION == 2
     text = vector["query"], vector["url"]
     if vector["record"] is None:
         with pytest.raises(ParameterError):
@@ -224,6 +227,14 @@ def test_published_text_is_normalised_as_it_says(vector):
         (" \t ", "u", "query must not be empty"),
         ("q", "  ", "url must not be empty"),
         ("q" * 257, "u", "query must be at most 256 bytes of UTF-8, got 257"),
+        (
+            "q" * 1025,
+            "u",
+            "query must be at most 1024 bytes of UTF-8 before it is norm.*, got 1025",
+        ),
+        ("q", "q" * 4097, "url must be at most 4096 bytes of UTF-8 before it is trimmed, got 4097"),
+        (" " * 1025, "u", "query must be at most 1024 bytes of UTF-8 before"),
+        ("\ud800" * 2000, "u", "query must be valid Unicode"),
         ("q", "\ud800", "url must be valid Unicode"),
         ("q", "a\x00b", "url must not contain control characters"),
     ],
@@ -232,6 +243,25 @@ def test_text_that_is_no_record_is_refused_without_being_repeated(query, url, me
     with pytest.raises(ParameterError, match=message) as caught:
         normalise(query, url)
     assert "qqq" not in str(caught.value)
+
+
+def test_text_that_is_too_long_is_refused_before_it_is_composed():
+    """Composing 512 KiB of combining marks takes minutes, on a device as on a gateway."""
+    began = time.process_time()
+    with pytest.raises(ParameterError, match="query must be at most 1024 bytes"):
+        normalise("\u0315\u0300" * (1 << 17), "u")
+    assert time.process_time() - began < 1
+
+
+def test_the_limit_on_raw_text_refuses_no_query_that_fits():
+    """However text is typed, decomposed or in capitals, what fits afterwards fits before."""
+    for point in range(sys.maxunicode + 1):
+        letter = unicodedata.normalize("NFD", chr(point))
+        after = unicodedata.normalize("NFC", unicodedata.normalize("NFC", letter).casefold())
+        if 0xD800 <= point <= 0xDFFF or not after.split():
+            continue
+        fit = MAX_QUERY_BYTES // len(after.encode())
+        assert max(len(letter.encode()), len(chr(point).encode())) * fit <= MAX_RAW_QUERY_BYTES
 
 
 def test_opt_in_users_are_parted_by_their_point():

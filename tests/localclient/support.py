@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from blender.cells import HeadList, RandomizerSpec
-from blender.record import Record
+from blender.record import NORMALISATION_VERSION, Record
 from localclient import Limits, LocalClient
 from localclient.client import _Parts
 from localclient.files import Files
@@ -81,7 +81,7 @@ def head_list(
     shift_s: int = 0,
     randomizer: RandomizerSpec | None = None,
     records: tuple[Record, ...] = LISTED,
-    normalisation: int = 1,
+    normalisation: int = NORMALISATION_VERSION,
     **changes: Any,
 ) -> HeadListDocument:
     times = {"window_start_s": START, "window_end_s": END, "reports_until_s": UNTIL}

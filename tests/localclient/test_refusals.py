@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from localclient import (
     LocalClient,
     What,
 )
+from localclient.search import PublishedResult
 from streams.records.head_list_document import HeadListDocument
 from tests.localclient.support import (
     DAY,
@@ -47,7 +49,8 @@ HOSTILE: dict[str, tuple[Callable[[], HeadListDocument], str]] = {
     "answers": (lambda: head_list(randomizer=spec(answers=5)), "at most 4 answers, got 5"),
     "width": (lambda: head_list(randomizer=spec(max_cells_per_answer=5000)), "cells in an answer"),
     "turns": (lambda: head_list(cohorts=367), "at most 366 cohorts, got 367"),
-    "other text rules": (lambda: head_list(normalisation=2), "normalisation 1"),
+    "other text rules": (lambda: head_list(normalisation=3), "normalisation 1 to 2"),
+    "no text rules": (lambda: head_list(normalisation=0), "normalisation 1 to 2"),
     "short window": (lambda: head_list(window_start_s=END - 60), "window of 3600 to"),
     "long window": (lambda: head_list(window_start_s=END - 32 * DAY), "window of 3600 to"),
     "endless reporting": (lambda: head_list(reports_until_s=END + 5 * DAY), "within 4 windows"),
@@ -75,6 +78,29 @@ def test_a_hostile_list_is_refused_and_costs_nothing(
 
     gateway.show(head_list())
     assert device(gateway, tmp_path, clock).report_now().what is What.SENT
+
+
+def test_a_list_of_the_rule_before_is_answered(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Devices are updated before servers are; version 2 makes the same records as version 1."""
+    gateway.show(head_list(normalisation=1))
+    client = device(gateway, tmp_path, clock)
+    client.record(*LISTED[0])
+    assert client.report_now().what is What.SENT
+
+
+def test_text_without_end_is_refused_at_once(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """A page may hand a device any text; composing this one would take minutes."""
+    endless = "\u0315\u0300" * (1 << 17)
+    began = time.process_time()
+    with pytest.raises(ParameterError, match="query must be at most 1024 bytes"):
+        device(gateway, tmp_path, clock).record(endless, "https://example.org/")
+    with pytest.raises(ParameterError, match="query must be at most 1024 bytes"):
+        PublishedResult(1, "blend", {}, ()).search(endless)
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(

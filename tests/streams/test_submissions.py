@@ -86,6 +86,8 @@ def test_a_report_that_breaks_a_rule_is_told_which(change: dict[str, object], wo
         ({"user_id": "\ud800"}, "user_id must be text"),
         ({"query": " \t "}, "query must not be empty"),
         ({"query": "Secret" * 100}, "at most 256 bytes"),
+        ({"query": "\u0315\u0300" * (1 << 17)}, "at most 1024 bytes of UTF-8 before"),
+        ({"url": "s" * 4097}, "at most 4096 bytes of UTF-8 before"),
         ({"url": 5}, "must be text"),
         ({"url": "https://secret.example/\u0007"}, "control characters"),
         ({"extra": "Secret"}, "and no others"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from blender.errors import ParameterError
-from blender.record import normalise
+from blender.record import NORMALISATION_VERSION, normalise
 from streams.fingerprints import siphash
 from streams.keys import EpochKeys, account
 from streams.records.frames import OptinEntry, encode_optin_records, encode_reports
@@ -42,6 +42,15 @@ TEXTS = [
     ("a\x00b", URL),
     ("a\u009fb", URL),
     ("x", "https://example.org/\ta"),
+    # Version 2: raw text has a limit of its own.
+    (" " * 512 + "x" * 256 + " " * 256, "\t" * 2048 + "u" * 1024 + " " * 1024),
+    (" " * 1023 + "xx", URL),
+    ("x", URL + " " * (4097 - len(URL))),
+    ("\u2003" * 341 + "x", URL),  # 1024 bytes
+    ("\u2003" * 341 + "xx", URL),  # bytes, not characters
+    ("\u0315\u0300" * 256, URL),  # 1024 bytes of marks, and more than 256 when composed
+    ("\u0315\u0300" * 256 + " ", URL),
+    ("\u1112\u1161\u11ab" * 85, URL),  # 765 bytes become 255
 ]
 
 
@@ -152,6 +161,7 @@ def main() -> None:
                 "taken_for": "malformed",
             },
         ],
+        "normalisation": NORMALISATION_VERSION,
         "normalise": [normalised(query, url) for query, url in TEXTS],
     }
     path = Path(__file__).parent / "frames.json"
