@@ -14,24 +14,25 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from agents.gateway import meters
 from agents.gateway.admission import Admission
 from agents.gateway.answers import Answer, Headers, problem
 from agents.gateway.bodies import (
+    OPTIN_RECORDS,
+    REPORTS,
+    EncodedEntry,
     MalformedBody,
-    Report,
-    decode_optin_records,
-    decode_reports,
+    split,
 )
 from agents.gateway.clock import ClockCheck
 from agents.gateway.cors import Cors
 from agents.gateway.frame_writer import FrameWriter
-from agents.gateway.limits import ByteBudget, TokenBucket
+from agents.gateway.limits import ByteBudget, TokenBucket, Turns
 from agents.gateway.optin_records import Cohorts, queue_optin_records
 from agents.gateway.publications import Publications
-from agents.gateway.queued import QUEUED_ENTRY_BYTES, Queued
+from agents.gateway.queued import QUEUED_ENTRY_BYTES, Queued, all_settled
 from agents.gateway.reading import Reading
 from agents.gateway.reports import UNKNOWN, queue_reports
 from agents.gateway.requests import Disconnected, Receive, Refused, Request, Scope, Send
@@ -39,12 +40,15 @@ from agents.gateway.routes import ROUTES
 from agents.gateway.tokens import Application, ApplicationTokens
 from agents.gateway.verdicts import BUSY, Verdict, answer_for
 from streams.metrics import GATEWAY_TOTALS, RouteTotals
+from streams.records.submissions import MAX_BODY_BYTES
 
 __all__ = ["Gateway", "GatewayLimits"]
 
 log = logging.getLogger(__name__)
 
-Entry = TypeVar("Entry")
+#: A body up to this is worked on at once; a larger one waits for its turn (`Turns`).
+_SMALL_BODY_BYTES = 16 * 1024
+
 Handler = Callable[[Request, str], Awaitable[Answer]]
 #: Serves what is no part of the API (the results page); `None` when the path is not its own.
 Pages = Callable[[Request, str], Answer | None]
@@ -54,7 +58,7 @@ Pages = Callable[[Request, str], Answer | None]
 class GatewayLimits:
     """What one request and one application may ask for. A rate of 0 is no limit."""
 
-    body_bytes: int = 1024 * 1024
+    body_bytes: int = MAX_BODY_BYTES
     batch_entries: int = 1000
     bodies_bytes: int = 64 * 1024 * 1024
     reports_per_s: float = 0.0
@@ -93,6 +97,7 @@ class Gateway:
         self._unready = unready
         self._wall_clock = wall_clock
         self._bodies = ByteBudget(limits.bodies_bytes)
+        self._turns = Turns()
         self._report_rate = _bucket(limits.reports_per_s)
         self._optin_rates: dict[str, TokenBucket | None] = {}
         self._exact: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
@@ -137,6 +142,8 @@ class Gateway:
                         answer = await handler(request, rest)
             except Refused as refusal:
                 answer = refusal.answer
+            except MalformedBody as error:
+                answer = problem(400, str(error))
             except Disconnected:
                 return
             except Exception as error:
@@ -162,31 +169,35 @@ class Gateway:
             refusal = await self._admission.refusal(request.headers, body)
             if refusal is not None:
                 return problem(403, refusal, reason="not_admitted")
-        entries = self._entries(decode_reports, request, body)
+        entries = await self._entries(request, body)
         self._take(self._report_rate, len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
-        queued = self._queue_reports(entries, unknown=None)
-        # Decoded, a body takes up to thirty times its bytes. So one is decoded at a time: no
-        # entries are kept while anything is waited for.
-        del entries
-        if queued is None:
-            # Another gateway may have served a head list that this one has not read yet.
-            unknown = UNKNOWN if await self.publications.read_to_end() else BUSY
-            queued = self._queue_reports(decode_reports(body), unknown=unknown)
-            assert queued is not None, "every head list has a verdict now"
-        del body
+        slices: list[Queued] = []
+        unknown: Verdict | None = None
+        for part in REPORTS.slices(entries):
+            if slices:
+                await self._turns.next()
+            queued = self._queue_reports(part, unknown)
+            if queued is None:
+                # Another gateway may have served a head list that this one has not read yet.
+                unknown = UNKNOWN if await self.publications.read_to_end() else BUSY
+                queued = self._queue_reports(part, unknown)
+                assert queued is not None, "every head list has a verdict now"
+            slices.append(queued)
+        del body, entries, part
         request.body_dropped()
-        verdicts = await queued.settled()
+        verdicts = await all_settled(slices)
         meters.CLIENT_REPORTS.judged(verdicts)
         return request.hold_answer(answer_for(verdicts, retry_after_s=self._retry_after_s))
 
     def _queue_reports(
-        self, entries: Sequence[Report | str], *, unknown: Verdict | None
+        self, entries: Sequence[EncodedEntry], unknown: Verdict | None
     ) -> Queued | None:
+        """Decoded, reports take up to thirty times their bytes; here they are let go again."""
         held = self.publications
         return queue_reports(
-            entries,
+            REPORTS.decode(entries),
             held.report_targets,
             held.past_head_lists,
             self.writer,
@@ -204,31 +215,40 @@ class Gateway:
             held.optin_targets.now(self._wall_clock() * 1000) is None
             and not await held.read_to_end()
         )
-        entries = self._entries(decode_optin_records, request, body)
+        entries = await self._entries(request, body)
         self._take(self._optin_rate(application.name), len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
         if nobody_knows:
             return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
         now_ms = self._wall_clock() * 1000
-        # Entries without an epoch are read as the open one; a retry after its end must say so.
-        left_out = any(not isinstance(e, str) and e.epoch is None for e in entries)
-        current = held.optin_targets.now(now_ms) if left_out else None
-        paused = held.paused(now_ms / 1000)
-        queued = queue_optin_records(
-            entries,
-            held.optin_targets,
-            self._cohorts,
-            self.writer,
-            user_ids=application.user_ids,
-            now_ms=now_ms,
-            paused_detail=None if paused is None else paused.detail,
-        )
+        targets, paused = held.optin_targets, held.paused(now_ms / 1000)
+        slices: list[Queued] = []
+        left_out = False
+        for part in OPTIN_RECORDS.slices(entries):
+            if slices:
+                await self._turns.next()
+            records = OPTIN_RECORDS.decode(part)
+            left_out = left_out or any(not isinstance(e, str) and e.epoch is None for e in records)
+            slices.append(
+                queue_optin_records(
+                    records,
+                    targets,
+                    self._cohorts,
+                    self.writer,
+                    user_ids=application.user_ids,
+                    now_ms=now_ms,
+                    paused_detail=None if paused is None else paused.detail,
+                )
+            )
+            del records
         # Kafka may take seconds; ids and text are not kept for that long.
-        del body, entries
+        del body, entries, part
         request.body_dropped()
-        verdicts = await queued.settled()
+        verdicts = await all_settled(slices)
         meters.OPTIN_RECORDS.judged(verdicts)
+        # Entries without an epoch are read as the open one; a retry after its end must say so.
+        current = targets.now(now_ms) if left_out else None
         return request.hold_answer(
             answer_for(
                 verdicts,
@@ -238,14 +258,11 @@ class Gateway:
             )
         )
 
-    def _entries(
-        self, decode: Callable[[bytes], Sequence[Entry]], request: Request, body: bytes
-    ) -> Sequence[Entry]:
+    async def _entries(self, request: Request, body: bytes) -> Sequence[EncodedEntry]:
         """The entries of a body, with room for what each of them takes until its answer."""
-        try:
-            entries = decode(body)
-        except MalformedBody as error:
-            raise Refused(problem(400, str(error))) from None
+        if len(body) > _SMALL_BODY_BYTES:
+            await self._turns.next()
+        entries = split(body)
         if len(entries) > self.limits.batch_entries:
             raise Refused(
                 problem(

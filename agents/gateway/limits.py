@@ -7,7 +7,9 @@ Assumes: `now` is a monotonic clock in seconds, handed in.
 
 from __future__ import annotations
 
-__all__ = ["ByteBudget", "TokenBucket"]
+import asyncio
+
+__all__ = ["ByteBudget", "TokenBucket", "Turns"]
 
 
 class TokenBucket:
@@ -65,3 +67,21 @@ class ByteBudget:
     def give_back(self, size: int) -> None:
         """Release what was reserved."""
         self.used -= size
+
+
+class Turns:
+    """Large requests go on one slice at a time, and everything else is served in between.
+
+    Without it, a hundred of them would each do a slice before the event loop looks at anything
+    else. Whoever awaits `next` gets the loop in the order of asking, once for each time round it.
+    """
+
+    __slots__ = ("_one",)
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    async def next(self) -> None:
+        """Wait for this request's turn to do one slice."""
+        async with self._one:
+            await asyncio.sleep(0)

@@ -6,14 +6,14 @@ go before anybody waits, and only verdicts and their places are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agents.gateway.frame_writer import Delivered
 from agents.gateway.verdicts import ACCEPTED, Verdict
 
-__all__ = ["QUEUED_ENTRY_BYTES", "Queued"]
+__all__ = ["QUEUED_ENTRY_BYTES", "Queued", "all_settled"]
 
 #: What one entry takes at most while Kafka takes its time: its place, twice. Verdicts are shared.
 QUEUED_ENTRY_BYTES = 64
@@ -44,3 +44,10 @@ class Queued:
                 for place in places:
                     verdicts[place] = verdict
         return verdicts
+
+
+async def all_settled(slices: Sequence[Queued]) -> list[Verdict]:
+    """The verdicts on all slices of a request, one after the other."""
+    if len(slices) == 1:
+        return await slices[0].settled()
+    return [verdict for queued in slices for verdict in await queued.settled()]

@@ -31,6 +31,7 @@ from blender.record import Record, normalise
 
 __all__ = [
     "MAX_BATCH_ENTRIES",
+    "MAX_BODY_BYTES",
     "MAX_USER_ID_BYTES",
     "CollectingEpoch",
     "MalformedSubmission",
@@ -50,6 +51,9 @@ __all__ = [
 
 #: Smaller would make relays send more requests than frames; larger lets one body hold a worker up.
 MAX_BATCH_ENTRIES = 10_000
+#: The slowest JSON takes a gateway 40 ms a MiB in calls that nothing interrupts, and other senders
+#: wait meanwhile. Smaller would make senders of long records send more requests.
+MAX_BODY_BYTES = 512 * 1024
 #: Longer than any account name or UUID; short enough to hash without thinking.
 MAX_USER_ID_BYTES = 256
 #: Far above any ω or m_C in use; a report is a few numbers, not a file.

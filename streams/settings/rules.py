@@ -238,8 +238,3 @@ def _leases(settings: Settings) -> Iterator[str]:
             f"gateway.buffer_bytes must hold at least one frame of {gateway.frame_bytes} bytes, "
             f"got {gateway.buffer_bytes}; raise it"
         )
-    if gateway.body_bytes > gateway.bodies_bytes // 2:
-        yield (
-            "gateway.bodies_bytes must hold at least two bodies of gateway.body_bytes = "
-            f"{gateway.body_bytes} bytes, got {gateway.bodies_bytes}; raise it"
-        )

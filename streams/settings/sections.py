@@ -13,7 +13,7 @@ from typing import Literal
 
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.records_per_user import MOST_RECORDS
-from streams.records.submissions import MAX_BATCH_ENTRIES
+from streams.records.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
 from streams.settings import checks
 from streams.settings.checks import above, at_least, between
 from streams.settings.fields import Secret, Url, required, setting
@@ -292,7 +292,9 @@ class GatewaySettings:
     buffer_bytes: int = setting(
         64 * MIB, "Most bytes waiting for Kafka; beyond it the answer is 503.", at_least(MIB)
     )
-    body_bytes: int = setting(MIB, "Most bytes in one request.", between(1024, 64 * MIB))
+    body_bytes: int = setting(
+        MAX_BODY_BYTES, "Most bytes in one request.", between(1024, MAX_BODY_BYTES)
+    )
     batch_entries: int = setting(
         1000, "Most entries in one request.", between(1, MAX_BATCH_ENTRIES)
     )

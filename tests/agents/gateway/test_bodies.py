@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.gateway.bodies import (
-    MalformedBody,
-    OptinRecord,
-    decode_optin_records,
-    decode_reports,
-)
+from agents.gateway.bodies import OPTIN_RECORDS, REPORTS, MalformedBody, OptinRecord, split
 from blender.errors import ParameterError
 from blender.record import normalise
 from streams.records import submissions
@@ -23,6 +18,14 @@ _scalars = st.one_of(
 )
 _odd = st.recursive(_scalars, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 _hex32, _hex64 = st.just("0" * 32), st.just("ab" * 32)
+
+
+def decode_reports(body):
+    return REPORTS.decode(split(body))
+
+
+def decode_optin_records(body):
+    return OPTIN_RECORDS.decode(split(body))
 
 
 def _maybe(field, good):
@@ -44,8 +47,8 @@ _reports = _object(head_list=_hex64, contributor=_hex32, answers=_answers)
 _records = _object(
     user_id=st.text(min_size=1, max_size=9),
     slot=st.integers(0, 3),
-    query=st.just("q"),
-    url=st.just("u"),
+    query=st.sampled_from(["q", "q" * 1025, "\u0301" * 513, " " * 1000 + "q"]),
+    url=st.sampled_from(["u", " " * 4096 + "u"]),
     epoch=st.integers(0, 9),
 )
 
@@ -107,6 +110,25 @@ def test_no_bytes_break_the_decoder(body):
         except MalformedBody:
             continue
         assert len(decoded) >= 1
+
+
+@given(
+    sizes=st.lists(st.integers(1, 200_000) | st.integers(1, 50), min_size=1, max_size=40),
+    repeated=st.integers(1, 100),
+)
+def test_slices_are_all_entries_in_their_order_and_each_is_bounded(sizes, repeated):
+    entries = [b"0" * size for size in sizes * repeated]
+    for decoder, most_bytes in ((REPORTS, 256 * 1024), (OPTIN_RECORDS, 16 * 1024)):
+        slices = list(decoder.slices(entries))
+        assert [entry for part in slices for entry in part] == entries
+        for part in slices:
+            assert 1 <= len(part) <= 1000
+            assert len(part) == 1 or sum(map(len, part)) <= most_bytes
+
+
+def test_a_batch_over_the_limit_is_refused_before_its_entries_are_looked_at():
+    with pytest.raises(MalformedBody, match="1 to 10000 entries, got 10001"):
+        split(b"[" + b"0," * 10_000 + b"0]")
 
 
 def test_a_representation_names_nobody():

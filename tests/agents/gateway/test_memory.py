@@ -86,7 +86,7 @@ def uncounted(gateway: TestGateway, taken: int) -> int:
     [
         [report(n) for n in range(1000)],
         [report(0), *(wide(n) for n in range(60))],
-        [report(0), *({"answers": [[0]] * (n % 400) + ["x"]} for n in range(999))],
+        [report(0), *({"answers": [[0]] * (n % 180) + ["x"]} for n in range(999))],
     ],
     ids=["good", "wide", "wrong in many ways"],
 )
@@ -137,7 +137,8 @@ async def test_records_that_wait_for_kafka_hold_no_more_than_is_counted(applicat
 async def test_beyond_the_limit_requests_are_told_to_come_again():
     """Back-pressure, never more memory."""
     body = json.dumps([report(n) for n in range(900)])
-    limit = len(body) + 3 * 900 * QUEUED_ENTRY_BYTES - 1
+    limit = 3 * len(body) - 1
+    assert limit > 2 * (len(body) + 900 * QUEUED_ENTRY_BYTES)
     gateway = patient_gateway(limits=GatewayLimits(bodies_bytes=limit))
     gateway.producer.holding = True
     asked = [

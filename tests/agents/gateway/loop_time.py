@@ -1,0 +1,54 @@
+"""How long the event loop looks at nothing new, in processor time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Iterator
+
+
+class LongestStretch:
+    """The most processor time between two looks of the loop at its sockets and timers."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+@contextlib.contextmanager
+def longest_stretch() -> Iterator[LongestStretch]:
+    """Time every round of asyncio's own loop, with all the callbacks in it.
+
+    Processor time of this thread: a busy machine makes tests wait, and that is no callback's doing.
+    """
+    longest = LongestStretch()
+    run_once = asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]
+
+    def timed(loop: asyncio.BaseEventLoop) -> None:
+        began = time.thread_time()
+        run_once(loop)
+        longest.seconds = max(longest.seconds, time.thread_time() - began)
+
+    asyncio.BaseEventLoop._run_once = timed  # type: ignore[attr-defined]
+    try:
+        yield longest
+    finally:
+        asyncio.BaseEventLoop._run_once = run_once  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def garbage_as_in_a_gateway() -> Iterator[None]:
+    """Collect garbage as seldom as `run_gateway` does, and put aside what is here already.
+
+    Otherwise what other tests left behind would be looked through on the gateway's time.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
