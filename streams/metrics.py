@@ -50,6 +50,7 @@ __all__ = [
     "GATEWAY_HELD_BYTES",
     "GATEWAY_IN_FLIGHT",
     "GATEWAY_LATE_FRAMES",
+    "GATEWAY_LOOP_LAG",
     "GATEWAY_READY",
     "GATEWAY_STALLED_PARTITIONS",
     "GATEWAY_TOKENS_STALE",
@@ -296,6 +297,12 @@ GATEWAY_IN_FLIGHT = Gauge(
 )
 GATEWAY_CONNECTIONS = Gauge(
     "blender_gateway_connections", "Open HTTP connections.", registry=GATEWAY
+)
+GATEWAY_LOOP_LAG = Histogram(
+    "blender_gateway_loop_lag_seconds",
+    "How late a timer rang that is set twenty times a second: for so long nobody was served.",
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+    registry=GATEWAY,
 )
 GATEWAY_CLOCK_SKEW_SECONDS = Gauge(
     "blender_gateway_clock_skew_seconds",

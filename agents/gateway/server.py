@@ -37,6 +37,7 @@ from agents.gateway.producer import FrameProducer
 from agents.gateway.protocol import sweep
 from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.gateway.stalls import watch_stalls
 from agents.gateway.static_pages import StaticPages
 from agents.gateway.tokens import ApplicationTokens
 from agents.listening import listening
@@ -223,6 +224,7 @@ class GatewayProcess:
             asyncio.create_task(sweep(self._server.server_state.connections)),
             asyncio.create_task(self._probe_clock(topics)),
             asyncio.create_task(self._probe_kafka()),
+            asyncio.create_task(watch_stalls(metrics.GATEWAY_LOOP_LAG.observe)),
         ]
         writer = self._writer
         assert writer is not None

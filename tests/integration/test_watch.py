@@ -90,6 +90,7 @@ GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_gateway_late_frames": ("counter", {}),
     "blender_gateway_frame_bytes": ("histogram", {}),
     "blender_gateway_frame_entries": ("histogram", {}),
+    "blender_gateway_loop_lag_seconds": ("histogram", {}),
     "blender_gateway_clock_skew_seconds": ("gauge", {}),
     "blender_gateway_clock_skew_limit_seconds": ("gauge", {}),
     "blender_gateway_tokens_stale": ("gauge", {}),
