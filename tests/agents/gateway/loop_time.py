@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 
 class LongestStretch:
@@ -52,3 +52,28 @@ def garbage_as_in_a_gateway() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+@contextlib.asynccontextmanager
+async def longest_pause() -> AsyncIterator[LongestStretch]:
+    """The most processor time, of all threads, between two rings of a timer of a millisecond.
+
+    A thread that keeps the interpreter's lock keeps the loop as well.
+    """
+    longest = LongestStretch()
+
+    async def ring() -> None:
+        last = time.process_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.process_time()
+            longest.seconds = max(longest.seconds, now - last)
+            last = now
+
+    ringing = asyncio.create_task(ring())
+    await asyncio.sleep(0.002)
+    try:
+        yield longest
+        await asyncio.sleep(0.002)
+    finally:
+        ringing.cancel()
