@@ -54,6 +54,7 @@ FIELDS: Final = frozenset(
         "reason",
         "received",
         "refused",
+        "requests",
         "retry_in_s",
         "seconds",
         "skew_s",

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from agents.gateway.publications import Document
+from streams.records.submissions import MAX_BODY_BYTES
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.live import Live, live_gateway
 from tests.secured_servers import Authority
@@ -22,7 +23,7 @@ READERS = 40
 spawning = multiprocessing.get_context("spawn")
 MIB = 1 << 20
 DOCUMENT = bytes(8 * MIB)
-BODY = b" " * 1_000_000
+BODY = b" " * MAX_BODY_BYTES
 SEND = b"POST /v1/reports HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(BODY), BODY)
 ASK = b"GET /v1/estimates/1 HTTP/1.1\r\nhost: x\r\n\r\n"
 
