@@ -5,8 +5,9 @@
     ─▶ write budget entry and bytes, durably ─▶ forget the raw records ─▶ send, and send again
 
 Paper: the device's side of LocalAlg (Figure 6).
-Promises: when, whether and how often this device speaks does not depend on its records: one
-without records does the same. Noise is drawn once per head list; after that only bytes are sent.
+Promises: when, whether, how often and at what length this device speaks does not depend on its
+records: one without records does the same. Noise is drawn once per head list; after that only
+bytes are sent.
 """
 
 from __future__ import annotations
@@ -187,9 +188,8 @@ def _spend(context: Context, document: HeadListDocument) -> Outgoing | None:
             f"{context.dice.below(1 << 128):032x}",
             _answers(local_alg(drawn, randomizer, context.dice), randomizer),
         )
-        outgoing = Outgoing(
-            Mode.REPORT, document.epoch, report.to_bytes().decode(), document.reports_until_s
-        )
+        body = report.padded(len(randomizer.cells)).decode()
+        outgoing = Outgoing(Mode.REPORT, document.epoch, body, document.reports_until_s)
         # From here on the noise is drawn: these bytes, or none, are what the server will see.
         forget_before_s = max(state.forget_before_s, document.window_end_s)
         store.save(

@@ -120,6 +120,16 @@ class Report:
         """The canonical JSON of this one entry."""
         return _json(asdict(self))
 
+    def padded(self, cells: int) -> bytes:
+        """The same, in the one length that every report on a head list of `cells` cells has.
+
+        Encryption hides what a report says and not how long it is, and small cell numbers are
+        shorter than large ones. Spaces at the end make up for each digit that K − 1 has more.
+        """
+        digits = len(str(cells - 1))
+        missing = sum(digits - len(str(cell)) for answer in self.answers for cell in answer)
+        return self.to_bytes() + b" " * missing
+
 
 @dataclass(frozen=True, slots=True)
 class OptinRecord:

@@ -346,8 +346,26 @@ async def test_what_devices_write_is_what_gateways_read():
     gateway = make_gateway()
     written = submissions.Report(HEAD_LIST, "0" * 32, ((3,),))
 
-    one = await gateway.ask("POST", "/v1/reports", written.to_bytes())
+    one = await gateway.ask("POST", "/v1/reports", written.padded(51))
     many = await gateway.ask("POST", "/v1/reports", submissions.write_batch([written, written]))
 
     assert (one.status, many.status) == (202, 202)
     assert json.loads(written.to_bytes())["head_list"] == HEAD_LIST
+
+
+@pytest.mark.parametrize("name", RANDOMIZERS)
+async def test_a_report_is_accepted_with_the_spaces_that_hide_its_length(name):
+    """Devices fill their bodies up; both readers of bodies must take the lowest cells so filled."""
+    cells = Cells(tuple(Record(str(i), "u") for i in range(1_200)), name == "two-stage")
+    randomizer = RANDOMIZERS[name](cells, RandomizerSpec(name, epsilon=4.0, answers=3))
+    wide, alone = randomizer.cells_per_answer, randomizer.wildcard_alone
+    shape = {"cells": len(cells), "cells_per_answer": wide, "answers": 3, "wildcard_alone": alone}
+    gateway = make_gateway(targets={HEAD_LIST: report_target(**shape)})
+    lowest = submissions.Report(HEAD_LIST, "0" * 32, (tuple(range(wide)),) * 3)
+    body = lowest.padded(len(cells))
+
+    reply = await gateway.ask("POST", "/v1/reports", body)
+
+    assert b"}   " in body
+    assert (reply.status, reply.json()) == (202, ACCEPTED)
+    assert submissions.read_reports(body) == [lowest]
