@@ -8,7 +8,8 @@
        ├─ ClockWrong                  the device's clock and the world disagree
        ├─ LimitReached                the budget of this period is used up; says when it frees
        ├─ StateUnreadable             what was spent cannot be known, so nothing more is spent
-       └─ StorageRefused              the disk did not take what must be written first
+       └─ StorageRefused              the disk did not take what must be written first, or the
+                                      folder is open to others
 
 A message says what must hold, what was found and what to do. It never contains a query, a URL, a
 user id or text that a server wrote. An unreachable server is no error: see `Outcome`.
@@ -53,7 +54,7 @@ class StateUnreadable(ClientRefused):
 
 
 class StorageRefused(ClientRefused):
-    """The disk is full, read-only or failing, and nothing was sent.
+    """The disk is full, read-only or failing, or not this user's own, and nothing was sent.
 
     If it failed in the very last moment, after the report was in place but before that was known
     to be safe, those bytes are kept and go out unchanged when the client is called again.

@@ -1,15 +1,20 @@
 """The few things a device does to its disk, each one step that can fail or be cut short.
 
 Promises: `replace` leaves the old bytes or the new ones, never a mixture, and returns only when
-the new ones survive a loss of power; files are readable by their owner alone; one process at a
-time holds the lock of a folder, and the system frees it when that process dies.
-Assumes: a POSIX system, where a rename is atomic and a folder can be fsynced.
+the new ones survive a loss of power; what a crash left half-written is gone as soon as anyone
+holds the lock; one process at a time does, and the system frees it when that process dies.
+Folder (0700) and files (0600) belong to the user who runs the client and are for that user alone:
+wide modes are narrowed, links are not followed, and everything else is refused.
+Assumes: a POSIX system, where a rename is atomic and a folder can be fsynced; that others cannot
+rename the folders above this one.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +22,11 @@ from pathlib import Path
 from localclient.errors import StorageRefused
 
 __all__ = ["Files"]
+
+#: What is kept here, but for the lock. Written under `_new` of the name first, and then renamed.
+_KEPT = ("state", "begun", "records")
+#: Never through a link, and never waiting for a planted pipe's other end.
+_CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Files:
@@ -34,10 +44,12 @@ class Files:
     def locked(self) -> Iterator[None]:
         """Hold the folder against every other process and thread."""
         with self._refusing("open its lock"):
-            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._make_folder_private()
+            lock = self._open("lock", os.O_RDWR | os.O_CREAT)
         try:
             with self._refusing("lock its folder"):
                 fcntl.flock(lock, fcntl.LOCK_EX)
+                self._remove_leftovers()
             yield
         finally:
             os.close(lock)
@@ -46,24 +58,26 @@ class Files:
         """The file's bytes, or `None` when there is no such file."""
         with self._refusing("read its files"):
             try:
-                return (self.folder / name).read_bytes()
+                handle = self._open(name, os.O_RDONLY)
             except FileNotFoundError:
                 return None
+            with open(handle, "rb") as file:
+                return file.read()
 
     def size(self, name: str) -> int:
         """How many bytes the file has; 0 when there is none."""
         with self._refusing("read its files"):
             try:
-                return (self.folder / name).stat().st_size
+                return (self.folder / name).lstat().st_size
             except FileNotFoundError:
                 return 0
 
     def replace(self, name: str, data: bytes) -> None:
         """Put `data` in place of the file, durably, all or nothing."""
-        new = self.folder / f"{name}.new"
+        new = self.folder / _new(name)
         with self._refusing("write what must be written before anything is sent"):
             try:
-                handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                handle = self._open(new.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
                 try:
                     self._write(handle, data)
                     self._sync(handle)
@@ -91,8 +105,7 @@ class Files:
         Not synced: a lost record is a record fewer, and phones wear out.
         """
         with self._refusing("keep the record"):
-            path = self.folder / name
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = self._open(name, os.O_RDWR | os.O_CREAT)
             try:
                 end = _end_of_lines(handle)
                 os.ftruncate(handle, end)
@@ -104,6 +117,52 @@ class Files:
                     raise
             finally:
                 os.close(handle)
+
+    def _make_folder_private(self) -> None:
+        try:
+            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | _CAREFULLY)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise StorageRefused(
+                    "the client's folder must be a folder, not a link or a file. "
+                    "Name the folder that the link leads to, or remove what is there."
+                ) from None
+            raise
+        try:
+            # One that holds others' files may be wide on purpose; closing it would shut them out.
+            wide = os.fstat(handle).st_mode & 0o077
+            own = wide and set(os.listdir(handle)) <= {"lock", *_KEPT, *map(_new, _KEPT)}
+            _make_private(handle, "the client's folder", 0o700, narrow=bool(own))
+        finally:
+            os.close(handle)
+
+    def _open(self, name: str, flags: int) -> int:
+        """The file, if it is a plain one of this user's own."""
+        what = f"{name} in the client's folder"
+        try:
+            handle = os.open(self.folder / name, flags | _CAREFULLY, 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StorageRefused(_planted(what, "a link")) from None
+            raise
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise StorageRefused(_planted(what, "not a plain file"))
+            _make_private(handle, what, 0o600, narrow=True)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def _remove_leftovers(self) -> None:
+        """Whoever writes holds the lock, so what is half-written now is a dead process's."""
+        removed = False
+        for name in map(_new, _KEPT):
+            with suppress(FileNotFoundError):
+                (self.folder / name).unlink()
+                removed = True
+        if removed:
+            self._sync_path(self.folder)
 
     def _write(self, handle: int, data: bytes) -> None:
         view = memoryview(data)
@@ -132,6 +191,37 @@ class Files:
                 f"the device must be able to {what}, but its disk answered: {error.strerror}. "
                 "Free some space or make the folder writable; the client tries again when called."
             ) from None
+
+
+def _new(name: str) -> str:
+    return f"{name}.new"
+
+
+def _make_private(handle: int, what: str, mode: int, *, narrow: bool) -> None:
+    """Take others' rights away, or refuse."""
+    found, mine = os.fstat(handle), os.geteuid()
+    if found.st_uid != mine:
+        raise StorageRefused(
+            f"{what} must belong to the user who runs the client, user {mine}, but it belongs to "
+            f"user {found.st_uid}. Run the client as its owner, or give it a folder of its own."
+        )
+    if found.st_mode & 0o077 and narrow:
+        with suppress(PermissionError):
+            os.fchmod(handle, mode)
+        found = os.fstat(handle)
+    if found.st_mode & 0o077:
+        raise StorageRefused(
+            f"{what} must be for its owner alone, but its mode is "
+            f"{stat.S_IMODE(found.st_mode):04o}: run chmod {mode:o} on it, or give the client a "
+            "folder of its own on a disk that knows owners and modes."
+        )
+
+
+def _planted(what: str, found: str) -> str:
+    return (
+        f"{what} must be a file of its own, but it is {found}. Find out who put it there and "
+        "remove it; the client tries again when called."
+    )
 
 
 def _end_of_lines(handle: int) -> int:

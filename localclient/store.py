@@ -8,7 +8,8 @@
 
 Promises: a state that was saved is found again after a crash at any moment; a state that was
 there and is gone, or is damaged, stops all spending. Raw records are gone from the folder once
-their window is answered (whether the disk's own firmware keeps a copy is beyond a program).
+their window is answered, also those in a file that a crash left half-written (whether the disk's
+own firmware keeps a copy is beyond a program).
 """
 
 from __future__ import annotations

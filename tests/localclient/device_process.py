@@ -110,6 +110,8 @@ def run(order: dict[str, Any]) -> None:
     for at_s in order["call_at"]:
         clock.now_s = at_s
         client.maybe_report()
+    if order.get("forget"):
+        client.forget()
 
 
 @dataclass

@@ -163,3 +163,37 @@ def test_a_window_is_never_answered_in_both_modes_whenever_the_mode_is_switched(
             break
         step += 1 if thorough else 2
     assert both == 3
+
+
+def test_nothing_is_left_of_a_search_once_it_is_forgotten_wherever_the_device_was_killed(
+    devices: Devices, gateway: Gateway, tmp_path: Path, thorough: bool
+) -> None:
+    """Killed while opting in, then opened by a person who no longer does and forgets all.
+
+    A `state.new` that was written and not yet renamed once kept the search for good. At every
+    other step; at each in `make chaos`.
+    """
+    gateway.collecting = {
+        "epoch": 8,
+        "window_start_s": START,
+        "window_end_s": END,
+        "optin_until_s": END + HOUR,
+        "records_per_user": 1,
+    }
+    gateway.answers["/v1/optin-records"] = (503, {}, b"")
+    step, unfinished = 0, 0
+    while True:
+        folder = tmp_path / str(step)
+        life = {"server": gateway.url, "folder": str(folder)}
+        calls = [START + DAY // 2, END - 1]
+        ended = devices.live(
+            **life, die_at=step, opt_in=True, search_at=SEARCHES[:2], call_at=calls
+        )
+        unfinished += any(b"weather" in path.read_bytes() for path in folder.glob("*.new"))
+        assert devices.live(**life, search_at=[], call_at=[], forget=True) == 0
+        found = [path.name for path in folder.iterdir() if b"weather" in path.read_bytes()]
+        assert found == [], f"step {step} left a search"
+        if ended == 0:
+            break
+        step += 1 if thorough else 2
+    assert unfinished
