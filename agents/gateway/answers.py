@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from agents.gateway.bodies import EpochNumber
+
 __all__ = [
     "JSON",
     "TAKEN_AT_ONCE",
@@ -111,7 +113,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "
     #: Seconds since 1970 at which the service expects to take submissions again.
     resumes_s: int | None = None
     #: The epoch that entries without one were read as: a retry must state it.
-    epoch: int | None = None
+    epoch: EpochNumber | None = None
     #: One verdict for each entry sent, when the body could be read.
     verdicts: list[Any] | None = None
 

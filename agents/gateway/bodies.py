@@ -22,12 +22,14 @@ from msgspec import Meta
 
 from blender.record import MAX_RAW_QUERY_BYTES, MAX_RAW_URL_BYTES
 from streams.records import submissions as shared
+from streams.records.epoch_numbers import MAX_EPOCH
 
 __all__ = [
     "OPTIN_RECORDS",
     "REPORTS",
     "EncodedEntry",
     "EntryDecoder",
+    "EpochNumber",
     "MalformedBody",
     "OptinRecord",
     "Report",
@@ -37,6 +39,7 @@ __all__ = [
 _HEX_64 = Meta(min_length=64, max_length=64, extra_json_schema={"pattern": "^[0-9a-f]{64}$"})
 _HEX_32 = Meta(min_length=32, max_length=32, extra_json_schema={"pattern": "^[0-9a-f]{32}$"})
 
+EpochNumber = Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
 Cell = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 AnswerCells = Annotated[
     list[Cell],
@@ -92,11 +95,7 @@ class OptinRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         ),
     ]
     epoch: (
-        Annotated[
-            int,
-            Meta(ge=0, le=(1 << 53) - 1, description="The epoch of the record; left out: now."),
-        ]
-        | None
+        Annotated[EpochNumber, Meta(description="The epoch of the record; left out: now.")] | None
     ) = None
 
     def __repr__(self) -> str:

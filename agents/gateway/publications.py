@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from agents.gateway.bodies import EpochNumber
 from agents.gateway.optin_records import OptinTargets
 from agents.gateway.packing import pack
 from agents.gateway.reports import ReportTarget
@@ -38,7 +39,7 @@ class Document:
 class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One epoch as the world may see it: its state and times, nothing counted."""
 
-    epoch: int
+    epoch: EpochNumber
     state: str
     window_start_s: int
     window_end_s: int

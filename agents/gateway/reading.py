@@ -29,6 +29,7 @@ from agents.gateway.packing import Piece, pack, pack_together
 from agents.gateway.publications import Document, EpochView, Publications
 from agents.gateway.requests import Request
 from agents.gateway.routes import Collecting, Epochs, Health, PausedView
+from streams.records.epoch_numbers import MAX_EPOCH
 
 __all__ = ["Reading"]
 
@@ -159,7 +160,8 @@ class Reading:
         if asked is None:
             return problem(
                 400,
-                f"before must be a whole number of at least 0, limit one from 1 to {_LARGEST_PAGE}",
+                f"before must be a whole number from 0 to {MAX_EPOCH}, limit one from 1 to "
+                f"{_LARGEST_PAGE}",
             )
         before, limit = asked
         estimates = self._publications.estimates
@@ -270,4 +272,6 @@ def _page_asked(query_string: bytes) -> tuple[int | None, int] | None:
             before = int(value)
         else:
             limit = int(value)
+    if before is not None and before > MAX_EPOCH:
+        return None
     return (before, limit) if 1 <= limit <= _LARGEST_PAGE else None

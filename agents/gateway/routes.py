@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agents.gateway.answers import Problem
-from agents.gateway.bodies import OptinRecord, Report
+from agents.gateway.bodies import EpochNumber, OptinRecord, Report
 from agents.gateway.publications import EpochView
 from agents.gateway.verdicts import Verdicts
 
@@ -23,7 +23,7 @@ __all__ = ["ROUTES", "Document", "Parameter", "Route"]
 class Collecting(msgspec.Struct, frozen=True):
     """The epoch whose opt-in records are being collected."""
 
-    epoch: int
+    epoch: EpochNumber
     window_start_s: int
     window_end_s: int
     optin_until_s: int
@@ -63,7 +63,7 @@ class Document(msgspec.Struct, frozen=True):
     """A published document, byte for byte as it was released; its schema is named inside."""
 
     schema: str
-    epoch: int
+    epoch: EpochNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ _WRITE = {
     429: Problem,
     503: Problem,
 }
-_EPOCH = Parameter("epoch", "path", int, "The number of an epoch.")
+_EPOCH = Parameter("epoch", "path", EpochNumber, "The number of an epoch.")
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -152,7 +152,7 @@ ROUTES: tuple[Route, ...] = (
         {200: EstimatesPage, 400: Problem, **_READ},
         csv=True,
         parameters=(
-            Parameter("before", "query", int, "Only epochs below this one."),
+            Parameter("before", "query", EpochNumber, "Only epochs below this one."),
             Parameter("limit", "query", int, "At most this many epochs, 1 to 100."),
         ),
     ),

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agents.gateway.answers import JSON, Answer, problem
+from agents.gateway.bodies import EpochNumber
 from streams.records.submissions import Status
 
 __all__ = ["ACCEPTED", "Reason", "Verdict", "answer_for", "refused", "retry"]
@@ -48,7 +49,7 @@ class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     verdicts: list[Verdict]
     #: The epoch that entries without one were read as: a retry must state it.
-    epoch: int | None = None
+    epoch: EpochNumber | None = None
 
 
 ACCEPTED = Verdict(Status.ACCEPTED)

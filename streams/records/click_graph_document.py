@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streams.records.estimates_document import canonical_json
+from streams.records.estimates_document import canonical_json, check_epoch
 from streams.records.head_list_document import MalformedDocument
 
 __all__ = ["SCHEMA", "ClickGraphDocument", "GraphQuery"]
@@ -83,6 +83,7 @@ class ClickGraphDocument:
             body = json.loads(data)
             if body.pop("schema") != SCHEMA:
                 raise MalformedDocument(f"a click graph must have the schema {SCHEMA}")
+            check_epoch(body["epoch"], "a click graph")
             queries = tuple(
                 GraphQuery(
                     str(q["query"]),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from streams.records.epoch_numbers import MAX_EPOCH, is_epoch
 from streams.records.head_list_document import MalformedDocument
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Participants",
     "QueryMarginal",
     "canonical_json",
+    "check_epoch",
 ]
 
 SCHEMA = "blendstream/estimates/1"
@@ -159,9 +161,10 @@ class EstimatesDocument:
             body = json.loads(data)
             if body["schema"] != SCHEMA:
                 raise MalformedDocument(f"a publication must have the schema {SCHEMA}")
+            check_epoch(body["epoch"], "a publication")
             agreement = body["agreement"]
             return cls(
-                epoch=int(body["epoch"]),
+                epoch=body["epoch"],
                 window_start_s=int(body["window_start_s"]),
                 window_end_s=int(body["window_end_s"]),
                 reports_until_s=body["reports_until_s"],
@@ -203,6 +206,12 @@ def canonical_json(body: Mapping[str, Any]) -> bytes:
     return json.dumps(
         body, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
     ).encode()
+
+
+def check_epoch(epoch: object, what: str) -> None:
+    """Raise `MalformedDocument` unless an epoch can have this number."""
+    if not is_epoch(epoch):
+        raise MalformedDocument(f"{what} must be of an epoch from 0 to {MAX_EPOCH}")
 
 
 def _published_order(cell: EstimatedCell) -> tuple[bool, bool, float, str, str]:

@@ -21,6 +21,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streams.records.epoch_numbers import MAX_EPOCH
+
 __all__ = [
     "CONTRIBUTOR_BYTES",
     "FRAME_VERSION",
@@ -50,9 +52,6 @@ MAX_FRAME_BYTES: Final = 256 * 1024
 
 CONTRIBUTOR_BYTES: Final = 16
 HEAD_LIST_ID_BYTES: Final = 32
-
-#: Epochs travel through JSON and through scripts whose numbers are doubles: 2⁵³ - 1 is exact.
-MAX_EPOCH: Final = 2**53 - 1
 
 
 class FrameKind(enum.IntEnum):

@@ -17,6 +17,7 @@ from typing import Any
 from blender.cells import HeadList, RandomizerSpec
 from blender.errors import BlenderError, ParameterError
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
+from streams.records.epoch_numbers import MAX_EPOCH, is_epoch
 
 __all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMA", "HeadListDocument", "MalformedDocument"]
 
@@ -69,14 +70,14 @@ class HeadListDocument:
 
     def __post_init__(self) -> None:
         """Times run forward; epochs and cohorts are counted from 0 and 1."""
-        if not (self.epoch >= 0 and self.cohorts >= 1):
+        if not (is_epoch(self.epoch) and self.cohorts >= 1):
             raise ParameterError(
-                f"epoch must be at least 0 and cohorts at least 1, "
+                f"epoch must lie in 0..{MAX_EPOCH} and cohorts be at least 1, "
                 f"got epoch={self.epoch}, cohorts={self.cohorts}"
             )
-        if not self.window_start_s < self.window_end_s <= self.reports_until_s:
+        if not 0 <= self.window_start_s < self.window_end_s <= self.reports_until_s:
             raise ParameterError(
-                "times must run window_start_s < window_end_s <= reports_until_s, got "
+                "times must run 0 <= window_start_s < window_end_s <= reports_until_s, got "
                 f"{self.window_start_s}, {self.window_end_s}, {self.reports_until_s}"
             )
 
@@ -205,7 +206,11 @@ def _record(pair: Any) -> Record:
 
 
 def _whole(value: Any) -> int:
-    _require(type(value) is int and abs(value) < 1 << 62, "use whole numbers where they belong")
+    # Readers in other languages keep them as doubles, as they do epochs.
+    _require(
+        type(value) is int and abs(value) <= MAX_EPOCH,
+        f"use whole numbers of at most {MAX_EPOCH} where they belong",
+    )
     return int(value)
 
 

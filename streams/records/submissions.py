@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 from blender.errors import ParameterError
 from blender.record import Record, normalise
+from streams.records.epoch_numbers import MAX_EPOCH, is_epoch
 
 __all__ = [
     "MAX_BATCH_ENTRIES",
@@ -61,7 +62,6 @@ MAX_ANSWERS = 1_000
 MAX_CELLS_PER_ANSWER = 4_096
 
 _MAX_CELL = (1 << 32) - 1
-_MAX_EPOCH = (1 << 62) - 1
 _HEAD_LIST_ID = re.compile(r"[0-9a-f]{64}")
 _CONTRIBUTOR = re.compile(r"[0-9a-f]{32}")
 _REASON = re.compile(r"[a-z][a-z_]{0,39}")
@@ -148,8 +148,8 @@ class OptinRecord:
     def __post_init__(self) -> None:
         """Refuse what cannot be counted, by lengths and never by text."""
         _require(
-            self.epoch is None or (type(self.epoch) is int and 0 <= self.epoch <= _MAX_EPOCH),
-            "epoch must be a whole number of at least 0, or be left out for the open one",
+            self.epoch is None or is_epoch(self.epoch),
+            f"epoch must be a whole number from 0 to {MAX_EPOCH}, or be left out for the open one",
         )
         _require(
             type(self.slot) is int and 0 <= self.slot <= _MAX_CELL,
@@ -200,8 +200,8 @@ class CollectingEpoch:
         """Times run forward and somebody may send something."""
         numbers = (getattr(self, name) for name in self.__slots__)
         _require(
-            all(type(n) is int and 0 <= n <= _MAX_EPOCH for n in numbers),
-            "a collecting epoch must be described by whole numbers of at least 0",
+            all(map(is_epoch, numbers)),
+            f"a collecting epoch must be described by whole numbers from 0 to {MAX_EPOCH}",
         )
         _require(
             self.window_start_s < self.window_end_s <= self.optin_until_s,

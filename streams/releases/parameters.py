@@ -16,6 +16,7 @@ from blender.parameters import PrivacyParameters
 from blender.partition import PARTS
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from streams.ledger import Cost, EpochCharge, click_graph_cost, worst_of
+from streams.records.epoch_numbers import MAX_EPOCH, is_epoch
 from streams.records.head_list_document import MAX_HEAD_LIST_BYTES
 
 if TYPE_CHECKING:
@@ -180,6 +181,11 @@ class EpochParameters:
     window_end_ms: int
     plan: Plan
     charge: EpochCharge
+
+    def __post_init__(self) -> None:
+        """Every reader of what is released for the epoch must be able to name it."""
+        if not is_epoch(self.epoch):
+            raise ParameterError(f"an epoch must lie in 0..{MAX_EPOCH}, got {self.epoch}")
 
     @property
     def window_ms(self) -> int:

@@ -60,7 +60,7 @@ def change(path: list[object], value: object) -> bytes:
         (["schema"], "other/1", "schema"),
         (["surprise"], 1, "exactly the stated keys"),
         (["epoch"], True, "whole numbers"),
-        (["epoch"], -1, "epoch must be at least 0"),
+        (["epoch"], -1, "epoch must lie in 0"),
         (["listed"], 3, "listed must lie in 0..2"),
         (["noisy_counts"], [1], "one entry per record"),
         (["records", 0], ["only one"], "pair of texts"),

@@ -176,10 +176,10 @@ def test_an_empty_publication_is_valid_and_says_why():
     assert EstimatesDocument.from_bytes(data).reasons == ("too_few_optin_users",)
 
 
-def test_a_click_graph_is_valid_by_its_schema_and_ordered_by_its_noisy_counts():
-    """And reads back."""
-    graph = ClickGraphParameters(2.0, 1e-6, 1, 1)
-    document = ClickGraphDocument(
+def graph() -> ClickGraphDocument:
+    """A click graph of two queries."""
+    parameters = ClickGraphParameters(2.0, 1e-6, 1, 1)
+    return ClickGraphDocument(
         epoch=3,
         window_start_s=0,
         window_end_s=60,
@@ -198,14 +198,18 @@ def test_a_click_graph_is_valid_by_its_schema_and_ordered_by_its_noisy_counts():
             "neighbouring": "add-remove",
             "released": {"epsilon": 2.0, "delta": 1e-6},
             "charged": {
-                "epsilon": graph.cost.epsilon,
-                "delta": graph.cost.delta,
+                "epsilon": parameters.cost.epsilon,
+                "delta": parameters.cost.delta,
                 "neighbouring": "replace-one",
             },
         },
         versions={},
     )
-    data = document.to_bytes()
+
+
+def test_a_click_graph_is_valid_by_its_schema_and_ordered_by_its_noisy_counts():
+    """And reads back."""
+    data = graph().to_bytes()
     body = json.loads(data)
 
     Draft202012Validator(schema("click-graph")).validate(body)

@@ -160,6 +160,11 @@ def main() -> None:
                 "bytes": with_version(2)[:-1].hex(),
                 "taken_for": "malformed",
             },
+            {
+                "name": "an epoch above 2^53 - 1",
+                "bytes": (reports[:8] + (2**53).to_bytes(8, "little") + reports[16:]).hex(),
+                "taken_for": "malformed",
+            },
         ],
         "normalisation": NORMALISATION_VERSION,
         "normalise": [normalised(query, url) for query, url in TEXTS],
