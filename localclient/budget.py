@@ -1,8 +1,9 @@
 """What this device has spent, and whether it may spend more: the rules no server can change.
 
-Promises: a window is answered at most once, in one mode; epochs and windows only move forward;
-within any `period_s` seconds the reports' (ε, δ) add up to no more than the limits (basic
-composition, neighbouring data differ in the values of this person's records).
+Promises: a window is answered at most once, in one mode; windows only move forward; within any
+`period_s` seconds the reports' (ε, δ) add up to no more than the limits (basic composition,
+neighbouring data differ in the values of this person's records). What was answered rules out no
+window that begins after it, whatever number a server gave it.
 Assumes: the state it is given is the one on disk, held under its lock.
 """
 
@@ -15,7 +16,7 @@ from localclient.errors import ClockWrong, HeadListRefused, LimitReached
 from localclient.limits import Limits
 from localclient.state import Claim, State
 
-__all__ = ["add_claim", "spent", "within_limits"]
+__all__ = ["add_claim", "check_follows", "spent", "within_limits"]
 
 #: Claims are kept for a year at least. Forgetting them with the period of the day would let an
 #: application that shortens its period, and lengthens it again, spend twice; a year of hourly
@@ -32,10 +33,29 @@ def spent(state: State, limits: Limits, now_s: int) -> tuple[Fraction, Fraction]
     )
 
 
+def check_follows(state: State, claim: Claim) -> None:
+    """Raise unless the claim's window, and its time, come after what was answered last."""
+    if not state.claims:
+        return
+    last = state.claims[-1]
+    if claim.at_s < last.at_s:
+        raise ClockWrong(
+            f"time must not run backwards: the last report was made at {last.at_s}, and the "
+            f"device's clock now says {claim.at_s} (seconds since 1970). Set the clock right."
+        )
+    # By their times alone. Numbers are the server's word: were they to rise, one that is much too
+    # high or too low would rule out every honest epoch after it.
+    if claim.window_start_s < last.window_end_s:
+        raise HeadListRefused(
+            "windows must not overlap or go back, as each is answered once and in one mode: one "
+            f"was answered up to {last.window_end_s} ({last.mode}), and this one starts at "
+            f"{claim.window_start_s} (seconds since 1970). Nothing was spent or sent."
+        )
+
+
 def within_limits(state: State, claim: Claim, limits: Limits) -> None:
     """Raise unless this claim may be added now."""
-    if state.claims:
-        _after(state.claims[-1], claim, limits)
+    check_follows(state, claim)
     epsilon, delta = spent(state, limits, claim.at_s)
     epsilon, delta = epsilon + _exact(claim.epsilon), delta + _exact(claim.delta)
     if epsilon > _exact(limits.epsilon_per_period) or delta > _exact(limits.delta_per_period):
@@ -56,34 +76,6 @@ def add_claim(state: State, claim: Claim, limits: Limits) -> State:
     remember_s = max(limits.period_s, _REMEMBER_S)
     recent = [old for old in state.claims if old.at_s > claim.at_s - remember_s]
     return replace(state, claims=(*recent, claim))
-
-
-def _after(last: Claim, claim: Claim, limits: Limits) -> None:
-    if claim.at_s < last.at_s:
-        raise ClockWrong(
-            f"time must not run backwards: the last report was made at {last.at_s}, and the "
-            f"device's clock now says {claim.at_s} (seconds since 1970). Set the clock right."
-        )
-    if claim.epoch <= last.epoch:
-        raise HeadListRefused(
-            f"epochs must rise: epoch {last.epoch} was already answered ({last.mode}), and this is "
-            f"epoch {claim.epoch}. A window is answered once, in one mode."
-        )
-    if claim.window_start_s < last.window_end_s:
-        raise HeadListRefused(
-            "windows must not overlap: one that ends at "
-            f"{last.window_end_s} was already answered, and this one starts at "
-            f"{claim.window_start_s} (seconds since 1970)"
-        )
-    # Epochs between the two need time of their own; a server that skips far ahead would
-    # otherwise have this device refuse every honest epoch from then on.
-    between = (claim.window_start_s - last.window_end_s) // limits.min_window_s
-    if claim.epoch - last.epoch - 1 > between:
-        raise HeadListRefused(
-            f"epochs must follow each other: at most {between} windows of "
-            f"{limits.min_window_s} s fit between epoch {last.epoch} and this one, "
-            f"which calls itself {claim.epoch}"
-        )
 
 
 def _free_at(state: State, claim: Claim, limits: Limits) -> int:

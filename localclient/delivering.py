@@ -1,6 +1,7 @@
 """Sending what is already on disk, byte for byte, until the server has it or time is up.
 
 Promises: nothing is sent that was not durably written first; every attempt sends the same bytes;
+after `max_wait_s` they are given up, so that a server that takes nothing does not hold the device;
 records that were to go out unrandomised are dropped, unsent, once the person no longer opts in.
 """
 
@@ -46,6 +47,9 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
     response = yield Request("POST", _PATHS[outgoing.mode], headers, outgoing.body.encode())
     what = None if response is None else _settled_as(response)
     if response is None or what is None:
+        if context.now_s() >= _given_up_at_s(context):
+            _drop(context, outgoing)
+            return context.settled(What.EXPIRED, epoch, "the server would not take it; given up")
         if response is not None and response.status in (401, 403):
             return replace(
                 context.try_later(epoch, response),
@@ -60,6 +64,12 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
     else:
         detail = f"the server refused it for good ({response.status}); what it cost stays spent"
     return context.settled(what, epoch, detail)
+
+
+def _given_up_at_s(context: Context) -> int:
+    """The bytes were written with the last claim, and no other is made while they are there."""
+    with context.store.locked() as state:
+        return state.claims[-1].at_s + context.limits.max_wait_s
 
 
 def _settled_as(response: Response) -> What | None:

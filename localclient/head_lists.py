@@ -69,6 +69,7 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
         f"have devices take turns in at most {limits.max_cohorts} cohorts",
         document.cohorts,
     )
+    _check_epoch(document.epoch, limits, now_s)
     _check_window(document.window_start_s, document.window_end_s, limits)
     length_s = document.window_end_s - document.window_start_s
     _require(
@@ -86,6 +87,7 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
 
 def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -> None:
     """Raise unless this device would send opt-in records for such an epoch now."""
+    _check_epoch(epoch.epoch, limits, now_s)
     _check_window(epoch.window_start_s, epoch.window_end_s, limits)
     _require(
         epoch.records_per_user <= limits.max_optin_records,
@@ -105,6 +107,18 @@ def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -
         "be collecting now",
         f"{epoch.window_start_s} to {epoch.optin_until_s} when this device's clock says {now_s}; "
         "if the device's clock is wrong, set it",
+        "an epoch",
+    )
+
+
+def _check_epoch(epoch: int, limits: Limits, now_s: int) -> None:
+    # Services count their windows from 0, and none began before 1970. Nothing hangs on the number
+    # but the turn of a cohort; one that cannot be is refused all the same.
+    most = now_s // limits.min_window_s
+    _require(
+        epoch <= most,
+        f"be numbered as one of at most {most} windows of {limits.min_window_s} s since 1970",
+        f"{epoch}; if the device's clock is wrong, set it",
         "an epoch",
     )
 

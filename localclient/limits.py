@@ -47,6 +47,10 @@ class Limits:
     min_window_s: int = 3_600
     #: Longer windows would have a device keep records for longer than anyone expects.
     max_window_s: int = 31 * 86_400
+    #: How long a device waits for its time to act on an epoch, and how long it then tries to
+    #: deliver. Longer would let a server that lies once silence it for longer; shorter than the
+    #: reporting window of a day's epoch would crowd devices together.
+    max_wait_s: int = 2 * 86_400
     #: Device and server clocks may differ by this much.
     max_clock_skew_s: int = 900
     #: Raw records older than this are forgotten even when no head list ever asks for them.

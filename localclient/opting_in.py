@@ -1,6 +1,6 @@
 """Opt-in mode: a person who trusts the curator sends some of a window's records as they are.
 
-    ask which epoch is collecting ─▶ check ─▶ draw a time late in its window, keep it
+    ask which epoch is collecting ─▶ check ─▶ draw a time late in its window, soon, keep it
     at that time: draw m_O distinct records, fix their slots ─▶ write claim and bytes, durably
     ─▶ forget the raw records ─▶ send, and send again
 
@@ -69,7 +69,7 @@ def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Ta
         response = yield Request("GET", "/v1/epochs")
         if response is None or response.status != 200:
             return context.try_later(None, response)
-        found = _appoint(context, response)
+        found = _appoint(context, response, at_once=at_once)
         if isinstance(found, Outcome):
             return found
         appointment = found
@@ -94,7 +94,7 @@ def _kept_appointment(context: Context) -> Appointment | None:
     return kept
 
 
-def _appoint(context: Context, response: Response) -> Appointment | Outcome:
+def _appoint(context: Context, response: Response, *, at_once: bool) -> Appointment | Outcome:
     store, limits, now_s = context.store, context.limits, context.now_s()
     check_clock(response, now_s, limits)
     try:
@@ -104,12 +104,17 @@ def _appoint(context: Context, response: Response) -> Appointment | Outcome:
     if epoch is None:
         return context.nothing_new(None, "no epoch is collecting")
     with store.locked() as state:
-        if state.claims and state.claims[-1].epoch == epoch.epoch:
+        last = state.claims[-1] if state.claims else None
+        if last and (last.epoch, last.window_start_s) == (epoch.epoch, epoch.window_start_s):
             return context.nothing_new(epoch.epoch, "this window was already answered")
         check_collecting_epoch(epoch, limits, now_s)
         within_limits(state, _claim(epoch, now_s), limits)
         late_s = epoch.window_end_s - (epoch.window_end_s - epoch.window_start_s) // _LAST_PART
-        start_s = max(now_s, late_s)
+        soon_s = now_s + limits.max_wait_s
+        if now_s < late_s and soon_s < epoch.window_end_s and not at_once:
+            # Drawn only when it is near: who was given a window of a month must still hear of days.
+            return context.nothing_new(epoch.epoch, "it is early in this long window")
+        start_s, end_s = min(max(now_s, late_s), soon_s), min(epoch.window_end_s, soon_s)
         appointment = Appointment(
             Mode.OPT_IN,
             epoch.epoch,
@@ -117,7 +122,7 @@ def _appoint(context: Context, response: Response) -> Appointment | Outcome:
             epoch.window_start_s,
             epoch.window_end_s,
             epoch.records_per_user,
-            start_s + context.dice.below(max(1, epoch.window_end_s - start_s)),
+            start_s + context.dice.below(max(1, end_s - start_s)),
             epoch.optin_until_s,
         )
         store.save(replace(state, appointment=appointment))
@@ -156,12 +161,14 @@ def _fix(context: Context, appointment: Appointment, opt_in: OptIn) -> Outgoing 
 
 
 def _claim(window: CollectingEpoch | Appointment, now_s: int) -> Claim:
+    # Up to now, and not to the window's end: what comes later is not among what is sent, and a
+    # server that calls its window a month long would otherwise rule out a month of others.
     return Claim(
         Mode.OPT_IN,
         window.epoch,
         "",
         window.window_start_s,
-        window.window_end_s,
+        min(window.window_end_s, max(window.window_start_s, now_s) + 1),
         now_s,
         0.0,
         0.0,

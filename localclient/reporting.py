@@ -19,7 +19,7 @@ from dataclasses import replace
 from blender.dice import Dice
 from blender.local import local_alg
 from blender.roles import LocalRandomizer
-from localclient.budget import add_claim, within_limits
+from localclient.budget import add_claim, check_follows, within_limits
 from localclient.channel import build_randomizer, check_answer
 from localclient.delivering import deliver, tidy
 from localclient.errors import HeadListRefused, StorageRefused
@@ -99,15 +99,11 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
     store, limits, now_s, epoch = context.store, context.limits, context.now_s(), document.epoch
     with store.locked() as kept:
         last = kept.claims[-1] if kept.claims else None
-        if last and last.mode is Mode.OPT_IN and epoch <= last.epoch:
-            return context.nothing_new(epoch, "this window was answered in opt-in mode")
-        if last and epoch == last.epoch and document.id == last.subject:
+        if last and document.id == last.subject:
             return context.nothing_new(epoch, "this window was already answered")
-        if last and epoch == last.epoch:
-            raise HeadListRefused(
-                f"epoch {epoch} has one head list, and this device has answered it; the server "
-                "now shows another. Nothing was spent or sent."
-            )
+        if last and last.mode is Mode.OPT_IN and document.window_start_s < last.window_end_s:
+            return context.nothing_new(epoch, "this window was answered in opt-in mode")
+        check_follows(kept, _claim(document, now_s))
         check_head_list(document, limits, now_s)
         state = _placed(context, kept, document.cohorts)
         not_asked = _pass_over(context, state, document)
@@ -122,6 +118,7 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
         # Built now too, so that a list this device cannot answer does not hold the epoch's place.
         build_randomizer(document.head_list, context.dice)
         start_s = max(now_s, document.window_end_s)
+        until_s = min(document.reports_until_s, now_s + limits.max_wait_s)
         appointment = Appointment(
             Mode.REPORT,
             epoch,
@@ -129,8 +126,8 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
             document.window_start_s,
             document.window_end_s,
             document.head_list.randomizer.answers,
-            appointed_time(start_s, document.reports_until_s, context.dice),
-            document.reports_until_s,
+            _drawn_before(state, document) or appointed_time(start_s, until_s, context.dice),
+            until_s,
         )
         store.save(replace(state, appointment=appointment))
         return appointment
@@ -161,6 +158,12 @@ def _pass_over(context: Context, state: State, document: HeadListDocument) -> st
     if document.window_end_s > state.forget_before_s:
         context.store.save(replace(state, forget_before_s=document.window_end_s))
     return why
+
+
+def _drawn_before(state: State, document: HeadListDocument) -> int | None:
+    """The time drawn for this list already: it was missed, so this device is not called often."""
+    missed = state.appointment
+    return missed.act_at_s if missed and missed.subject == document.id else None
 
 
 def appointed_time(start_s: int, until_s: int, dice: Dice) -> int:

@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -41,6 +42,8 @@ from tests.localclient.support import (
 )
 
 SECRET = "zq-secret"
+#: The highest that time allows when the test begins, the next, and the highest of all.
+EPOCHS = (2_400, 2_401, 2**53 - 1)
 OWN = limits(epsilon_per_period=9.0, delta_per_period=4e-5, period_s=5 * DAY)
 
 
@@ -60,6 +63,8 @@ class HostileServer(RuleBasedStateMachine):
         self.windows: dict[str, tuple[int, int, float]] = {}
         self.day = 100
         self.status = 202
+        #: When each appointment was first seen on the disk.
+        self.drawn_s: dict[str, float] = {}
         #: (time, path, body) of every post that reached the server.
         self.posted: list[tuple[float, str, bytes]] = []
         self.restart()
@@ -111,10 +116,10 @@ class HostileServer(RuleBasedStateMachine):
         self.status = status
 
     @rule(
-        epoch=st.integers(0, 30),
-        start_h=st.integers(-60, 0),
-        length_h=st.integers(1, 48),
-        reporting_h=st.integers(0, 60),
+        epoch=st.integers(0, 30) | st.sampled_from(EPOCHS),
+        start_h=st.integers(-60, 0) | st.just(-31 * 24),
+        length_h=st.integers(1, 48) | st.just(31 * 24),
+        reporting_h=st.integers(0, 60) | st.just(4 * 31 * 24),
         epsilon=st.sampled_from([0.5, 2.0, 4.0, 4.5]),
         cohorts=st.integers(1, 3),
         answers=st.integers(1, 5),
@@ -168,9 +173,9 @@ class HostileServer(RuleBasedStateMachine):
             self.call(at_once=True)
 
     @rule(
-        epoch=st.integers(0, 30),
-        start_h=st.integers(-60, 0),
-        length_h=st.integers(1, 48),
+        epoch=st.integers(0, 30) | st.sampled_from(EPOCHS),
+        start_h=st.integers(-60, 0) | st.just(-31 * 24),
+        length_h=st.integers(1, 48) | st.just(31 * 24),
         records=st.integers(1, 12),
     )
     def collect(self, epoch: int, start_h: int, length_h: int, records: int) -> None:
@@ -195,13 +200,18 @@ class HostileServer(RuleBasedStateMachine):
             assert len(self.posted) == before, "a refusal must not have sent anything"
 
     @invariant()
-    def every_list_and_every_epoch_got_one_body(self) -> None:
-        bodies: dict[tuple[str, int | str], set[bytes]] = {}
+    def every_list_got_one_body_and_every_claim_at_most_one(self) -> None:
+        reports: dict[str, set[bytes]] = {}
+        sent_as_they_are: set[bytes] = set()
         for _, path, body in getattr(self, "posted", []):
-            sent = json.loads(body)
-            name = sent["head_list"] if path == "/v1/reports" else sent[0]["epoch"]
-            bodies.setdefault((path, name), set()).add(body)
-        assert all(len(distinct) == 1 for distinct in bodies.values())
+            if path == "/v1/reports":
+                reports.setdefault(json.loads(body)["head_list"], set()).add(body)
+            else:
+                sent_as_they_are.add(body)
+        assert all(len(distinct) == 1 for distinct in reports.values())
+        modes = [claim["mode"] for claim in self.claims()]
+        assert len(reports) <= modes.count("report")
+        assert len(sent_as_they_are) <= modes.count("opt-in")
 
     @invariant()
     def reports_stay_within_the_budget_of_every_period_and_windows_apart(self) -> None:
@@ -217,14 +227,32 @@ class HostileServer(RuleBasedStateMachine):
         ordered = sorted((start_s, end_s) for _, start_s, end_s, _ in reports)
         assert all(a[1] <= b[0] for a, b in pairwise(ordered))
 
+    def claims(self) -> list[dict[str, Any]]:
+        if not hasattr(self, "folder"):
+            return []
+        body = (Path(self.folder.name) / "state").read_bytes().split(b"\n", 1)[1]
+        claims: list[dict[str, Any]] = json.loads(body)["claims"]
+        return claims
+
     @invariant()
     def what_is_on_disk_says_so_too(self) -> None:
+        for one, other in pairwise(self.claims()):
+            assert one["window_end_s"] <= other["window_start_s"], "a window was answered twice"
+            assert one["at_s"] <= other["at_s"]
+
+    @invariant()
+    def no_claim_and_no_appointment_reaches_far_ahead(self) -> None:
+        """Each held the device for as long as a server said, which was months."""
         if not hasattr(self, "folder"):
             return
         body = (Path(self.folder.name) / "state").read_bytes().split(b"\n", 1)[1]
-        claims = json.loads(body)["claims"]
-        epochs = [claim["epoch"] for claim in claims]
-        assert epochs == sorted(set(epochs)), "a window was answered twice, or in both modes"
+        state = json.loads(body)
+        for claim in state["claims"]:
+            ahead_s = claim["window_end_s"] - claim["at_s"]
+            assert ahead_s <= OWN.max_clock_skew_s + 1
+        if state["appointment"]:
+            drawn_s = self.drawn_s.setdefault(json.dumps(state["appointment"]), self.clock.now_s)
+            assert state["appointment"]["act_at_s"] <= drawn_s + OWN.max_wait_s
 
 
 class SpendsTooMuch(HostileServer):
