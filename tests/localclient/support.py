@@ -106,6 +106,8 @@ class Gateway:
     collecting: dict[str, int] | None = None
     posted: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    #: The device's port and the path of each request.
+    connections: list[tuple[int, str]] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
     date_s: float | None = None
 
@@ -149,6 +151,7 @@ def serving() -> Iterator[Gateway]:
             self._answer()
 
         def _answer(self) -> None:
+            gateway.connections.append((self.client_address[1], self.path))
             status, headers, body = gateway.answer(self.path)
             self.send_response_only(status)
             if gateway.date_s is not None:
