@@ -35,6 +35,7 @@ from tests.localclient.support import (
     START,
     Gateway,
     ManualClock,
+    UnsyncedFiles,
     device,
     head_list,
     limits,
@@ -181,7 +182,7 @@ def test_after_a_change_of_r_a_turn_may_come_sooner(
     for seed in range(1_000, 1_020):
         clock.now_s = END + HOUR
         gateway.show(head_list(7, cohorts=3))
-        client = device(gateway, tmp_path / str(seed), clock, seed=seed)
+        client = device(gateway, tmp_path / str(seed), clock, seed=seed, files=UnsyncedFiles)
         if client.report_now().what is What.SENT:
             clock.now_s += DAY
             gateway.show(head_list(8, shift_s=DAY, cohorts=2))
