@@ -94,7 +94,7 @@ def estimate_optin_probabilities(
     """
     every_cell = Cells(tuple(selected), query_wildcards)
     noisy = add_noise(
-        every_cell.count(counts.records, counts.estimation),
+        counts.estimation_by_cell(every_cell),
         users=counts.estimation_users,
         parameters=parameters,
         noise=noise,

@@ -272,7 +272,7 @@ def _noise_for_t(
         return NoisyCounts(nothing, nothing, scale, 0)
     # T counts one record a user whatever m_O is, so its sensitivity is that of m_O = 1.
     return add_noise(
-        cells.count(counts.records, counts.estimation),
+        counts.estimation_by_cell(cells),
         users=counts.estimation_users,
         parameters=replace(parameters, records_per_optin_user=1),
         noise=noise,

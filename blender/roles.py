@@ -31,7 +31,7 @@ class OptinCounts:
     """One epoch's opt-in data, already limited to m_O records a user: raw, never published.
 
     For record i, `selection[i]` users of S and `estimation[i]` users of T hold it. Each user of T
-    is counted with one record, so T's counts add up to its users.
+    is counted with one record, or with none.
     """
 
     records: Sequence[Record]
@@ -53,11 +53,17 @@ class OptinCounts:
             )
         if (self.selection < 0).any() or (self.estimation < 0).any():
             raise ParameterError("counts must not be negative")
-        if int(self.estimation.sum()) != self.estimation_users:
+        if int(self.estimation.sum()) > self.estimation_users:
             raise ParameterError(
-                "each user of T is counted once: counts must add up to "
+                "each user of T is counted once: counts must add up to at most "
                 f"{self.estimation_users}, got {int(self.estimation.sum())}"
             )
+
+    def estimation_by_cell(self, cells: Cells) -> IntArray:
+        """T's users by cell. Those without a record are in ⟨⋆,⋆⟩, so all of T is counted once."""
+        tally = cells.count(self.records, self.estimation)
+        tally[-1] += self.estimation_users - int(self.estimation.sum())
+        return tally
 
 
 @dataclass(frozen=True, slots=True)

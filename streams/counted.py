@@ -169,7 +169,7 @@ def _optin_read(
         selection=_column(texts, s),
         estimation=_column(texts, t),
         selection_users=_users(totals, Share.S),
-        estimation_users=sum(t.values()),  # T counts one record of each.
+        estimation_users=_users(totals, Share.T),
     )
     return OptinRead(
         counts,

@@ -5,8 +5,9 @@ comes out, to be stored in one step by `streams.tables`. The only thing changed 
 fingerprint table handed in, which the caller throws away if the verdict is not stored.
 
 Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly
-one reason. The same log gives the same verdicts however it is cut into batches, because an entry
-is judged by its broker append time, its offset, and what lies before it in its partition.
+one reason. A marker has no entry and adds nothing. The same log gives the same verdicts however it
+is cut into batches, because an entry is judged by its broker append time, its offset, and what lies
+before it in its partition.
 Assumes: all entries of one contributor and epoch are in one partition.
 """
 
@@ -27,7 +28,7 @@ from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from streams.epochs import Epoch, EpochBook, HeadList, Share, Stem
 from streams.fingerprints import FingerprintTable, siphash
 from streams.keys import EpochKeys
-from streams.records.frames import OptinEntry, OptinFrame, RefusedFrame, ReportFrame
+from streams.records.frames import Marker, OptinEntry, OptinFrame, RefusedFrame, ReportFrame
 
 __all__ = [
     "SEPARATOR",
@@ -55,7 +56,8 @@ class Reason(enum.StrEnum):
     REPEATED = "repeated"  #: the contributor sent this record already, in another slot
     SPARE = "spare"  #: T counts one record a user, the one in slot 0
     OVER_LIMIT = "over_limit"  #: slot at or above the epoch's records per user
-    LATE = "late"  #: appended after the grace, beyond the seal, or to a released epoch
+    LATE = "late"  #: appended after the grace, or to a released epoch
+    BEYOND_SEAL = "beyond_seal"  #: in time by its append time, but behind the epoch's seal
     EARLY = "early"  #: appended before the window and the allowed skew
     WRONG_EPOCH = "wrong_epoch"  #: an epoch that was never opened, or not its head list's
     UNKNOWN_HEAD_LIST = "unknown_head_list"  #: an id that is not in the release log
@@ -63,9 +65,16 @@ class Reason(enum.StrEnum):
     TOO_LONG = "too_long"  #: a frame, query or URL over its limit
 
 
-#: Reasons that point to a fault in a sender, worth a dead letter; the others happen every day.
+#: Reasons that point to a fault in a sender, or in a clock of ours, worth a dead letter; the others
+#: happen every day.
 _FAULTS: Final = frozenset(
-    {Reason.WRONG_EPOCH, Reason.UNKNOWN_HEAD_LIST, Reason.MALFORMED, Reason.TOO_LONG}
+    {
+        Reason.BEYOND_SEAL,
+        Reason.WRONG_EPOCH,
+        Reason.UNKNOWN_HEAD_LIST,
+        Reason.MALFORMED,
+        Reason.TOO_LONG,
+    }
 )
 
 
@@ -75,7 +84,7 @@ class Delivery:
 
     offset: int
     append_ms: int
-    frame: OptinFrame | ReportFrame | RefusedFrame
+    frame: OptinFrame | ReportFrame | Marker | RefusedFrame
     size: int
 
 
@@ -99,6 +108,8 @@ class Tally:
     records: dict[Share, Counter[bytes]] = field(default_factory=dict)
     #: People: contributors whose slot 0 was accepted, however many records they sent.
     users: Counter[Share] = field(default_factory=Counter)
+    #: Of the counted entries, those that say "no record": they add to `users` and to no record.
+    none: int = 0
     fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)
 
     @property
@@ -168,7 +179,7 @@ def judge_reports(
     for delivery in deliveries:
         frame = delivery.frame
         if not isinstance(frame, ReportFrame):
-            _refuse_message(verdict, delivery)
+            _pass_or_refuse(verdict, delivery)
             continue
         # Before its head list is looked at: the book may have forgotten that, or never read it.
         if frame.epoch <= past:
@@ -244,7 +255,7 @@ def judge_optin_records(
     for delivery in deliveries:
         frame = delivery.frame
         if not isinstance(frame, OptinFrame):
-            _refuse_message(verdict, delivery)
+            _pass_or_refuse(verdict, delivery)
             continue
         epoch = book.epoch(frame.epoch)
         if epoch is None:
@@ -283,8 +294,10 @@ def _count_records(
             tally.refused[reason] += refused
         return left[mask]
 
+    none = np.concatenate([f.without_record() for f in frames])
     too_long = np.array([_too_long(entry) for entry in entries], dtype=np.bool_)
-    malformed = np.array([_malformed(entry) for entry in entries], dtype=np.bool_) & ~too_long
+    malformed = np.array([_malformed(entry) for entry in entries], dtype=np.bool_)
+    malformed &= ~too_long & ~none
     for fault, reason in ((too_long, Reason.TOO_LONG), (malformed, Reason.MALFORMED)):
         if fault.any():
             _letters(verdict, deliveries, np.flatnonzero(fault), reason)
@@ -302,6 +315,8 @@ def _count_records(
     for number, share in enumerate(Share):
         first = (shares[left] == number) & (slots[left] == 0)
         tally.users[share] += int(np.count_nonzero(first))
+    tally.none += int(np.count_nonzero(none[left]))
+    left = left[~none[left]]
     if epoch.records_per_user > 1:
         # For S and the graph one user moves a record by at most one: the noise relies on it.
         copies = np.array(
@@ -335,8 +350,13 @@ def _untimely(
         return True
     late_from = epoch.late_from_ms(stem)
     assert late_from is not None, "a report's head list is published"
-    if delivery.append_ms >= late_from or epoch.beyond_seal(stem, partition, delivery.offset):
+    if delivery.append_ms >= late_from:
         verdict.refuse(epoch.number, delivery, Reason.LATE, entries)
+        return True
+    if epoch.beyond_seal(stem, partition, delivery.offset):
+        # Somebody was told "accepted". Brokers whose clocks are within the allowed skew of one
+        # another cannot bring this about, so it is told apart from what came too late.
+        verdict.refuse(epoch.number, delivery, Reason.BEYOND_SEAL, entries)
         return True
     if delivery.append_ms < epoch.early_before_ms(stem):
         verdict.refuse(epoch.number, delivery, Reason.EARLY, entries)
@@ -344,7 +364,10 @@ def _untimely(
     return False
 
 
-def _refuse_message(verdict: Verdict, delivery: Delivery) -> None:
+def _pass_or_refuse(verdict: Verdict, delivery: Delivery) -> None:
+    """A message without entries of this stem: a marker is nothing, anything else is refused."""
+    if isinstance(delivery.frame, Marker):
+        return
     too_long = isinstance(delivery.frame, RefusedFrame) and delivery.frame.too_long
     verdict.refuse(None, delivery, Reason.TOO_LONG if too_long else Reason.MALFORMED, 1)
 
@@ -368,7 +391,8 @@ def _letters(
 
 
 def _size(delivery: Delivery) -> int:
-    return 1 if isinstance(delivery.frame, RefusedFrame) else len(delivery.frame)
+    frame = delivery.frame
+    return len(frame) if isinstance(frame, OptinFrame | ReportFrame) else 1
 
 
 def _text(entry: OptinEntry) -> bytes:

@@ -4,7 +4,8 @@ Redis is where counts rest; Kafka is the log they can be rebuilt from. Each part
 a hash tag, topic and partition, so that one script may touch them all on a cluster too:
 
     blender:{topic/7}:state              hash    offset, topic_id, released_through (and applying)
-    blender:{topic/7}:totals             hash    received, counted, refused:<reason>, since ever
+    blender:{topic/7}:totals             hash    received, counted, refused:<reason>, since ever;
+                                                 none: of the counted, those without a record
     blender:{topic/7}:late               hash    entries of released epochs: received, and no more
     blender:{topic/7}:41:totals          hash    the same for epoch 41, users:<share>, chunks,
                                                  incomplete
@@ -384,7 +385,7 @@ class CountTables:
 
 
 def _fields(tally: Tally) -> dict[str, int]:
-    fields = {"received": tally.received, "counted": tally.counted}
+    fields = {"received": tally.received, "counted": tally.counted, "none": tally.none}
     fields |= {f"refused:{reason}": n for reason, n in tally.refused.items()}
     return {name: n for name, n in fields.items() if n}
 

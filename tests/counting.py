@@ -30,11 +30,19 @@ from streams.epochs import ENTRY_KEY, Share, Stem
 from streams.judging import SEPARATOR, Reason
 from streams.kafka import KafkaLog, producer_settings
 from streams.keys import EpochKeys
-from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
+from streams.records.frames import (
+    FrameKind,
+    OptinEntry,
+    cell_width,
+    encode_marker,
+    encode_optin_records,
+    encode_reports,
+)
 from streams.redis_calls import text_of
 from streams.settings import Settings
 from streams.tables import CountTables, connect_redis
 from streams.topics import Topics, ensure_topics
+from tests.old_frames import as_version_1
 
 MASTER = bytes(range(32))
 ROOT = Path(__file__).parent.parent
@@ -81,6 +89,8 @@ class Expected:
     )
     #: People, however many records they sent.
     users: Counter[Share] = field(default_factory=Counter)
+    #: Of them, those who said that they have no record.
+    none: int = 0
     #: Contributors, slots and copies of records that must be known again when they come again.
     fingerprints: int = 0
     #: Offsets that left the log before they were counted; only a test that removes some has any.
@@ -93,6 +103,7 @@ class Expected:
     def totals(self) -> dict[str, int]:
         """As Redis must hold them; `chunks`, which depends on how batches fell, aside."""
         found = {"received": self.received, "counted": self.counted, "incomplete": self.incomplete}
+        found["none"] = self.none
         found |= {f"refused:{reason}": n for reason, n in self.refused.items()}
         found |= {f"users:{share}": n for share, n in self.users.items()}
         return {name: n for name, n in found.items() if n}
@@ -160,6 +171,8 @@ class Installation:
         self.topics = Topics(self.settings)
         self.kafka = KafkaLog(self.settings.kafka)
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
+        #: Frames are sent as gateways of before wrote them.
+        self.version_1 = False
         self.published: list[dict[str, Any]] = []
         self._folder = tempfile.TemporaryDirectory(prefix="counting-")
         self._workers: list[WorkerProcess] = []
@@ -276,6 +289,14 @@ class Installation:
         )
         self._producer.poll(0)
 
+    def _send_frame(self, stem: Stem, partition: int, frame: bytes) -> None:
+        self.send(stem, partition, as_version_1(frame) if self.version_1 else frame)
+
+    def send_marker(self, stem: Stem, epoch: int, partition: int) -> None:
+        """A marker, which must count as nothing."""
+        kind = {Stem.OPTIN_RECORDS: FrameKind.OPTIN_RECORDS}.get(stem, FrameKind.CLIENT_REPORTS)
+        self.send(stem, partition, encode_marker(kind, epoch, secrets.token_bytes(16)))
+
     def flush(self) -> None:
         """Return when the broker has acknowledged everything."""
         self._flush()
@@ -316,7 +337,7 @@ class Installation:
             ]
         )
         frame = encode_reports(epoch, self._ids[epoch], contributors, rows, cell_width(cells))
-        self.send(Stem.CLIENT_REPORTS, partition, frame)
+        self._send_frame(Stem.CLIENT_REPORTS, partition, frame)
         expected = self.of(Stem.CLIENT_REPORTS, epoch)
         for contributor, row in zip(contributors, rows.tolist(), strict=True):
             expected.received += 1
@@ -330,7 +351,7 @@ class Installation:
 
     def send_records(self, epoch: int, partition: int, entries: list[OptinEntry]) -> None:
         """A frame of opt-in records, each judged by the model as the worker must."""
-        self.send(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries))
+        self._send_frame(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries))
         expected = self.of(Stem.OPTIN_RECORDS, epoch)
         limit = self._per_user[epoch]
         for entry in entries:
@@ -338,7 +359,10 @@ class Installation:
             share = self.share_of(epoch, entry.contributor)
             text = entry.query + SEPARATOR + entry.url
             key = (Stem.OPTIN_RECORDS, epoch, entry.contributor, entry.slot)
-            if entry.slot >= limit:
+            none = not entry.query and not entry.url
+            if none and (entry.slot > 0 or self.version_1):
+                expected.refused[Reason.MALFORMED] += 1
+            elif entry.slot >= limit:
                 expected.refused[Reason.OVER_LIMIT] += 1
             elif share is Share.T and entry.slot > 0:
                 expected.refused[Reason.SPARE] += 1
@@ -348,6 +372,9 @@ class Installation:
                 self._seen.add(key)
                 expected.fingerprints += 1
                 expected.users[share] += entry.slot == 0
+                expected.none += none
+                if none:
+                    continue
                 sent = (epoch, entry.contributor, text)
                 if limit > 1 and sent in self._sent_records:
                     expected.refused[Reason.REPEATED] += 1

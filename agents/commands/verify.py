@@ -151,7 +151,9 @@ async def _totals_against_tables(context: JobContext, state: EpochState, stem: S
     partitions = range(topic.partitions)
     counted = 0
     for partition in partitions:
-        counted += (await tables.totals(partition, state.epoch)).get("counted", 0)
+        totals = await tables.totals(partition, state.epoch)
+        # Entries that say "no record" are counted and add to no record.
+        counted += totals.get("counted", 0) - totals.get("none", 0)
     if stem is Stem.OPTIN_RECORDS:
         kind, wanted, held = "records", counted, 0
         for share in Share:

@@ -7,6 +7,8 @@ Promises: `decode` answers for every input whatever, without an exception and wi
 its end; a frame is taken whole or refused whole; what `encode_*` writes, `decode` reads back.
 Assumes: a frame says what its sender sent, not that it is right. Epoch, head list, slots, cells
 and text are judged in `streams.judging`, entry by entry.
+Versions: 1 and 2 are read, 2 is written. Version 2 says how far its writer had read the release
+log, has markers, and lets an opt-in user say that they have no record.
 Free of Faust and of everything but numpy, so that devices and gateways share it.
 """
 
@@ -29,8 +31,10 @@ __all__ = [
     "HEAD_LIST_ID_BYTES",
     "MAX_EPOCH",
     "MAX_FRAME_BYTES",
+    "MAX_LOG_POSITION",
     "Frame",
     "FrameKind",
+    "Marker",
     "NewerFrame",
     "OptinEntry",
     "OptinFrame",
@@ -38,12 +42,13 @@ __all__ = [
     "ReportFrame",
     "cell_width",
     "decode",
+    "encode_marker",
     "encode_optin_records",
     "encode_packed_reports",
     "encode_reports",
 ]
 
-FRAME_VERSION: Final = 1
+FRAME_VERSION: Final = 2
 MAGIC: Final = b"bF"
 
 #: Smaller would pay Kafka's and Faust's cost per message more often; larger would let one frame
@@ -52,6 +57,10 @@ MAX_FRAME_BYTES: Final = 256 * 1024
 
 CONTRIBUTOR_BYTES: Final = 16
 HEAD_LIST_ID_BYTES: Final = 32
+MARKER_ID_BYTES: Final = 16
+
+#: Kafka's offsets are signed.
+MAX_LOG_POSITION: Final = 2**63 - 1
 
 
 class FrameKind(enum.IntEnum):
@@ -59,16 +68,20 @@ class FrameKind(enum.IntEnum):
 
     OPTIN_RECORDS = 1
     CLIENT_REPORTS = 2
+    MARKER = 3
 
 
 # Every version, for ever:  magic 2s · version B · kind B · length of the whole frame I
 _PREFIX: Final = struct.Struct("<2sBBI")
-# Version 1, both kinds:    prefix · epoch Q · entries I
-_COMMON: Final = struct.Struct("<2sBBIQI")
-# Opt-in records:           common · reserved I
-_OPTIN: Final = struct.Struct("<2sBBIQII")
-# Client reports:           common · cell width B · reserved B · cells per entry H · head list 32s
-_REPORTS: Final = struct.Struct("<2sBBIQIBBH32s")
+# Version 1, both kinds:    prefix · epoch Q · entries I · then
+#   opt-in records          reserved I
+#   client reports          cell width B · reserved B · cells per entry H · head list 32s
+# Version 2 has a position in the release log, Q, between epoch and entries.
+_OPTIN: Final = {1: struct.Struct("<2sBBIQII"), 2: struct.Struct("<2sBBIQQII")}
+_REPORTS: Final = {1: struct.Struct("<2sBBIQIBBH32s"), 2: struct.Struct("<2sBBIQQIBBH32s")}
+# Markers, version 2:       prefix · epoch Q · kind of the entries that end here B · reserved · id
+_MARKER: Final = struct.Struct("<2sBBIQB7s16s")
+_NOTHING: Final = bytes(7)
 
 _WIDTHS: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype("u1"),
@@ -80,7 +93,10 @@ _OPTIN_ENTRY_BYTES: Final = CONTRIBUTOR_BYTES + 3 * 2
 
 @dataclass(frozen=True, slots=True)
 class OptinEntry:
-    """One record as a gateway packs it: contributor key, slot, normalised text in UTF-8."""
+    """One record as a gateway packs it: contributor key, slot, normalised text in UTF-8.
+
+    From version 2 on, slot 0 without any text says that this user has no record.
+    """
 
     contributor: bytes
     slot: int
@@ -90,7 +106,10 @@ class OptinEntry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptinFrame:
-    """Opt-in records of one epoch. `contributors` has one row of two 64-bit words an entry."""
+    """Opt-in records of one epoch. `contributors` has one row of two 64-bit words an entry.
+
+    The release log below `log_position` opens the epoch; 0: the frame does not say.
+    """
 
     epoch: int
     contributors: NDArray[np.uint64]
@@ -98,9 +117,16 @@ class OptinFrame:
     query_lengths: NDArray[np.uint16]
     url_lengths: NDArray[np.uint16]
     text: bytes
+    log_position: int = 0
+    version: int = FRAME_VERSION
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def without_record(self) -> NDArray[np.bool_]:
+        """Which entries say that their user has no record. Version 1 cannot say it."""
+        empty = (self.slots | self.query_lengths | self.url_lengths) == 0
+        return empty if self.version >= 2 else np.zeros_like(empty)
 
     def entries(self) -> list[OptinEntry]:
         """Every entry, cut out of the packed arrays."""
@@ -123,15 +149,31 @@ class OptinFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportFrame:
-    """Client reports on one head list: a row of cell numbers for every contributor."""
+    """Client reports on one head list: a row of cell numbers for every contributor.
+
+    The release log below `log_position` has the head list; 0: the frame does not say.
+    """
 
     epoch: int
     head_list_id: bytes
     contributors: NDArray[np.uint64]
     cells: NDArray[np.unsignedinteger]
+    log_position: int = 0
 
     def __len__(self) -> int:
         return len(self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Holds no entry. Its offset bounds an epoch's entries once a seal in the release log says so.
+
+    By itself it means nothing: whoever wrote it may have died before committing a seal.
+    """
+
+    kind: FrameKind
+    epoch: int
+    id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +191,7 @@ class RefusedFrame:
     why: str
 
 
-Frame = OptinFrame | ReportFrame | NewerFrame | RefusedFrame
+Frame = OptinFrame | ReportFrame | Marker | NewerFrame | RefusedFrame
 
 
 def cell_width(cells: int) -> int:
@@ -163,16 +205,21 @@ def cell_width(cells: int) -> int:
     return 2 if cells <= 1 << 16 else 4
 
 
-def encode_optin_records(epoch: int, entries: Sequence[OptinEntry]) -> bytes:
+def encode_optin_records(
+    epoch: int, entries: Sequence[OptinEntry], *, log_position: int = 0
+) -> bytes:
     """Pack opt-in records of one epoch; `ValueError` when they cannot form a legal frame."""
     slots = np.array([e.slot for e in entries], dtype="<u2")
     queries = np.array([len(e.query) for e in entries], dtype="<u2")
     urls = np.array([len(e.url) for e in entries], dtype="<u2")
     text = b"".join(e.query + e.url for e in entries)
     keys = _joined_keys([e.contributor for e in entries])
-    size = _OPTIN.size + len(entries) * _OPTIN_ENTRY_BYTES + len(text)
-    _check_frame(epoch, len(entries), size)
-    head = _OPTIN.pack(MAGIC, FRAME_VERSION, FrameKind.OPTIN_RECORDS, size, epoch, len(entries), 0)
+    header = _OPTIN[FRAME_VERSION]
+    size = header.size + len(entries) * _OPTIN_ENTRY_BYTES + len(text)
+    _check_frame(epoch, log_position, len(entries), size)
+    head = header.pack(
+        MAGIC, FRAME_VERSION, FrameKind.OPTIN_RECORDS, size, epoch, log_position, len(entries), 0
+    )
     return b"".join((head, keys, slots.tobytes(), queries.tobytes(), urls.tobytes(), text))
 
 
@@ -182,6 +229,8 @@ def encode_reports(
     contributors: Sequence[bytes] | bytes,
     cells: NDArray[np.integer],
     width: int,
+    *,
+    log_position: int = 0,
 ) -> bytes:
     """Pack client reports on one head list: `cells` has a row for each contributor key.
 
@@ -203,7 +252,13 @@ def encode_reports(
     if not np.array_equal(packed, cells):
         raise ValueError(f"cell numbers must be in 0…{(1 << 8 * width) - 1} for width {width}")
     return encode_packed_reports(
-        epoch, head_list_id, keys, packed.tobytes(), cells_per_entry=cells.shape[1], width=width
+        epoch,
+        head_list_id,
+        keys,
+        packed.tobytes(),
+        cells_per_entry=cells.shape[1],
+        width=width,
+        log_position=log_position,
     )
 
 
@@ -215,6 +270,7 @@ def encode_packed_reports(
     *,
     cells_per_entry: int,
     width: int,
+    log_position: int = 0,
 ) -> bytes:
     """Pack reports whose keys and cells are already joined, `width` bytes a cell."""
     entries = len(keys) // CONTRIBUTOR_BYTES
@@ -222,14 +278,16 @@ def encode_packed_reports(
         raise ValueError(
             f"{len(keys)} bytes of keys and {len(cells)} of cells are no whole number of entries"
         )
-    size = _REPORTS.size + len(keys) + len(cells)
-    _check_frame(epoch, entries, size)
-    head = _REPORTS.pack(
+    header = _REPORTS[FRAME_VERSION]
+    size = header.size + len(keys) + len(cells)
+    _check_frame(epoch, log_position, entries, size)
+    head = header.pack(
         MAGIC,
         FRAME_VERSION,
         FrameKind.CLIENT_REPORTS,
         size,
         epoch,
+        log_position,
         entries,
         width,
         0,
@@ -237,6 +295,20 @@ def encode_packed_reports(
         head_list_id,
     )
     return b"".join((head, keys, cells))
+
+
+def encode_marker(kind: FrameKind, epoch: int, marker_id: bytes) -> bytes:
+    """A frame without entries, behind which no entry of this kind belongs to the epoch."""
+    if kind is FrameKind.MARKER or len(marker_id) != MARKER_ID_BYTES:
+        raise ValueError(
+            f"a marker is for opt-in records or client reports and has an id of {MARKER_ID_BYTES} "
+            f"bytes, got {kind.name} and {len(marker_id)} bytes"
+        )
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise ValueError(f"epoch must be in 0…2^53 - 1, got {epoch}")
+    return _MARKER.pack(
+        MAGIC, FRAME_VERSION, FrameKind.MARKER, _MARKER.size, epoch, kind, _NOTHING, marker_id
+    )
 
 
 def decode(data: bytes) -> Frame:
@@ -250,52 +322,78 @@ def decode(data: bytes) -> Frame:
         return _malformed("states another length than it has")
     if version > FRAME_VERSION:
         return NewerFrame(version)
-    return _decode_version_1(data, kind)
+    return _decode_known(data, version, kind)
 
 
-def _decode_version_1(data: bytes, kind: int) -> OptinFrame | ReportFrame | RefusedFrame:
+def _decode_known(
+    data: bytes, version: int, kind: int
+) -> OptinFrame | ReportFrame | Marker | RefusedFrame:
     if len(data) > MAX_FRAME_BYTES:
         return RefusedFrame(too_long=True, why=f"is over {MAX_FRAME_BYTES} bytes")
     if kind == FrameKind.CLIENT_REPORTS:
-        return _decode_reports(data)
+        return _decode_reports(data, version)
     if kind == FrameKind.OPTIN_RECORDS:
-        return _decode_optin_records(data)
-    return _malformed("holds a kind that this version does not have")
+        return _decode_optin_records(data, version)
+    if kind == FrameKind.MARKER and version >= 2:
+        return _decode_marker(data)
+    return _malformed("holds a kind that its version does not have")
 
 
-def _decode_reports(data: bytes) -> ReportFrame | RefusedFrame:
-    if len(data) < _REPORTS.size:
+def _decode_reports(data: bytes, version: int) -> ReportFrame | RefusedFrame:
+    header = _REPORTS[version]
+    if len(data) < header.size:
         return _malformed("is cut off in its header")
-    *_, epoch, count, width, reserved, per_entry, head_list_id = _REPORTS.unpack_from(data)
+    *said, count, width, reserved, per_entry, head_list_id = header.unpack_from(data)
+    epoch, log_position = _origin(said)
     if width not in _WIDTHS or reserved != 0 or per_entry == 0:
         return _malformed("states an impossible cell width or cells per entry")
-    if count == 0 or epoch > MAX_EPOCH:
-        return _malformed("states no entries, or an epoch beyond 2^53 - 1")
+    if count == 0 or epoch > MAX_EPOCH or log_position > MAX_LOG_POSITION:
+        return _malformed("states no entries, an epoch beyond 2^53 - 1 or an impossible position")
     # Python integers: no count on the wire can make this sum overflow.
-    if len(data) != _REPORTS.size + count * (CONTRIBUTOR_BYTES + per_entry * width):
+    if len(data) != header.size + count * (CONTRIBUTOR_BYTES + per_entry * width):
         return _malformed("has not the bytes that its entries need")
-    cells_at = _REPORTS.size + count * CONTRIBUTOR_BYTES
+    cells_at = header.size + count * CONTRIBUTOR_BYTES
     cells = np.frombuffer(data, _WIDTHS[width], count * per_entry, cells_at)
-    return ReportFrame(
-        epoch, head_list_id, _keys(data, _REPORTS.size, count), cells.reshape(count, per_entry)
-    )
+    keys = _keys(data, header.size, count)
+    return ReportFrame(epoch, head_list_id, keys, cells.reshape(count, per_entry), log_position)
 
 
-def _decode_optin_records(data: bytes) -> OptinFrame | RefusedFrame:
-    if len(data) < _OPTIN.size:
+def _decode_optin_records(data: bytes, version: int) -> OptinFrame | RefusedFrame:
+    header = _OPTIN[version]
+    if len(data) < header.size:
         return _malformed("is cut off in its header")
-    *_, epoch, count, reserved = _OPTIN.unpack_from(data)
-    if count == 0 or epoch > MAX_EPOCH or reserved != 0:
-        return _malformed("states no entries, an epoch beyond 2^53 - 1, or reserved bits")
-    text_at = _OPTIN.size + count * _OPTIN_ENTRY_BYTES
+    *said, count, reserved = header.unpack_from(data)
+    epoch, log_position = _origin(said)
+    if count == 0 or epoch > MAX_EPOCH or log_position > MAX_LOG_POSITION or reserved != 0:
+        return _malformed(
+            "states no entries, an epoch beyond 2^53 - 1, an impossible position or reserved bits"
+        )
+    text_at = header.size + count * _OPTIN_ENTRY_BYTES
     if len(data) < text_at:
         return _malformed("has not the bytes that its entries need")
-    columns = np.frombuffer(data, "<u2", 3 * count, _OPTIN.size + count * CONTRIBUTOR_BYTES)
+    columns = np.frombuffer(data, "<u2", 3 * count, header.size + count * CONTRIBUTOR_BYTES)
     slots, queries, urls = columns.reshape(3, count)
     if text_at + int(queries.sum(dtype=np.int64) + urls.sum(dtype=np.int64)) != len(data):
         return _malformed("has not the text that its entries state")
-    keys = _keys(data, _OPTIN.size, count)
-    return OptinFrame(epoch, keys, slots, queries, urls, data[text_at:])
+    keys = _keys(data, header.size, count)
+    return OptinFrame(epoch, keys, slots, queries, urls, data[text_at:], log_position, version)
+
+
+def _decode_marker(data: bytes) -> Marker | RefusedFrame:
+    if len(data) != _MARKER.size:
+        return _malformed("has not the bytes of a marker")
+    *_, epoch, kind, reserved, marker_id = _MARKER.unpack(data)
+    if kind not in (FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS):
+        return _malformed("marks the end of a kind that has none")
+    if epoch > MAX_EPOCH or reserved != _NOTHING:
+        return _malformed("states an epoch beyond 2^53 - 1, or reserved bits")
+    return Marker(FrameKind(kind), epoch, marker_id)
+
+
+def _origin(said: Sequence[int]) -> tuple[int, int]:
+    """Epoch and log position of a header, from the fields before its number of entries."""
+    _, _, _, _, epoch, *position = said
+    return epoch, position[0] if position else 0
 
 
 def _keys(data: bytes, at: int, count: int) -> NDArray[np.uint64]:
@@ -308,9 +406,11 @@ def _joined_keys(contributors: Sequence[bytes]) -> bytes:
     return b"".join(contributors)
 
 
-def _check_frame(epoch: int, entries: int, size: int) -> None:
+def _check_frame(epoch: int, log_position: int, entries: int, size: int) -> None:
     if not 0 <= epoch <= MAX_EPOCH:
         raise ValueError(f"epoch must be in 0…2^53 - 1, got {epoch}")
+    if not 0 <= log_position <= MAX_LOG_POSITION:
+        raise ValueError(f"a position in the release log is in 0…2^63 - 1, got {log_position}")
     if entries == 0:
         raise ValueError("a frame holds at least one entry")
     if size > MAX_FRAME_BYTES:

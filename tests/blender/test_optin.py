@@ -56,6 +56,17 @@ def test_users_of_t_fall_into_the_same_cells_as_clients():
     assert found.estimates.query_marginals.probability == pytest.approx([0.76, 0.14, 0.05])
 
 
+def test_users_of_t_without_a_record_are_in_the_last_cell():
+    """All of T is counted, so that its size says nothing of what its users hold."""
+    held = counts()
+    found = estimate(
+        10, NoNoise(), OptinCounts(held.records, held.selection, held.estimation, 0, 100 + 7)
+    )
+
+    assert found.noisy.counts.tolist() == [40, 30, 10, 5, 6, 4, 0, 5 + 7]
+    assert found.noisy.users == 107
+
+
 def test_every_cell_gets_noise_of_scale_2_over_epsilon():
     """One user who changes their record leaves one cell and enters another."""
     noise = ScriptedNoise([1, -1, 0, 0, 2, 0, 0, -3])
@@ -191,7 +202,7 @@ def test_counts_of_another_head_list_are_refused():
     [
         ([1], [1, 2], 3, "one length"),
         ([-1, 0], [1, 2], 3, "must not be negative"),
-        ([1, 0], [1, 2], 4, "must add up to 4, got 3"),
+        ([1, 0], [1, 2], 2, "must add up to at most 2, got 3"),
     ],
 )
 def test_counts_that_cannot_be_are_refused(selection, estimation, users, message):

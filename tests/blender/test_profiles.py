@@ -44,6 +44,16 @@ def test_sharp_ranks_by_the_counts_of_s_and_publishes_them():
     assert release.threshold == 7
 
 
+def test_sharp_counts_users_of_t_without_a_record_in_the_last_cell():
+    held = optin({A: 9, B: 30, C: 9, D: 3}, {A: 50, B: 1, E: 4})
+    counts = OptinCounts(held.records, held.selection, held.estimation, 1000, 55 + 6)
+
+    release = build_head_list("sharp", counts, PrivacyParameters(), NoNoise())
+
+    assert release.noisy.counts.tolist() == [1, 50, 0, 4 + 6]
+    assert release.noisy.users == 61
+
+
 def test_the_names_of_the_mechanisms_are_published():
     counts = optin({A: 30, B: 30}, {A: 5})
     paper = build_head_list("paper", counts, PrivacyParameters(), NoNoise()).mechanisms

@@ -171,7 +171,7 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
     """And where no upgrade helps, because nobody wrote that version, the runbook's way leads on."""
     made = bench.made
     send(made, frames=2)
-    newer = b"bF" + bytes([2, 1]) + (20).to_bytes(4, "little") + bytes(12)
+    newer = b"bF" + bytes([3, 1]) + (20).to_bytes(4, "little") + bytes(12)
     made.send(REPORTS, 0, newer)
     made.flush()
     await bench.count(bench.log())

@@ -83,6 +83,32 @@ async def test_every_entry_ends_in_exactly_one_place_and_none_is_told(made: Inst
         assert text not in told
 
 
+async def test_frames_of_both_versions_and_markers_lie_side_by_side(made: Installation) -> None:
+    """Workers are upgraded first: until the last gateway is, both versions come. Markers move the
+    position and count as nothing, also where several lie at the very end."""
+    rng = np.random.default_rng(3)
+    made.open_epoch(1)
+    made.open_epoch(2, records_per_user=2)
+    made.publish_head_list(1, cells=30, w=2)
+    keys = [contributors(rng, 40) for _ in range(made.partitions)]
+    for version_1 in (True, False, True, False):
+        made.version_1 = version_1
+        for partition in range(made.partitions):
+            mine = keys[partition]
+            none = [OptinEntry(key, slot, b"", b"") for key in mine[:10] for slot in (0, 1)]
+            made.send_reports(1, partition, [*mine, *contributors(rng, 10)], rng)
+            made.send_records(2, partition, [*optin_entries(rng, contributors(rng, 10)), *none])
+            for stem in (OPTIN, REPORTS):
+                made.send_marker(stem, 1, partition)
+                made.send_marker(stem, 77, partition)
+    made.flush()
+    worker = made.start_worker()
+    await made.until_counted()
+    await made.assert_exact()
+    assert made.of(OPTIN, 2).none == 10 * made.partitions
+    assert worker.stop() == 0
+
+
 async def _in_metrics(made: Installation, worker: object, line: str) -> bool:
     return line in (await made.get(worker, "/metrics"))[1]  # type: ignore[arg-type]
 

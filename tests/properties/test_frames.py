@@ -10,15 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.records.frames import (
+    FrameKind,
+    Marker,
     NewerFrame,
     OptinEntry,
     OptinFrame,
     RefusedFrame,
     ReportFrame,
     decode,
+    encode_marker,
     encode_optin_records,
     encode_reports,
 )
+from tests.old_frames import as_version_1
 
 keys = st.binary(min_size=16, max_size=16)
 entries = st.lists(
@@ -29,13 +33,24 @@ entries = st.lists(
     max_size=20,
 )
 epochs = st.integers(0, 2**53 - 1)
+positions = st.integers(0, 2**63 - 1)
+marked = st.sampled_from([FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS])
 
 
-@given(epoch=epochs, sent=entries)
-def test_opt_in_records_come_back_as_they_were_sent(epoch: int, sent: list[OptinEntry]) -> None:
-    frame = decode(encode_optin_records(epoch, sent))
-    assert isinstance(frame, OptinFrame)
-    assert (frame.epoch, frame.entries()) == (epoch, sent)
+@given(epoch=epochs, sent=entries, position=positions)
+def test_opt_in_records_come_back_as_they_were_sent(
+    epoch: int, sent: list[OptinEntry], position: int
+) -> None:
+    written = encode_optin_records(epoch, sent, log_position=position)
+    for data, known in ((written, position), (as_version_1(written), 0)):
+        frame = decode(data)
+        assert isinstance(frame, OptinFrame)
+        assert (frame.epoch, frame.log_position, frame.entries()) == (epoch, known, sent)
+
+
+@given(epoch=epochs, kind=marked, marker_id=keys)
+def test_markers_come_back_as_they_were_sent(epoch: int, kind: FrameKind, marker_id: bytes) -> None:
+    assert decode(encode_marker(kind, epoch, marker_id)) == Marker(kind, epoch, marker_id)
 
 
 @given(epoch=epochs, width=st.sampled_from([1, 2, 4]), data=st.data())
@@ -57,14 +72,14 @@ def test_any_bytes_get_an_answer(data: bytes) -> None:
 
 
 def assert_answered(data: bytes) -> None:
-    """An answer of one of the four kinds, whose entries can all be read."""
+    """An answer of one of the five kinds, whose entries can all be read."""
     frame = decode(data)
     if isinstance(frame, OptinFrame):
         assert sum(len(e.query) + len(e.url) for e in frame.entries()) == len(frame.text)
     elif isinstance(frame, ReportFrame):
         assert frame.cells.shape[0] == frame.contributors.shape[0] == len(frame) > 0
     else:
-        assert isinstance(frame, NewerFrame | RefusedFrame)
+        assert isinstance(frame, Marker | NewerFrame | RefusedFrame)
 
 
 def corpus() -> list[bytes]:
@@ -79,7 +94,10 @@ def corpus() -> list[bytes]:
                                  enumerate(people[:n])])
         for n in (1, 2, 3)
     ]  # fmt: skip
-    return [*found, b"", b"bF", b"bF\x02\x01\x08\x00\x00\x00", b"bF\x01\x01\x08\x00\x00\x00"]
+    found += [as_version_1(frame) for frame in found]
+    found += [encode_marker(kind, 5, bytes(range(16))) for kind in list(FrameKind)[:2]]
+    found += [b"bF%c\x01\x08\x00\x00\x00" % version for version in (1, 2, 3)]
+    return [*found, b"", b"bF"]
 
 
 @pytest.mark.fuzz

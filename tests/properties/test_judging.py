@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streams.epochs import EpochBook, Share
 from streams.fingerprints import FingerprintTable
 from streams.judging import Delivery, Verdict, judge_optin_records, judge_reports
+from streams.records.frames import FrameKind, encode_marker
 from tests.streams.test_judging import KEYS, START, delivered, opened, published, records, reports
 
 Judge = Callable[..., Verdict]
@@ -39,11 +40,22 @@ def totals(judge: Judge, log: list[Delivery], cuts: list[int], book: EpochBook) 
     return +found
 
 
-entry = st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from([b"a", b"b", b"\xff"]),
-                  st.just(b"u"))  # fmt: skip
+texts = st.sampled_from([(b"a", b"u"), (b"b", b"u"), (b"\xff", b"u"), (b"", b"")])
+entry = st.builds(
+    lambda who, slot, text: (who, slot, *text), st.integers(0, 6), st.integers(0, 3), texts
+)
 optin_logs = st.lists(
     st.tuples(st.integers(1, 3), st.lists(entry, min_size=1, max_size=6)), max_size=8
 )
+
+
+def with_markers(data: st.DataObject, log: list[Delivery]) -> list[Delivery]:
+    """The same log with markers anywhere in it."""
+    marker = delivered(encode_marker(FrameKind.OPTIN_RECORDS, 1, bytes(16)))
+    found = list(log)
+    for at in data.draw(st.lists(st.integers(0, len(log)), max_size=4)):
+        found.insert(at, marker)
+    return found
 
 
 def cuts_of(data: st.DataObject, size: int) -> list[int]:
@@ -59,6 +71,7 @@ def test_opt_in_records(frames: list[tuple[int, list[tuple[int, int, bytes, byte
         for i, (epoch, entries) in enumerate(frames)
     ]
     whole = totals(judge_optin_records, log, [], book)
+    assert totals(judge_optin_records, with_markers(data, log), [], book) == whole
     assert totals(judge_optin_records, log, cuts_of(data, len(log)), book) == whole
     assert sum(n for key, n in whole.items() if key[-1] == "received") == sum(  # type: ignore[index]
         len(entries) for _, entries in frames
@@ -101,4 +114,5 @@ def test_client_reports(seed: int, data: st.DataObject) -> None:
         for i, n in enumerate(rng.integers(1, 10, 6).tolist())
     ]  # fmt: skip
     whole = totals(judge_reports, log, [], book)
+    assert totals(judge_reports, with_markers(data, log), [], book) == whole
     assert totals(judge_reports, log, cuts_of(data, len(log)), book) == whole

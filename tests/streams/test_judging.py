@@ -20,8 +20,16 @@ from streams.judging import (
     unknown_to,
 )
 from streams.keys import EpochKeys
-from streams.records.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from streams.records.frames import (
+    FrameKind,
+    OptinEntry,
+    decode,
+    encode_marker,
+    encode_optin_records,
+    encode_reports,
+)
 from tests.counting import MASTER
+from tests.old_frames import as_version_1
 
 START, END, GRACE, SKEW = 1_000_000, 2_000_000, 10_000, 500
 UNTIL = 3_000_000
@@ -133,7 +141,8 @@ def test_the_first_report_of_a_contributor_counts_the_others_are_duplicates() ->
     [
         (UNTIL + GRACE - 1, 4, None),
         (UNTIL + GRACE, 4, Reason.LATE),
-        (START, 5, Reason.LATE),  # At the seal's bound.
+        (START, 5, Reason.BEYOND_SEAL),  # At the seal's bound: accepted, and yet not counted.
+        (UNTIL + GRACE, 5, Reason.LATE),
     ],
 )
 def test_reports_are_late_by_append_time_and_beyond_the_seal(
@@ -190,7 +199,9 @@ def test_shares_are_disjoint_and_as_large_as_stated() -> None:
         (START - SKEW - 1, 0, Reason.EARLY),
         (END + GRACE - 1, 0, None),
         (END + GRACE, 0, Reason.LATE),
-        (START, 5, Reason.LATE),
+        (START, 4, None),
+        (START, 5, Reason.BEYOND_SEAL),
+        (END + GRACE, 5, Reason.LATE),
     ],
 )
 def test_records_are_early_and_late_by_append_time(
@@ -198,7 +209,57 @@ def test_records_are_early_and_late_by_append_time(
 ) -> None:
     book = EpochBook([opened(1), {"entry": "records_sealed", "epoch": 1, "bounds": [5]}])
     frame = delivered(records((1, 0, b"q", b"u")), at=at, offset=offset)
-    assert judged_records(frame, book=book).epochs[1].refused == ({reason: 1} if reason else {})
+    verdict = judged_records(frame, book=book)
+    assert verdict.epochs[1].refused == ({reason: 1} if reason else {})
+    # An accepted entry that is not counted is a fault of the service: where it lies is kept.
+    letters = [(letter.offset, letter.reason) for letter in verdict.letters]
+    assert letters == ([(offset, reason)] if reason is Reason.BEYOND_SEAL else [])
+
+
+def test_somebody_without_a_record_takes_part_and_adds_to_none() -> None:
+    """Else the number of participants would tell how many people had nothing to send."""
+    shares = {who: share for share in Share for who in [_in_share(share, 1)]}
+    frame = records(*((who, 0, b"", b"") for who in shares))
+    tally = judged_records(delivered(frame)).epochs[1]
+    assert (tally.received, tally.counted, tally.none) == (3, 3, 3)
+    assert tally.users == dict.fromkeys(Share, 1)
+    assert tally.records == {}
+    assert sum(map(len, tally.fingerprints)) == 3
+
+
+def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
+    who = _in_share(Share.S, 2)
+    book = EpochBook([opened(2, records_per_user=2)])
+    frame = records(
+        (who, 0, b"", b""),
+        (who, 0, b"a", b"u"),  # Slot 0 has been answered.
+        (who, 1, b"", b""),  # Only slot 0 can say it.
+        (who, 1, b"b", b"u"),
+        epoch=2,
+    )
+    tally = judged_records(delivered(frame), book=book).epochs[2]
+    assert tally.refused == {Reason.DUPLICATE: 1, Reason.MALFORMED: 1}
+    assert (tally.none, tally.users) == (1, {Share.S: 1, Share.T: 0, Share.GRAPH: 0})
+    assert tally.records == {Share.S: Counter({b"b\tu": 1})}
+
+
+def test_a_frame_of_version_1_cannot_say_none() -> None:
+    """Its empty text was malformed when it was written, and a recount decides alike."""
+    frame = as_version_1(records((1, 0, b"", b""), (2, 0, b"q", b"u")))
+    tally = judged_records(delivered(frame)).epochs[1]
+    assert (tally.refused, tally.none) == ({Reason.MALFORMED: 1}, 0)
+
+
+@pytest.mark.parametrize("kind", [FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS])
+def test_a_marker_is_counted_as_nothing(kind: FrameKind) -> None:
+    """Keepers may write any number of them and die: received = counted + refused stays true."""
+    book = EpochBook([opened(1), published(1)])
+    markers = [delivered(encode_marker(kind, epoch, bytes(16)), at=UNTIL * 2) for epoch in (1, 7)]
+    for verdict in (judged_records(*markers, book=book), judged_reports(*markers, book=book)):
+        assert not verdict.epochs
+        assert not verdict.letters
+        assert verdict.summary() == Counter(received=0, counted=0, refused=0)
+    assert not unknown_to(book, markers), "an epoch that a marker names need not be known"
 
 
 def test_text_that_no_gateway_writes_is_refused_and_quoted_nowhere() -> None:
@@ -280,4 +341,4 @@ def test_letters_are_few_however_many_entries_are_refused() -> None:
 def test_every_reason_can_happen() -> None:
     """A reason that no test produces would be a label that means nothing."""
     assert set(Stem) == {"optin_records", "client_reports"}
-    assert len(Reason) == 10
+    assert len(Reason) == 11

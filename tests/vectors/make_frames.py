@@ -11,7 +11,14 @@ from blender.errors import ParameterError
 from blender.record import NORMALISATION_VERSION, normalise
 from streams.fingerprints import siphash
 from streams.keys import EpochKeys, account
-from streams.records.frames import OptinEntry, encode_optin_records, encode_reports
+from streams.records.frames import (
+    FrameKind,
+    OptinEntry,
+    encode_marker,
+    encode_optin_records,
+    encode_reports,
+)
+from tests.old_frames import as_version_1
 
 MASTER = bytes(range(32))
 #: Spaces of user ids and ids in them: where one ends and the other begins must show.
@@ -78,14 +85,26 @@ def main() -> None:
         OptinEntry(people[0], 0, b"weather", b"https://weather.example/"),
         OptinEntry(people[1], 1, "zürich".encode(), b"https://example.org/z"),
     ]
-    reports = encode_reports(41, head_list, people, narrow, 1)
+    none = [OptinEntry(people[2], 0, b"", b"")]
+    reports = as_version_1(encode_reports(41, head_list, people, narrow, 1))
 
     def with_version(version: int) -> bytes:
         return reports[:2] + bytes([version]) + reports[3:]
 
+    def described(entries: list[OptinEntry]) -> list[dict[str, object]]:
+        return [
+            {
+                "contributor": e.contributor.hex(),
+                "slot": e.slot,
+                "query": e.query.decode(),
+                "url": e.url.decode(),
+            }
+            for e in entries
+        ]
+
     document = {
-        "about": "Frames of version 1, the epoch keys behind them, and text before and after "
-        "normalising. Bytes are hexadecimal; 64-bit hashes are their 8 bytes, little-endian.",
+        "about": "Frames of versions 1 and 2, the epoch keys behind them, and text before and "
+        "after normalising. Bytes are hexadecimal; 64-bit hashes are their 8 bytes, little-endian.",
         "keys": {
             "master": MASTER.hex(),
             "epoch": 41,
@@ -134,30 +153,61 @@ def main() -> None:
                 "head_list_id": head_list.hex(),
                 "contributors": [key.hex() for key in people],
                 "cells": wide.tolist(),
-                "bytes": encode_reports(41, head_list, people, wide, 4).hex(),
+                "bytes": as_version_1(encode_reports(41, head_list, people, wide, 4)).hex(),
             },
             {
                 "name": "two opt-in records",
                 "epoch": 41,
-                "records": [
-                    {
-                        "contributor": e.contributor.hex(),
-                        "slot": e.slot,
-                        "query": e.query.decode(),
-                        "url": e.url.decode(),
-                    }
-                    for e in records
-                ],
-                "bytes": encode_optin_records(41, records).hex(),
+                "records": described(records),
+                "bytes": as_version_1(encode_optin_records(41, records)).hex(),
             },
+            {
+                "name": "version 2: three reports of two cells, one byte a cell",
+                "epoch": 41,
+                "log_position": 1234,
+                "head_list_id": head_list.hex(),
+                "contributors": [key.hex() for key in people],
+                "cells": narrow.tolist(),
+                "bytes": encode_reports(41, head_list, people, narrow, 1, log_position=1234).hex(),
+            },
+            {
+                "name": "version 2: two opt-in records and a user who has none",
+                "epoch": 41,
+                "log_position": 1200,
+                "records": described([*records, *none]),
+                "without_record": [False, False, True],
+                "bytes": encode_optin_records(41, [*records, *none], log_position=1200).hex(),
+            },
+        ],
+        "markers": [
+            {
+                "name": f"version 2: a marker that bounds {kind.name.lower()}",
+                "kind": int(kind),
+                "epoch": 41,
+                "id": bytes(range(16)).hex(),
+                "bytes": encode_marker(kind, 41, bytes(range(16))).hex(),
+            }
+            for kind in (FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS)
         ],
         "other_messages": [
             {"name": "a report cut off", "bytes": reports[:-1].hex(), "taken_for": "malformed"},
             {"name": "version 0", "bytes": with_version(0).hex(), "taken_for": "malformed"},
-            {"name": "a newer version", "bytes": with_version(2).hex(), "taken_for": "newer"},
+            {"name": "a newer version", "bytes": with_version(3).hex(), "taken_for": "newer"},
             {
                 "name": "a newer version cut off",
-                "bytes": with_version(2)[:-1].hex(),
+                "bytes": with_version(3)[:-1].hex(),
+                "taken_for": "malformed",
+            },
+            {
+                "name": "version 1 that calls itself version 2",
+                "bytes": with_version(2).hex(),
+                "taken_for": "malformed",
+            },
+            {
+                "name": "a marker of version 1, which has none",
+                "bytes": encode_marker(FrameKind.OPTIN_RECORDS, 41, bytes(16))
+                .replace(b"bF\x02", b"bF\x01")
+                .hex(),
                 "taken_for": "malformed",
             },
             {
