@@ -69,16 +69,21 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class SealRecords:
-    """Read the end offsets of the opt-in topic and commit them."""
+    """Mark the end of every partition of the opt-in topic, and commit where the marks lie.
+
+    Marks that a broker appended before `not_before_ms`, by its own clock, do not count.
+    """
 
     epoch: int
+    not_before_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SealReports:
-    """Read the end offsets of the report topic and commit them."""
+    """The same for the report topic."""
 
     epoch: int
+    not_before_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,8 @@ def _seal_due(state: EpochState, now_ms: int) -> SealRecords | SealReports | Non
     due = _sealable_at_ms(state)
     if due is None or now_ms < due:
         return None
-    return SealRecords(state.epoch) if state.stage is Stage.COLLECTING else SealReports(state.epoch)
+    seal = SealRecords if state.stage is Stage.COLLECTING else SealReports
+    return seal(state.epoch, due)
 
 
 def _sealable_at_ms(state: EpochState) -> int | None:

@@ -32,6 +32,7 @@ from streams.releases.book import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind, Reason
 from streams.releases.log import CommitRefused, ReleaseLog, StepObserver, Turn, nobody_watches
+from streams.seal_markers import SealMarkers
 from streams.settings import Settings
 from streams.tables import Client, CountTables
 from streams.topics import Topics
@@ -42,10 +43,12 @@ __all__ = [
     "Due",
     "JobContext",
     "ReleaseFailed",
+    "as_it_is",
     "limit_from",
     "publish_pending",
     "release_due",
     "stop_epoch",
+    "system_clock_ms",
     "versions",
 ]
 
@@ -70,8 +73,14 @@ class ReleaseFailed(BlenderError):
     """A release failed and was given up; the next epoch goes on. The cause says why."""
 
 
-def _system_clock_ms() -> int:
+def system_clock_ms() -> int:
+    """This machine's clock."""
     return time.time_ns() // 1_000_000
+
+
+def as_it_is(append_ms: int) -> int:
+    """A broker's time as the broker gave it."""
+    return append_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,11 @@ class JobContext:
     kafka: KafkaLog
     redis: Client
     publisher: Publisher
-    now_ms: Callable[[], int] = _system_clock_ms
+    markers: SealMarkers
+    now_ms: Callable[[], int] = system_clock_ms
+    #: What a broker's append time is on this clock. A test that moves `now_ms` moves the brokers'
+    #: clocks with it; here they are as they are.
+    brokers_ms: Callable[[int], int] = as_it_is
     observe: StepObserver = nobody_watches
     dice: Dice = field(default_factory=Dice)
     #: How to end the release that failed for good, until that is done: nothing of its kind is
@@ -107,7 +120,8 @@ class JobContext:
         topics: Topics,
         redis: Client,
         *,
-        now_ms: Callable[[], int] = _system_clock_ms,
+        now_ms: Callable[[], int] = system_clock_ms,
+        brokers_ms: Callable[[int], int] = as_it_is,
         observe: StepObserver = nobody_watches,
         dice: Dice | None = None,
     ) -> JobContext:
@@ -124,7 +138,9 @@ class JobContext:
             kafka=KafkaLog(settings.kafka),
             redis=redis,
             publisher=Publisher(settings.kafka),
+            markers=SealMarkers(settings.kafka),
             now_ms=now_ms,
+            brokers_ms=brokers_ms,
             observe=observe,
             dice=dice or Dice(),
         )
@@ -169,6 +185,7 @@ class JobContext:
 
     async def close(self) -> None:
         """Let go of the servers."""
+        self.markers.close()
         await self.log.close()
         await self.redis.aclose()
 

@@ -26,7 +26,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
 from agents.estimates import publish_committed_estimates, publish_estimates
 from agents.head_lists import publish_committed_head_lists, publish_head_list
-from agents.job_context import Dice, JobContext, ReleaseFailed, limit_from
+from agents.job_context import (
+    Dice,
+    JobContext,
+    ReleaseFailed,
+    as_it_is,
+    limit_from,
+    system_clock_ms,
+)
 from agents.keeper import Keeper
 from agents.leases import Lease
 from agents.listening import listening
@@ -101,7 +108,8 @@ class Jobs:
         *,
         observe: StepObserver = nobody_watches,
         dice: Dice | None = None,
-        now_ms: Callable[[], int] | None = None,
+        now_ms: Callable[[], int] = system_clock_ms,
+        brokers_ms: Callable[[int], int] = as_it_is,
     ) -> Jobs:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
         kafka = KafkaLog(settings.kafka)
@@ -109,8 +117,10 @@ class Jobs:
         redis = await connect_redis(settings.redis)
         await check_redis(redis)
         await warn_of_risks(settings, kafka, redis)
-        clock = {} if now_ms is None else {"now_ms": now_ms}
-        context = JobContext.build(settings, topics, redis, observe=observe, dice=dice, **clock)
+        context = JobContext.build(
+            settings, topics, redis,
+            now_ms=now_ms, brokers_ms=brokers_ms, observe=observe, dice=dice,
+        )  # fmt: skip
         # An epoch dearer than its limit is refused here, not in the middle of the night.
         plan, limit = plan_from(settings), limit_from(settings)
         fresh = Ledger()
@@ -237,26 +247,30 @@ def run_jobs(
     *,
     observe: StepObserver = nobody_watches,
     dice: Dice | None = None,
-    now_ms: Callable[[], int] | None = None,
+    now_ms: Callable[[], int] = system_clock_ms,
+    brokers_ms: Callable[[int], int] = as_it_is,
 ) -> int:
     """Run the jobs until SIGTERM or SIGINT; the process's exit code.
 
-    `observe`, `dice` and `now_ms` are for tests, which have a main program of their own.
+    All but the settings is for tests, which have a main program of their own.
     """
-    return asyncio.run(_run(settings, observe, dice, now_ms))
+    return asyncio.run(_run(settings, observe, dice, now_ms, brokers_ms))
 
 
 async def _run(
     settings: Settings,
     observe: StepObserver,
     dice: Dice | None,
-    now_ms: Callable[[], int] | None,
+    now_ms: Callable[[], int],
+    brokers_ms: Callable[[int], int],
 ) -> int:
     # Parameters that no noise can be found for are told now, not by an epoch that was charged.
     await asyncio.to_thread(
         prepare_head_list, settings.privacy.profile, settings.privacy.parameters()
     )
-    jobs = await Jobs.connect(settings, observe=observe, dice=dice, now_ms=now_ms)
+    jobs = await Jobs.connect(
+        settings, observe=observe, dice=dice, now_ms=now_ms, brokers_ms=brokers_ms
+    )
     loop = asyncio.get_running_loop()
 
     def told() -> None:

@@ -3,16 +3,20 @@
     settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
     releases ──▶ counts unlinked in Redis, records removed from Kafka
 
-Promises: an epoch opens once, with its charge; bounds are read after the time at which nothing can
-be in time any more. Raw counts of released epochs go, and go again whenever Redis brings them back.
-What is to be removed from Kafka is committed first, so that counters know it went on purpose.
+Promises: an epoch opens once, with its charge. A seal's bounds are offsets of markers that all
+in-sync replicas have and that the brokers appended, by their own clocks, when nothing could be in
+time any more: neither a stale answer nor a wrong clock of ours seals too early. Raw counts of
+released epochs go, and go again whenever Redis brings them back. What is to be removed from Kafka
+is committed first, so that counters know it went on purpose.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from agents.epochs import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
 from agents.job_context import JobContext, limit_from
@@ -23,15 +27,22 @@ from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook
 from streams.releases.entries import Entry, Kind
 from streams.releases.parameters import plan_from
+from streams.seal_markers import AppendedMarker
 from streams.tables import CountTables
 from streams.trimming import LogTrimmer
 
-__all__ = ["CHECKPOINT_EPOCHS", "Keeper", "released_through"]
+__all__ = ["CHECKPOINT_EPOCHS", "Keeper", "released_through", "too_early_ms"]
 
 log = logging.getLogger(__name__)
 
 #: A checkpoint every so many epochs: fewer make opening the log slower, more make the log longer.
 CHECKPOINT_EPOCHS = 8
+_MARK_AGAIN_S = 5.0
+
+_SEALS: Final = {
+    SealRecords: (Stem.OPTIN_RECORDS, entries.records_sealed),
+    SealReports: (Stem.CLIENT_REPORTS, entries.reports_sealed),
+}
 
 _OVER: dict[Stem, Callable[[EpochState], bool]] = {
     Stem.OPTIN_RECORDS: lambda state: state.optin_raw_over,
@@ -63,12 +74,17 @@ class Keeper:
         self._token = secrets.token_hex(8)
         self._removed: dict[Stem, tuple[int, ...]] = {}
         self._trimmed_for: dict[Stem, tuple[int, bool]] = {}
+        #: When to write markers again after some came too early, on the monotonic clock.
+        self._mark_again_at = 0.0
 
     async def step(self) -> bool:
         """Do one thing that is due; whether there was one."""
-        book = await self._context.read_log()
-        if not isinstance(self._move(book), Wait):
-            return await self._advance()
+        move = self._move(await self._context.read_log())
+        if isinstance(move, SealRecords | SealReports):
+            return await self._seal(move)
+        if not isinstance(move, Wait):
+            return await self._open()
+        book = self._context.log.book
         for stem in Stem:
             await self._sweep(book, stem)
         for stem in Stem:
@@ -83,31 +99,47 @@ class Keeper:
             origin_ms=self._context.settings.epoch.origin_unix_s * 1000,
         )  # fmt: skip
 
-    async def _advance(self) -> bool:
+    async def _open(self) -> bool:
         async with self._context.log.turn(Kind.KEEPER, self._context.observe) as turn:
-            move = self._move(turn.book)
-            if isinstance(move, Wait):
-                return False
-            if isinstance(move, Open):
-                added = [entries.epoch_opened(move.parameters), *_checkpoint(turn.book)]
-            elif isinstance(move, Pause):
+            now = self._move(turn.book)
+            if isinstance(now, Open):
+                added = [entries.epoch_opened(now.parameters), *_checkpoint(turn.book)]
+            elif isinstance(now, Pause):
                 added = [
-                    entries.service_paused(
-                        move.epoch, move.from_ms, move.resumes_at_ms, move.reason
-                    )
+                    entries.service_paused(now.epoch, now.from_ms, now.resumes_at_ms, now.reason)
                 ]
-            elif isinstance(move, SealRecords):
-                bounds = await self._ends(Stem.OPTIN_RECORDS)
-                added = [entries.records_sealed(move.epoch, bounds)]
             else:
-                bounds = await self._ends(Stem.CLIENT_REPORTS)
-                added = [entries.reports_sealed(move.epoch, bounds)]
+                return not isinstance(now, Wait)  # Another keeper was first.
             await turn.commit(added)
-        for entry in added:
-            log.info(
-                "entry_committed",
-                extra={"kind": Known(entry["entry"]), "epoch": entry.get("epoch", -1)},
-            )
+        _tell(added)
+        return True
+
+    async def _seal(self, move: SealRecords | SealReports) -> bool:
+        """Mark every partition, then commit where the marks lie, if nobody sealed it meanwhile.
+
+        A keeper that dies in between leaves marks that mean nothing; the next one makes its own.
+        """
+        context, (stem, entry) = self._context, _SEALS[type(move)]
+        topic = context.topics.of(stem)
+        if time.monotonic() < self._mark_again_at:
+            return False
+        markers = await context.markers.write(stem, topic.name, topic.partitions, move.epoch)
+        await context.observe(f"{Kind.KEEPER.value}.marked")
+        markers = [m._replace(append_ms=context.brokers_ms(m.append_ms)) for m in markers]
+        early_ms = too_early_ms(markers, move.not_before_ms)
+        if early_ms > 0:
+            # Our clock is ahead of a broker's. These marks are nothing; others follow when that
+            # broker's clock is there. One that is far off is looked at again before that.
+            self._mark_again_at = time.monotonic() + min(early_ms / 1000, _MARK_AGAIN_S)
+            log.warning("marked_too_early", extra={"epoch": move.epoch, "early_ms": early_ms})
+            return False
+        async with context.log.turn(Kind.KEEPER, context.observe) as turn:
+            now = self._move(turn.book)
+            if now != move:
+                return not isinstance(now, Wait)
+            added = [entry(move.epoch, [marker.offset for marker in markers])]
+            await turn.commit(added)
+        _tell(added)
         return True
 
     async def _ends(self, stem: Stem) -> list[int]:
@@ -200,6 +232,19 @@ class Keeper:
         announced = book.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
         return through < 0 or (
             self._removed.get(stem) == announced and self._trimmed_for.get(stem) == (through, True)
+        )
+
+
+def too_early_ms(markers: Sequence[AppendedMarker], not_before_ms: int) -> int:
+    """How long the slowest broker's clock still needs, by its marker; 0 or less: all are there."""
+    return not_before_ms - min(marker.append_ms for marker in markers)
+
+
+def _tell(added: Sequence[Entry]) -> None:
+    for entry in added:
+        log.info(
+            "entry_committed",
+            extra={"kind": Known(entry["entry"]), "epoch": entry.get("epoch", -1)},
         )
 
 

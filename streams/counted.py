@@ -2,9 +2,9 @@
 
 After a seal no entry at or beyond the bound belongs to the epoch, so a partition counted up to its
 bound holds its final counts for the epoch, and they do not change until the epoch is released. A
-worker that has not read the seal yet judges by append time alone, to the same end: the seal's bound
-was read when, by the jobs' clock, the allowed skew had passed since frames became late by the
-broker's.
+worker that has not read the seal yet judges by append time alone, to the same end: the bound is a
+marker that a broker appended when, by its own clock, the allowed skew had passed since frames
+became late.
 What could still go wrong is Redis losing its tail, or everything, while we read. So before reading
 a random token is stored with each partition's counts, and after reading it must still be there:
 Redis loses its history from the end only, so a token that survived proves that everything written
@@ -15,7 +15,7 @@ was read before the bar is whole.
 
 Promises: complete counts, or `CountsMoved`, which is safe to retry, or `StoreMismatch` where the
 counts of a released epoch are asked for.
-Assumes: no broker's clock is behind the jobs' by more than the allowed skew. Were one, entries in
+Assumes: no broker's clock is behind another's by more than the allowed skew. Were one, entries in
 time by its clock could come behind the bound, and be counted by a worker while counts are read.
 """
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     TopicCollection,
     TopicPartition,
 )
@@ -31,6 +33,7 @@ __all__ = [
     "KafkaLog",
     "LogBounds",
     "TopicDescription",
+    "append_time_ms",
     "librdkafka_settings",
     "producer_settings",
     "security_protocol",
@@ -124,6 +127,12 @@ def producer_settings(kafka: KafkaSettings) -> dict[str, Any]:
     }
 
 
+def append_time_ms(message: Message) -> int | None:
+    """When a broker appended a message that it acknowledged, if it said so."""
+    kind, append_ms = message.timestamp()
+    return append_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None
+
+
 class KafkaLog:
     """Asks about topics and partitions. One for each process."""
 
@@ -151,6 +160,16 @@ class KafkaLog:
                 copies = min(len(partition.replicas) for partition in topic.partitions)
                 found[name] = TopicDescription(str(topic.topic_id), len(topic.partitions), copies)
         return found
+
+    async def leaders(self, topic: str) -> dict[int, int]:
+        """Every broker that leads a partition of a topic, and one partition that it leads."""
+        ask = asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
+        partitions = (await self._answer(ask)).topics[topic].partitions
+        return {
+            about.leader: number
+            for number, about in sorted(partitions.items(), reverse=True)
+            if about.leader >= 0
+        }
 
     async def bounds(self, topic: str, partition: int) -> LogBounds:
         """Where the log of a partition begins and ends now."""

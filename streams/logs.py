@@ -42,6 +42,7 @@ FIELDS: Final = frozenset(
     {
         "advice",
         "counted",
+        "early_ms",
         "entries",
         "epoch",
         "found",

@@ -36,7 +36,15 @@ from streams.judging import _shares as shares_of_contributors
 from streams.kafka import KafkaLog, producer_settings
 from streams.keys import EpochKeys
 from streams.publications import read_publications
-from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
+from streams.records.frames import (
+    Frame,
+    Marker,
+    OptinEntry,
+    cell_width,
+    decode,
+    encode_optin_records,
+    encode_reports,
+)
 from streams.records.head_list_document import HeadListDocument
 from streams.releases.book import EpochState, ReleaseBook, Stage
 from streams.releases.log import ReleaseLog
@@ -198,12 +206,14 @@ class Service:
         self._orders = Path(self._folder.name) / "orders"
         self._orders.mkdir()
         self.run_ahead(0)
+        self.skew_jobs(0)
         self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
         self.sent: dict[tuple[int, Share], Counter[Record]] = {}
         self.reported: dict[int, Counter[int]] = {}
         self.reports: Counter[int] = Counter()
         self.texts: set[str] = set()
         self._log: ReleaseLog | None = None
+        self._reader: Consumer | None = None
 
     def change(self, **changes: str) -> None:
         """Change settings for processes started from now on: `epoch__window_s="4"`."""
@@ -226,6 +236,8 @@ class Service:
             part.kill()
         if self._log is not None:
             await self._log.close()
+        if self._reader is not None:
+            self._reader.close()
         self._folder.cleanup()
 
     # --- processes ------------------------------------------------------------------------------
@@ -256,16 +268,21 @@ class Service:
         return self.parts[-1]
 
     def run_ahead(self, ms: int) -> None:
-        """Let the clock of every jobs process run ahead by this much, from now on."""
-        new = self._orders / "clock.new"
-        new.write_text(str(ms))
-        new.rename(self._orders / "clock")
+        """Let time run ahead by this much for every jobs process, the brokers' too."""
+        self._write_order("clock", str(ms))
+
+    def skew_jobs(self, ms: int) -> None:
+        """Let the clock of every jobs process be off the brokers' by this much."""
+        self._write_order("skew", str(ms))
+
+    def _write_order(self, name: str, text: str) -> None:
+        new = self._orders / f"{name}.new"
+        new.write_text(text)
+        new.rename(self._orders / name)
 
     def order(self, step: str, action: str) -> None:
         """Whichever jobs process reaches this step next is to `kill` or `pause` itself there."""
-        new = self._orders / "at.new"
-        new.write_text(f"{step} {action}")
-        new.rename(self._orders / "at")
+        self._write_order("at", f"{step} {action}")
 
     async def disturbed(self, timeout_s: float = 60) -> Part:
         """The process that took the last order, once it is dead or paused."""
@@ -393,6 +410,43 @@ class Service:
 
     async def published(self, topic: str) -> dict[int, bytes]:
         return await read_publications(self.settings.kafka, topic)
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether a worker was started: then it counts, and no test does."""
+        return any(isinstance(part, Started) for part in self.parts)
+
+    def markers(self, stem: Stem) -> dict[int, dict[int, Marker]]:
+        """Every marker in a topic, by partition and offset."""
+        return {
+            partition: {at: frame for at, frame in found.items() if isinstance(frame, Marker)}
+            for partition, found in self.frames(stem).items()
+        }
+
+    def frames(self, stem: Stem) -> dict[int, dict[int, Frame]]:
+        """All that a topic holds, by partition and offset."""
+        if self._reader is None:  # Kept: connecting takes longer than reading.
+            self._reader = Consumer(
+                {"bootstrap.servers": self.settings.kafka.bootstrap, "group.id": "test",
+                 "enable.auto.commit": False, "enable.partition.eof": True,
+                 "fetch.wait.max.ms": 10, "auto.offset.reset": "earliest"}
+            )  # fmt: skip
+        topic = self.topics.of(stem).name
+        places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(self.partitions)]
+        found: dict[int, dict[int, Frame]] = {place.partition: {} for place in places}
+        left = set(found)
+        self._reader.assign(places)
+        while left:
+            message = self._reader.poll(10)
+            error = None if message is None else message.error()
+            if message is None or (error and error.code() != KafkaError._PARTITION_EOF):
+                self._reader = None
+                raise StoreUnavailable("the markers could not be read")
+            if error is not None:
+                left.discard(message.partition())
+                continue
+            found[message.partition()][message.offset()] = decode(message.value() or b"")
+        return found
 
     def everything_in_kafka(self) -> dict[str, bytes]:
         """All that can be read of every topic of this installation, whoever made it: keys, values,

@@ -26,7 +26,7 @@ from streams.errors import StoreUnavailable
 from streams.judging import Tally, Verdict
 from streams.releases.entries import Kind
 from streams.settings import Settings
-from streams.tables import PartitionState, Seen, connect_redis
+from streams.tables import CountTables, PartitionState, Seen, connect_redis
 from tests.epoch_service import Service
 
 JOBS = {
@@ -34,6 +34,8 @@ JOBS = {
     Kind.ESTIMATES: publish_estimates,
     Kind.CLICK_GRAPHS: publish_click_graph,
 }
+#: The id of the topic that was never read.
+DIRECTLY = "counted-directly"
 PUBLISHED = {
     Kind.HEAD_LISTS: publish_committed_head_lists,
     Kind.ESTIMATES: publish_committed_estimates,
@@ -50,12 +52,17 @@ class Clock:
     def __call__(self) -> int:
         return self.now_ms
 
+    def brokers_ms(self, _append_ms: int) -> int:
+        """The brokers' clocks, which pass with it."""
+        return self.now_ms
+
 
 class JobBench:
     """One job process's worth of context."""
 
-    def __init__(self, context: JobContext, clock: Clock) -> None:
+    def __init__(self, context: JobContext, clock: Clock, made: Service) -> None:
         self.context = context
+        self._made = made
         self.clock = clock
         self.steps: list[str] = []
         self._keeper = Keeper(context)
@@ -82,6 +89,7 @@ class JobBench:
             with contextlib.suppress(StoreUnavailable):
                 while await self._keeper.step():
                     pass
+                await pass_markers(self._made)
                 return
             await asyncio.sleep(0.1)
         raise AssertionError("the keeper could not do its work in twenty attempts")
@@ -104,9 +112,10 @@ async def bench(
     """A bench on a service; its settings unless others are given."""
     chosen = settings or made.settings
     context = JobContext.build(
-        chosen, made.topics, await connect_redis(chosen.redis), now_ms=clock, dice=dice
-    )
-    built = JobBench(context, clock)
+        chosen, made.topics, await connect_redis(chosen.redis), now_ms=clock, dice=dice,
+        brokers_ms=clock.brokers_ms,
+    )  # fmt: skip
+    built = JobBench(context, clock, made)
     context.observe = built.observe
     try:
         yield built
@@ -142,17 +151,44 @@ async def _add(made: Service, stem: Stem, epoch: int, tally: Tally, partition: i
     tables = await made.tables(stem)
     stored = await tables.stored_state(partition)
     if stored.offset is None:
-        opened = await tables.open(
-            partition, stored, offset=0, topic_id="counted-directly", released_through=-1,
-            lost=0, unreleased=[],
-        )  # fmt: skip
-        assert opened
+        await _open(tables, partition)
         stored = await tables.stored_state(partition)
     assert stored.offset is not None
-    state = PartitionState(partition, "counted-directly", stored.offset, {epoch: Seen()})
+    state = PartitionState(partition, DIRECTLY, stored.offset, {epoch: Seen()})
     outcome = await tables.add_once(state, Verdict({epoch: tally}), stored.offset + 1)
     assert type(outcome).__name__ == "Applied", outcome
     await tables.close()
+    await pass_markers(made)
+
+
+async def pass_markers(made: Service) -> None:
+    """Move every partition's position over the markers that lie there, as a worker would.
+
+    Only where no worker does it.
+    """
+    if made.has_workers:
+        return
+    for stem in Stem:
+        tables = await made.tables(stem)
+        for partition, markers in (await asyncio.to_thread(made.markers, stem)).items():
+            stored = await tables.stored_state(partition)
+            at = end = stored.offset or 0
+            while end in markers:
+                end += 1
+            if end > at:
+                if stored.offset is None:
+                    await _open(tables, partition)
+                state = PartitionState(partition, stored.topic_id or DIRECTLY, at)
+                await tables.add_once(state, Verdict(), end)
+        await tables.close()
+
+
+async def _open(tables: CountTables, partition: int) -> None:
+    opened = await tables.open(
+        partition, await tables.stored_state(partition), offset=0, topic_id=DIRECTLY,
+        released_through=-1, lost=0, unreleased=[],
+    )  # fmt: skip
+    assert opened
 
 
 #: A click graph for every epoch, from a share of the opt-in users of its own.

@@ -7,8 +7,9 @@ Processes are forked from one that has every library loaded (`multiprocessing`'s
 saves each of them some three seconds of processor time. They are processes like any other: killed,
 paused and ended by signals.
 
-A test gives orders by files in a folder: `clock` holds how many milliseconds to run ahead, `at` a
-step and what to do there. Whichever process reaches the step first takes the order, alone.
+A test gives orders by files in a folder: `clock` holds how many milliseconds this clock and the
+brokers' run ahead, `skew` how many this one alone, `at` a step and what to do there. Whichever
+process reaches the step first takes the order, alone.
 """
 
 from __future__ import annotations
@@ -77,10 +78,16 @@ def main(words: Sequence[str]) -> None:
         seed = arguments.seed
         dice = Dice(RepeatableNoise(seed), lambda: np.random.default_rng(seed))
 
-    def now_ms() -> int:
-        return time.time_ns() // 1_000_000 + int((arguments.orders / "clock").read_text())
+    def ordered_ms(name: str) -> int:
+        return int((arguments.orders / name).read_text())
 
-    sys.exit(run_jobs(settings, observe=observe, dice=dice, now_ms=now_ms))
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000 + ordered_ms("clock") + ordered_ms("skew")
+
+    def brokers_ms(append_ms: int) -> int:
+        return append_ms + ordered_ms("clock")
+
+    sys.exit(run_jobs(settings, observe=observe, dice=dice, now_ms=now_ms, brokers_ms=brokers_ms))
 
 
 def _ordered(folder: Path, step: str) -> str | None:

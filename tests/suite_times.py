@@ -34,6 +34,7 @@ PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
             "faults/test_release*",
             "faults/test_epoch*",
             "faults/test_restored*",
+            "faults/test_seals*",
             "integration/test_epochs*",
             "integration/test_leases*",
             "integration/test_operator*",

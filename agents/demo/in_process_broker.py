@@ -137,6 +137,7 @@ class InProcessBroker(LocalPart):
             ("streams.releases.log", "Producer", _PlainProducer),
             # It keeps the senders' times, and acknowledges with a constant for a time.
             ("agents.gateway.frame_writer", "append_time_ms", _now_ms),
+            ("streams.seal_markers", "append_time_ms", _now_ms),
             ("agents.gateway.server:GatewayProcess", "_compare_clocks", _look_away),
         ):
             where, _, inside = module.partition(":")

@@ -143,7 +143,9 @@ async def test_running_jobs_outlive_a_failed_draw(kafka, redis_server):
     ):
         await hands.keep()
         await _ready_to_draw(made, hands, 0)
-        jobs = await Jobs.connect(made.settings, dice=Dice(noise), now_ms=clock)
+        jobs = await Jobs.connect(
+            made.settings, dice=Dice(noise), now_ms=clock, brokers_ms=clock.brokers_ms
+        )
         running = asyncio.create_task(jobs.run())
         await made.until_stage(0, Stage.ABANDONED)
         await _ready_to_draw(made, hands, 1)
