@@ -5,7 +5,8 @@
     head-lists    the head list with the opt-in estimates
     estimates     the publication
 
-Any number of these processes may run; one holds each lease and does the work. Exact noise takes
+Any number of these processes may run; one holds each lease and does the work. One whose clock is
+off the brokers' gives its leases up and does nothing until it is right again. Exact noise takes
 seconds and runs in a thread. Kafka or Redis away is waited out; a stop ends within its deadline
 whatever they do.
 """
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from agents.broker_clocks import BrokerClocks, ClockComparison
 from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
 from agents.estimates import publish_committed_estimates, publish_estimates
 from agents.head_lists import publish_committed_head_lists, publish_head_list
@@ -43,6 +45,7 @@ from streams import job_metrics
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.ledger import Ledger
+from streams.logs import Known
 from streams.reachability import watch_servers
 from streams.records.estimates_document import EstimatesDocument
 from streams.releases.documents import DocumentReference
@@ -77,6 +80,7 @@ class Jobs:
 
     def __init__(self, context: JobContext) -> None:
         self.context = context
+        self.clocks = BrokerClocks(allowed_s=context.settings.epoch.allowed_skew_s)
         keeper = Keeper(context)
         self._jobs = (
             _Job(Kind.KEEPER, _nothing, keeper.step),
@@ -132,14 +136,20 @@ class Jobs:
 
     @property
     def ready(self) -> bool:
-        """Kafka and Redis answered every kind of job when it last asked."""
-        return all(self._answered.values())
+        """Kafka and Redis answered every kind of job when it last asked, and the clock is right."""
+        return all(self._answered.values()) and self.clocks.ok
 
     async def run(self) -> None:
         """Work until told to stop, then leave the leases to others."""
-        async with asyncio.TaskGroup() as group:
-            for job in self._jobs:
-                group.create_task(self._loop(job))
+        job_metrics.CLOCK_SKEW_SECONDS.set_function(lambda: self.clocks.skew_s)
+        job_metrics.CLOCK_SKEW_LIMIT.set(self.clocks.allowed_s)
+        comparing = asyncio.create_task(ClockComparison(self.context, self.clocks).run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for job in self._jobs:
+                    group.create_task(self._loop(job))
+        finally:
+            comparing.cancel()
 
     def stop(self) -> None:
         """Finish the step at hand, begin no other."""
@@ -161,7 +171,10 @@ class Jobs:
         back_off_s = settings.jobs.poll_s
         while not self._stopping.is_set():
             try:
-                await self._work(job, lease)
+                if self.clocks.ok:
+                    await self._work(job, lease)
+                else:
+                    await self._give_up(job.kind, lease)
                 self._answered[job.kind] = True
                 back_off_s = settings.jobs.poll_s
             except StoreUnavailable as error:
@@ -196,7 +209,7 @@ class Jobs:
                 log.info("lease_taken", extra={"kind": job.kind})
                 await self.context.log.settle(job.kind)
             await job.publish()
-            while not self._stopping.is_set() and await job.step():
+            while not self._stopping.is_set() and self.clocks.ok and await job.step():
                 job_metrics.STEPS.labels(job.kind).inc()
             if job.kind is Kind.KEEPER:
                 await self._show()
@@ -205,6 +218,12 @@ class Jobs:
             raise
         finally:
             renewing.cancel()
+
+    async def _give_up(self, kind: Kind, lease: Lease) -> None:
+        """Leave the lease to a process whose clock is right."""
+        if lease.held:
+            log.error("lease_given_up", extra={"kind": kind, "reason": Known("clock")})
+        await lease.leave()
 
     async def _show(self) -> None:
         """Tell what the log says; the newest publications are read once."""
@@ -306,7 +325,8 @@ async def _serve(jobs: Jobs) -> web.AppRunner:
     async def ready(_request: web.Request) -> web.Response:
         if jobs.ready:
             return web.Response(text="ready\n")
-        return web.Response(status=503, text="Redis or Kafka does not answer, or a job fails\n")
+        trouble = jobs.clocks.trouble or "Redis or Kafka does not answer, or a job fails"
+        return web.Response(status=503, text=trouble + "\n")
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="alive\n")

@@ -23,6 +23,8 @@ from streams.releases.book import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.entries import Entry, Kind, Outcome
 
 __all__ = [
+    "CLOCK_SKEW_LIMIT",
+    "CLOCK_SKEW_SECONDS",
     "FAILURES",
     "JOBS",
     "STEPS",
@@ -40,6 +42,17 @@ FAILURES = Counter(
 )
 LEASE_HELD = Gauge(
     "blender_job_lease_held", "1 while this process holds the lease.", ["kind"], registry=JOBS
+)
+CLOCK_SKEW_SECONDS = Gauge(
+    "blender_jobs_clock_skew_seconds",
+    "How far this clock is ahead of a broker's at least, of the broker that is furthest off; below "
+    "0 when it is behind.",
+    registry=JOBS,
+)
+CLOCK_SKEW_LIMIT = Gauge(
+    "blender_jobs_clock_skew_limit_seconds",
+    "Beyond this skew the process gives up its leases.",
+    registry=JOBS,
 )
 RELEASES = Counter(
     "blender_releases", "Entries this process committed to the log.", ["entry"], registry=JOBS

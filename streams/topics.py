@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 FOR_EVER = "-1"
+#: As many brokers are compared with at least, where there are as many.
+CLOCK_PARTITIONS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Topic:
     config: Mapping[str, str]
     #: Of the two that are counted. In another version offsets begin again.
     version: int = 1
+    #: Any number of partitions will do; `partitions` is for making the topic.
+    any_partitions: bool = False
 
 
 class Topics:
@@ -79,9 +83,10 @@ class Topics:
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
         self.click_graphs = Topic(f"{prefix}.click-graphs", 1, compacted)
         self.dead_letters = Topic(f"{prefix}.dead-letters", 1, letters)
-        # Gateways send a byte now and then to learn the brokers' time; nobody reads it.
+        # Gateways and jobs send a byte now and then to learn the brokers' time; nobody reads it.
+        # Several partitions, because jobs ask every broker that leads one.
         hour = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
-        self.clock = Topic(f"{prefix}.clock", 1, letters | hour)
+        self.clock = Topic(f"{prefix}.clock", CLOCK_PARTITIONS, letters | hour, any_partitions=True)
 
     def name(self, stem: Stem, version: int) -> str:
         """What the topic for a stem's entries is called in a version of the topics."""
@@ -175,7 +180,7 @@ async def _problems(
     for topic in topics:
         description = found[topic.name]
         assert description is not None, "only topics that are there are looked at"
-        if description.partitions != topic.partitions:
+        if description.partitions != topic.partitions and not topic.any_partitions:
             problems.append(
                 f"topic {topic.name} must have {topic.partitions} partitions, found "
                 f"{description.partitions}; set topics.partitions to that, or raise "

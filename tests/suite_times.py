@@ -40,6 +40,7 @@ PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
             "integration/test_operator*",
             "integration/test_release*",
             "model/*",
+            "agents/test_broker*",
             "agents/test_click*",
             "agents/test_epoch*",
             "agents/test_keeper*",

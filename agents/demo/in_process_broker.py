@@ -31,6 +31,7 @@ from agents.stack.part import LocalPart
 from streams.kafka import KafkaLog, TopicDescription
 
 if TYPE_CHECKING:
+    from agents.broker_clocks import ClockComparison
     from agents.gateway.server import GatewayProcess
 
 __all__ = ["InProcessBroker"]
@@ -139,6 +140,7 @@ class InProcessBroker(LocalPart):
             ("agents.gateway.frame_writer", "append_time_ms", _now_ms),
             ("streams.seal_markers", "append_time_ms", _now_ms),
             ("agents.gateway.server:GatewayProcess", "_compare_clocks", _look_away),
+            ("agents.broker_clocks:ClockComparison", "compare", _compare_with_nobody),
         ):
             where, _, inside = module.partition(":")
             owner: Any = importlib.import_module(where)
@@ -172,6 +174,11 @@ def _now_ms(*_: object) -> int:
 def _look_away(gateway: GatewayProcess, *_: object) -> None:
     """Take the clock for right: there is no other to compare it with."""
     gateway._clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
+
+
+async def _compare_with_nobody(comparison: ClockComparison) -> None:
+    """The same for jobs."""
+    comparison._clocks.appended(0, sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
 
 async def _describe(log: KafkaLog, topics: Sequence[str]) -> dict[str, TopicDescription | None]:

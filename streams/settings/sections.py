@@ -150,7 +150,7 @@ class EpochSettings:
         60.0, "How long after its end a window's records may still arrive, in seconds.", above(0)
     )
     allowed_skew_s: float = setting(
-        5.0, "How far a gateway's clock may be off the broker's, in seconds.", above(0)
+        5.0, "How far a clock of ours may be off a broker's, in seconds.", above(0)
     )
     epochs_ahead: int = setting(
         1,

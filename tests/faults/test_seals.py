@@ -18,6 +18,7 @@ from streams.kafka import KafkaLog
 from streams.records.frames import FrameKind
 from streams.releases.book import Stage
 from streams.seal_markers import SealMarkers
+from streams.tables import connect_redis
 from tests.epoch_service import Service, service
 from tests.job_bench import Clock, bench
 
@@ -147,3 +148,44 @@ async def test_markers_say_where_they_lie_and_when_the_broker_got_them(
         found = made.markers(OPTIN)
         assert {m.epoch for markers in found.values() for m in markers.values()} == {7}
         assert found[0][0].id != found[0][1].id
+
+
+async def test_jobs_whose_clock_is_ahead_give_up_their_leases_and_come_back(kafka, redis_server):
+    """A clock 12 s ahead sealed early: 80 accepted reports were lost, and nobody was warned."""
+    rng = np.random.default_rng(5)
+    async with service(kafka.url, redis_server.url, **begun()) as made:
+        made.start_worker()
+        jobs = made.start_jobs()
+        opened = await made.until_stage(0, Stage.COLLECTING)
+        made.send_optin(opened, 60, rng)
+        await made.until(lambda: leases(made), 20, "the leases")
+
+        # Six seconds before the time to seal; by the jobs' clock six seconds after it.
+        made.skew_jobs(12_000)
+        due_ms = opened.parameters.records_sealable_at_ms
+        made.run_ahead(due_ms - 6_000 - time.time_ns() // 1_000_000)
+        await made.until(lambda: gave_up(made), 20, "an end of the leases")
+        assert "clock_is_off" in jobs.output()
+        assert "lease_given_up" in jobs.output()
+        assert jobs.running
+        made.send_optin(opened, 60, rng)
+        assert (await made.book()).epochs[0].stage is Stage.COLLECTING
+
+        made.skew_jobs(0)
+        sealed = await made.until_stage(0, Stage.SEALED, Stage.REPORTING)
+        assert sealed.records_sealed is not None
+        assert "clock_is_right_again" in jobs.output()
+        await made.until(lambda: all_counted(made, 0), 30, "every accepted record")
+
+
+async def leases(made: Service) -> set[str]:
+    """Which leases somebody holds."""
+    client = await connect_redis(made.settings.redis)
+    prefix = f"{made.settings.topics.prefix}:lease:"
+    found = {str(key, "ascii") async for key in client.scan_iter(match=f"{prefix}*")}
+    await client.aclose()
+    return {key.removeprefix(prefix) for key in found}
+
+
+async def gave_up(made: Service) -> bool:
+    return not await leases(made)
