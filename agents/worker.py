@@ -116,7 +116,9 @@ class Worker:
         redis = await connect_redis(settings.redis)
         await check_redis(redis)
         await warn_of_risks(settings, kafka, redis)
-        directory = ReleaseLogDirectory(settings.kafka, kafka, topics.releases.name)
+        directory = ReleaseLogDirectory(
+            settings.kafka, kafka, topics.releases.name, skew_s=settings.epoch.allowed_skew_s
+        )
         keys = KeyRing(settings.keys.masters())
         prefix = settings.topics.prefix
         app = CountingApp(settings, group=f"{prefix}.worker.v{settings.topics.version}")

@@ -35,9 +35,9 @@ Assumes: epochs open in the order of their numbers.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from blender.partition import PARTS
 from streams.errors import StoreMismatch
@@ -53,6 +53,7 @@ __all__ = [
     "LogEntryError",
     "Share",
     "Stem",
+    "UnknownFrame",
 ]
 
 
@@ -133,6 +134,15 @@ class Epoch:
         return bounds is not None and (partition >= len(bounds) or offset >= bounds[partition])
 
 
+class UnknownFrame(NamedTuple):
+    """A frame that names an epoch or head list that a book does not have (yet)."""
+
+    offset: int
+    append_ms: int
+    #: The release log below it has what the frame names, the frame says; 0: it does not say.
+    log_position: int
+
+
 class Directory(Protocol):
     """Where counters look epochs and head lists up."""
 
@@ -141,8 +151,15 @@ class Directory(Protocol):
         """What was read so far. It stays as it is: after a refresh there is another one."""
         ...
 
-    async def refresh_to_end(self) -> None:
-        """Read the release log to the end it has now. Only then is anything unknown."""
+    async def refresh_to_end(self, *, furthest: bool = False) -> None:
+        """Read the release log to the end it has now, or to the furthest that any broker tells."""
+        ...
+
+    async def read_for(self, frames: Sequence[UnknownFrame]) -> bool:
+        """Read the log for frames that name something unknown.
+
+        True: far enough to believe that what the book lacks then is not in the log. False: not yet.
+        """
         ...
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from blender.partition import partition_users
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
-from streams.epochs import Epoch, EpochBook, HeadList, Share, Stem
+from streams.epochs import Epoch, EpochBook, HeadList, Share, Stem, UnknownFrame
 from streams.fingerprints import FingerprintTable, siphash
 from streams.keys import EpochKeys
 from streams.records.frames import Marker, OptinEntry, OptinFrame, RefusedFrame, ReportFrame
@@ -148,8 +148,9 @@ class Verdict:
         return Counter(received=received, counted=counted, refused=received - counted)
 
 
-def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> bool:
-    """Whether any frame names an epoch or head list that the book does not have (yet)."""
+def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
+    """Frames that name an epoch or head list that the book does not have (yet)."""
+    unknown = []
     for delivery in deliveries:
         frame = delivery.frame
         if isinstance(frame, ReportFrame):
@@ -161,8 +162,8 @@ def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> bool:
         else:
             continue
         if not known and not book.is_past(frame.epoch, stem):
-            return True
-    return False
+            unknown.append(UnknownFrame(delivery.offset, delivery.append_ms, frame.log_position))
+    return unknown
 
 
 def judge_reports(

@@ -3,6 +3,10 @@ begins and ends, and whether there is a record between two offsets.
 
 Asked through librdkafka, because aiokafka has no topic ids and no end-of-partition event. Every
 question has a deadline; Kafka away is `StoreUnavailable`, and safe to ask again.
+
+A broker that was cut off from its peers goes on answering from its frozen copy, and a client that
+took it for the leader goes on asking it. So an end may be too low, never too high, and what lies
+below it is true. docs/epochs.md says for every caller why that does no harm.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -43,6 +48,8 @@ __all__ = [
 T = TypeVar("T")
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+#: How long a broker may take to say what it knows when all are asked.
+_EACH_S: Final = 5.0
 _OLD_LEADERS: Final = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -139,6 +146,9 @@ class KafkaLog:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = librdkafka_settings(settings)
         self._timeout_s = settings.request_timeout_s
+        self._asking_all = asyncio.Lock()
+        #: By topic: when every broker was asked last, on the monotonic clock, and the answer.
+        self._furthest: dict[str, tuple[float, dict[int, int]]] = {}
         self._renew()
 
     def _renew(self) -> None:
@@ -180,6 +190,56 @@ class KafkaLog:
         """Where the logs of several partitions end now, in one question."""
         return await self._offsets(topic, partitions, _LATEST)
 
+    async def furthest_end(self, topic: str, partition: int) -> int:
+        """Where a partition ends by the broker that knows most, each asked by a client of its own.
+
+        For those who would otherwise refuse or stop something because an end is too low. It holds
+        as long as one broker can be reached that knows the leader. Slow; those who ask at the same
+        time share an answer.
+        """
+        asked_at = time.monotonic()
+        async with self._asking_all:
+            at, ends = self._furthest.get(topic, (0.0, {}))
+            if at <= asked_at or partition not in ends:
+                at = time.monotonic()
+                ends = await self._ask_all(topic)
+                self._furthest[topic] = at, ends
+            return ends[partition]
+
+    async def _ask_all(self, topic: str) -> dict[int, int]:
+        about = await self._answer(
+            asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
+        )
+        partitions = list(about.topics[topic].partitions)
+        answers = await asyncio.gather(
+            *(
+                asyncio.to_thread(self._ends_by, f"{broker.host}", broker.port, topic, partitions)
+                for broker in about.brokers.values()
+            ),
+            return_exceptions=True,
+        )
+        known = [answer for answer in answers if isinstance(answer, dict)]
+        if not known or not partitions:
+            raise StoreUnavailable("no broker told where a partition ends")
+        # One that knew more than our own client: that client asks the wrong broker.
+        self._renew()
+        return {p: max(answer[p] for answer in known) for p in partitions}
+
+    def _ends_by(
+        self, host: str, port: int, topic: str, partitions: Sequence[int]
+    ) -> dict[int, int]:
+        """What the leaders say whom this broker takes for the leaders."""
+        named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        admin = AdminClient({**self._settings, "bootstrap.servers": named})
+        limit_s = min(_EACH_S, self._timeout_s)
+        admin.list_topics(topic, timeout=limit_s)
+        wanted = {TopicPartition(topic, partition): _LATEST for partition in partitions}
+        futures = admin.list_offsets(wanted, request_timeout=limit_s)
+        ends = {where.partition: int(f.result(limit_s + 1).offset) for where, f in futures.items()}
+        if min(ends.values(), default=0) < 0:
+            raise StoreUnavailable("Kafka did not tell an offset")
+        return ends
+
     async def _offsets(
         self, topic: str, partitions: Sequence[int], which: OffsetSpec
     ) -> dict[int, int]:
@@ -203,9 +263,17 @@ class KafkaLog:
 
     async def next_record(self, topic: str, partition: int, offset: int) -> int:
         """The offset of the first record at or after `offset`; the log's end if there is none."""
-        return await self._answer(asyncio.to_thread(self._poll_once, topic, partition, offset))
+        asked = asyncio.to_thread(self._poll_once, topic, partition, offset)
+        return (await self._answer(asked))[0]
 
-    def _poll_once(self, topic: str, partition: int, offset: int) -> int:
+    async def append_ms(self, topic: str, partition: int, offset: int) -> int | None:
+        """When the record at `offset` was appended; None when there is none (any more)."""
+        asked = asyncio.to_thread(self._poll_once, topic, partition, offset)
+        found, append_ms = await self._answer(asked)
+        return append_ms if found == offset else None
+
+    def _poll_once(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
+        """Offset and append time of the first record from `offset` on; the end, and 0, if none."""
         reader = Consumer(
             {
                 **self._settings,
@@ -223,8 +291,10 @@ class KafkaLog:
             if message is None:
                 raise StoreUnavailable("Kafka did not answer a fetch in time")
             error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
-                return int(message.offset() or 0)
+            if error is None:
+                return int(message.offset() or 0), message.timestamp()[1]
+            if error.code() == KafkaError._PARTITION_EOF:
+                return int(message.offset() or 0), 0
             raise StoreUnavailable(f"Kafka did not answer a fetch ({error.name()})")
         finally:
             reader.close()

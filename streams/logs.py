@@ -47,6 +47,7 @@ FIELDS: Final = frozenset(
         "epoch",
         "found",
         "kind",
+        "log_position",
         "lost",
         "offset",
         "partition",

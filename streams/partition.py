@@ -44,6 +44,11 @@ T = TypeVar("T")
 #: After a seek the consumer first delivers what it had buffered. Asking again sooner than this
 #: would start the stretch over and over; later would only wait.
 _SEEK_AGAIN_S: Final = 1.0
+#: How long a partition waits for the release log, holding the others up, before it is stopped.
+_LOG_WAIT_S: Final = 10.0
+_LOG_AGAIN_S: Final = 0.5
+#: How often a stopped partition is looked at again, if it may go on by itself.
+_OVER_AGAIN_S: Final = 2.0
 #: Nothing came for so long although the log has more: look whether there are records at all.
 _IDLE_S: Final = 2.0
 
@@ -101,6 +106,8 @@ class Partition:
         #: What Redis held when it was last read or written; None: it must be read (again).
         self.state: PartitionState | None = None
         self.stopped: stops.StopReason | None = None
+        self._over: Callable[[], Awaitable[bool]] | None = None
+        self._over_asked_at = -math.inf
         #: Another worker has it now, or it begins anew. It never comes back to life: a new object
         #: does.
         self.given_up = False
@@ -126,9 +133,10 @@ class Partition:
         metrics.LAG.remove(stem, str(self.number))
         metrics.BEHIND_SECONDS.remove(stem, str(self.number))
 
-    def stop(self, reason: stops.StopReason) -> None:
+    def stop(self, stop: stops.Stop) -> None:
         """Nothing of it is counted any more."""
-        self.stopped, self.state = reason, None
+        self.stopped, self.state, self._over = stop.reason, None, stop.over
+        self._over_asked_at = time.monotonic()
 
     def note_end(self, end: int) -> None:
         """The log ends here now. Of a busy one too: who holds the lock and stands has stalled."""
@@ -166,9 +174,15 @@ class Partition:
         )
         return state
 
-    async def was_rebuilt(self) -> bool:
-        """Whether an operator had its counts forgotten since Redis was last read."""
-        return await self._of.tables.rebuilt(self.number) != self._rebuilt
+    async def can_go_on(self) -> bool:
+        """Whether what stopped it is over: its counts were rebuilt, or a broker answers again."""
+        if await self._of.tables.rebuilt(self.number) != self._rebuilt:
+            return True
+        now = time.monotonic()
+        if self._over is None or now - self._over_asked_at < _OVER_AGAIN_S:
+            return False
+        self._over_asked_at = now
+        return await self._over()
 
     # --- counting -------------------------------------------------------------------------------
 
@@ -256,8 +270,7 @@ class Partition:
 
     async def _judged(self, state: PartitionState, run: list[Delivery]) -> Verdict:
         of = self._of
-        if unknown_to(of.directory.book, run):
-            await of.directory.refresh_to_end()
+        await self._read_log_for(run)
         # One book for all that follows. Had the judge another than the keys were made for, it could
         # accept an entry of an epoch that opened in between.
         book = of.directory.book
@@ -272,6 +285,33 @@ class Partition:
             del state.seen[number]
         seen = {number: found.table for number, found in state.seen.items()}
         return of.judge(self.number, run, book, keys, seen)
+
+    async def _read_log_for(self, run: list[Delivery]) -> None:
+        """Read the release log until all that a run names is known, or known not to be there.
+
+        Frames that cannot be judged for long stop the partition, so that the others go on.
+        """
+        directory = self._of.directory
+        unknown = unknown_to(directory.book, run)
+        if not unknown or await directory.read_for(unknown):
+            return
+        furthest = max(unknown, key=lambda frame: frame.log_position)
+        log.warning(
+            "release_log_behind",
+            extra={
+                "stem": self._of.stem,
+                "partition": self.number,
+                "offset": furthest.offset,
+                "log_position": furthest.log_position,
+            },
+        )
+        deadline = time.monotonic() + _LOG_WAIT_S
+        while not await directory.read_for(unknown):
+            self._still_ours()
+            if time.monotonic() > deadline:
+                over = partial(directory.read_for, unknown)
+                raise stops.log_behind(furthest.offset, furthest.log_position, over)
+            await asyncio.sleep(_LOG_AGAIN_S)
 
     # --- every second ---------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@
     ready, stalled    for whoever asks how it goes
 
 A partition that cannot go on without somebody looking is *stopped*: nothing of it is counted, the
-worker says why once, is not ready, and the other partitions go on. When its counts were rebuilt it
-is taken up again; every other mend needs a new worker.
+worker says why once, is not ready, and the other partitions go on. When its counts were rebuilt, or
+what stopped it was a stale answer of a broker, it is taken up again; every other repair needs a new
+worker.
 """
 
 from __future__ import annotations
@@ -164,7 +165,11 @@ class PartitionCounter:
                 if not partition.given_up:
                     partition.tell_lag()
                 async with self._working_on(partition):
-                    if await partition.was_rebuilt() and not partition.given_up:
+                    if await partition.can_go_on() and not partition.given_up:
+                        log.info(
+                            "partition_goes_on",
+                            extra={"stem": self.stem, "partition": partition.number},
+                        )
                         partition.give_up()
                         self._assigned[partition.number] = Partition(
                             partition.number, self._counted
@@ -213,7 +218,7 @@ class PartitionCounter:
         """Stop a partition and say so, once."""
         if partition.given_up or partition.stopped is not None:
             return
-        partition.stop(stop.reason)
+        partition.stop(stop)
         text = Known(f"partition {partition.number} of {self.topic.name} {stop}")
         log.error(
             "partition_stopped",

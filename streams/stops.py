@@ -2,11 +2,15 @@
 
 A stop is not an outage: Redis and Kafka answer, and what they say cannot be counted on without
 losing or doubling something. Each message continues "partition 3 of topic …".
+
+Some stops may rest on a stale answer of one broker. They have a question, `over`, which is asked
+again and again: when it is answered with yes, the partition goes on by itself.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Awaitable, Callable
 
 from blender.errors import BlenderError
 
@@ -15,6 +19,7 @@ __all__ = [
     "StopReason",
     "half_applied",
     "key_missing",
+    "log_behind",
     "newer_frame",
     "offset_beyond_end",
     "partitions_changed",
@@ -29,6 +34,7 @@ class StopReason(enum.StrEnum):
 
     TOPIC_RECREATED = "topic_recreated"
     OFFSET_BEYOND_END = "offset_beyond_end"
+    LOG_BEHIND = "log_behind"
     PARTITIONS_CHANGED = "partitions_changed"
     NEWER_FRAME = "newer_frame"
     STORE_REFUSED = "store_refused"
@@ -37,11 +43,14 @@ class StopReason(enum.StrEnum):
 
 
 class Stop(BlenderError):
-    """The partition must not be counted on."""
+    """The partition must not be counted on, unless `over` says otherwise later."""
 
-    def __init__(self, reason: StopReason, text: str) -> None:
+    def __init__(
+        self, reason: StopReason, text: str, over: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
         super().__init__(text)
         self.reason = reason
+        self.over = over
 
 
 def topic_recreated() -> Stop:
@@ -52,12 +61,25 @@ def topic_recreated() -> Stop:
     )
 
 
-def offset_beyond_end(offset: int, end: int) -> Stop:
+def offset_beyond_end(offset: int, end: int, over: Callable[[], Awaitable[bool]]) -> Stop:
     return Stop(
         StopReason.OFFSET_BEYOND_END,
-        f"must end at or after offset {offset}, which Redis has counted, but ends at {end}; this "
-        "is another cluster's Redis, or the log was cut off. Point redis.url and kafka.url at a "
-        "pair that belongs together, or rebuild the counts",
+        f"must end at or after offset {offset}, which Redis has counted, but no broker knows of "
+        f"more than {end}. If a broker is cut off, it goes on by itself when the others answer. "
+        "Else this is another cluster's Redis, or the log was cut off: point redis.url and "
+        "kafka.url at a pair that belongs together, or rebuild the counts",
+        over,
+    )
+
+
+def log_behind(offset: int, position: int, over: Callable[[], Awaitable[bool]]) -> Stop:
+    return Stop(
+        StopReason.LOG_BEHIND,
+        f"has a frame at offset {offset} whose gateway had read the release log up to {position}, "
+        "further than it can be read here. If a broker is cut off, it goes on by itself when the "
+        "others answer. If the log was restored from an older copy, or the frame is damaged, it "
+        "goes on with the next record in the release log: restarting `blendstream jobs` writes one",
+        over,
     )
 
 
@@ -86,12 +108,13 @@ def half_applied(offset: int) -> Stop:
     )
 
 
-def released_too_much(through: int) -> Stop:
+def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> Stop:
     return Stop(
         StopReason.STORE_REFUSED,
         f"must go on with epochs that the release log has open, but Redis bars all up to {through} "
         "as released; this is another installation's Redis, or epochs were released out of turn. "
         "Rebuild the partition's counts",
+        over,
     )
 
 

@@ -181,6 +181,8 @@ class Installation:
         self._ids: dict[int, bytes] = {}
         self._lists: dict[int, tuple[int, int, int]] = {}
         self._per_user: dict[int, int] = {}
+        #: How far a gateway must have read the release log to know of an epoch or its head list.
+        self._positions: dict[tuple[Stem, int], int] = {}
         self._seen: set[tuple[Stem, int, bytes, int]] = set()
         self._sent_records: set[tuple[int, bytes, bytes]] = set()
 
@@ -255,13 +257,15 @@ class Installation:
             "report_partitions": self.partitions,
         } | changes
         self._per_user[epoch] = entry["records_per_user"]
-        return self.publish(entry)
+        offset = self.publish(entry)
+        self._positions[Stem.OPTIN_RECORDS, epoch] = offset + 1
+        return offset
 
     def publish_head_list(self, epoch: int, cells: int = 51, w: int = 1, answers: int = 1) -> bytes:
         head_list_id = secrets.token_bytes(32)
         self._ids[epoch] = head_list_id
         self._lists[epoch] = (cells, w, answers)
-        self.publish(
+        offset = self.publish(
             {
                 "entry": "head_list_released",
                 "epoch": epoch,
@@ -272,6 +276,7 @@ class Installation:
                 "reports_until_ms": int(time.time() * 1000) + HOUR_MS,
             }
         )
+        self._positions[Stem.CLIENT_REPORTS, epoch] = offset + 1
         return head_list_id
 
     def head_list_id(self, epoch: int) -> bytes:
@@ -336,7 +341,10 @@ class Installation:
                 for _ in contributors
             ]
         )
-        frame = encode_reports(epoch, self._ids[epoch], contributors, rows, cell_width(cells))
+        frame = encode_reports(
+            epoch, self._ids[epoch], contributors, rows, cell_width(cells),
+            log_position=self._positions[Stem.CLIENT_REPORTS, epoch],
+        )  # fmt: skip
         self._send_frame(Stem.CLIENT_REPORTS, partition, frame)
         expected = self.of(Stem.CLIENT_REPORTS, epoch)
         for contributor, row in zip(contributors, rows.tolist(), strict=True):
@@ -351,7 +359,9 @@ class Installation:
 
     def send_records(self, epoch: int, partition: int, entries: list[OptinEntry]) -> None:
         """A frame of opt-in records, each judged by the model as the worker must."""
-        self._send_frame(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries))
+        position = self._positions[Stem.OPTIN_RECORDS, epoch]
+        frame = encode_optin_records(epoch, entries, log_position=position)
+        self._send_frame(Stem.OPTIN_RECORDS, partition, frame)
         expected = self.of(Stem.OPTIN_RECORDS, epoch)
         limit = self._per_user[epoch]
         for entry in entries:

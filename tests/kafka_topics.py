@@ -3,6 +3,7 @@
 import socket
 import struct
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -23,6 +24,13 @@ def delete_topics(bootstrap: str, names: list[str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_topics(names, operation_timeout=20).values():
         deleted.exception(30)
+
+
+def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
+    """Remove everything below an offset."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    where = TopicPartition(topic, partition, before)
+    admin.delete_records([where])[where].result(20)
 
 
 def throttle_fetches(bootstrap: str, client_id: str, bytes_per_s: float | None) -> None:

@@ -90,14 +90,27 @@ class FrameLimits:
 
 
 class ReportFrames:
-    """How reports on one head list are packed: where they go and how wide they are."""
+    """How reports on one head list are packed: where they go and how wide they are.
 
-    __slots__ = ("entry_bytes", "epoch", "head_list_id", "per_entry", "topic", "width")
+    The release log below `log_position` has the head list: workers read that far before they call
+    it unknown.
+    """
+
+    __slots__ = (
+        "entry_bytes", "epoch", "head_list_id", "log_position", "per_entry", "topic", "width",
+    )  # fmt: skip
 
     def __init__(
-        self, topic: str, epoch: int, head_list_id: bytes, per_entry: int, width: int
+        self,
+        topic: str,
+        epoch: int,
+        head_list_id: bytes,
+        per_entry: int,
+        width: int,
+        log_position: int,
     ) -> None:
         self.topic = topic
+        self.log_position = log_position
         self.epoch = epoch
         self.head_list_id = head_list_id
         self.per_entry = per_entry
@@ -113,17 +126,19 @@ class ReportFrames:
             cells,
             cells_per_entry=self.per_entry,
             width=self.width,
+            log_position=self.log_position,
         )
 
 
 class OptinFrames:
-    """How opt-in records of one epoch are packed."""
+    """How opt-in records of one epoch are packed, which the log opened below `log_position`."""
 
-    __slots__ = ("epoch", "topic")
+    __slots__ = ("epoch", "log_position", "topic")
 
-    def __init__(self, topic: str, epoch: int) -> None:
+    def __init__(self, topic: str, epoch: int, log_position: int) -> None:
         self.topic = topic
         self.epoch = epoch
+        self.log_position = log_position
 
 
 class _Frame:
@@ -154,7 +169,9 @@ class _Frame:
             value = self.kind.encode(bytes(self.keys), bytes(self.cells))
             del self.keys, self.cells
         else:
-            value = encode_optin_records(self.kind.epoch, self.entries)
+            value = encode_optin_records(
+                self.kind.epoch, self.entries, log_position=self.kind.log_position
+            )
             del self.entries
         return value
 

@@ -4,8 +4,9 @@
                      └─▶ parts ────▶ documents ────────────────▶ bytes to serve
 
 Promises: committed entries only, in the log's order, documents whole and checked against their
-hash. `read_to_end` returns True only after the log was read to the end it had when asked, so that
-what is unknown then is unknown to everyone. Kafka away leaves the last copy in place. Entries go to
+hash. `read_to_end` returns True only after the log was read to the furthest end that any broker
+told when asked, so that what is unknown then is unknown to everyone: a broker that was cut off from
+its peers tells an old end. Kafka away leaves the last copy in place. Entries go to
 the topics that their epoch was opened with, which are counted, whatever our own settings name.
 Assumes: the log was written by this project's jobs (`streams.releases`).
 """
@@ -17,6 +18,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -164,6 +166,7 @@ class ReleaseFold:
                     answers=shape.answers,
                     wildcard_alone=shape.wildcard_alone,
                     late_from_ms=late_from_ms,
+                    log_position=state.head_list.head_list.entry_offset + 1,
                 )
             if kept is not None:
                 targets[head_list_id] = kept
@@ -190,7 +193,9 @@ class ReleaseFold:
                     epoch=state.epoch,
                     keys=self._keys.epoch(plan.key_id, state.epoch),
                     frames=OptinFrames(
-                        self._topics.name(Stem.OPTIN_RECORDS, plan.topic_version), state.epoch
+                        self._topics.name(Stem.OPTIN_RECORDS, plan.topic_version),
+                        state.epoch,
+                        log_position=state.opened_offset + 1,
                     ),
                     partitions=plan.optin_partitions,
                     records_per_user=plan.privacy.records_per_optin_user,
@@ -272,11 +277,13 @@ class ReleaseReader:
         self._since_ms = round(since_s * 1000)
         self._position: int | None = None
         self._moved = asyncio.Event()
+        #: The end could not be reached: its broker may have been cut off.
+        self._reopen = False
         self._checking = asyncio.Lock()
-        self._next_check: asyncio.Task[bool] | None = None
+        self._next_check: dict[bool, asyncio.Task[bool]] = {}
         self.failure: str | None = None
         self.answered_at = 0.0
-        fold.publications.read_to_end = self.read_to_end
+        fold.publications.read_to_end = partial(self.read_to_end, furthest=True)
 
     async def run(self) -> None:
         """For ever: follow the log, and begin again where it stopped when Kafka was away."""
@@ -309,7 +316,8 @@ class ReleaseReader:
                 self._position = await self._first_offset(consumer)
                 self._fold.start_at(self._position)
             consumer.seek(self._place, self._position)
-            while True:
+            self._reopen = False
+            while not self._reopen:
                 batches = await consumer.getmany(timeout_ms=_POLL_MS)
                 for record in batches.get(self._place, ()):
                     self._fold.apply(record.offset, record.timestamp, record.key, record.value)
@@ -332,25 +340,36 @@ class ReleaseReader:
         first = found[self._place]
         return 0 if first is None else int(first.offset)
 
-    async def read_to_end(self) -> bool:
+    async def read_to_end(self, *, furthest: bool = False) -> bool:
         """Whether the log was read to the end it has now, within the patience for it.
 
+        `furthest`: the end that the best informed broker tells, not just any; that costs more.
         Those who ask while a check is waiting for its turn share it: it asks for the end after
         they did. So strangers who invent head-list ids cost one question at a time.
         """
-        if self._next_check is None:
-            self._next_check = asyncio.create_task(self._check())
-        return await asyncio.shield(self._next_check)
+        check = self._next_check.get(furthest)
+        if check is None:
+            check = self._next_check[furthest] = asyncio.create_task(self._check(furthest))
+        return await asyncio.shield(check)
 
-    async def _check(self) -> bool:
+    async def _check(self, furthest: bool) -> bool:
         async with self._checking:
-            self._next_check = None
+            del self._next_check[furthest]
+            end = None
             try:
                 async with asyncio.timeout(self._patience_s):
-                    ends = await self._kafka.ends(self._place.topic, [self._place.partition])
+                    end = await self._end(furthest)
                     self.answered_at = time.monotonic()
-                    while (self._position or 0) < ends[self._place.partition]:
+                    while (self._position or 0) < end:
                         await self._moved.wait()
             except (StoreUnavailable, TimeoutError):
+                # There is more than its broker gives it: another consumer may find another broker.
+                self._reopen = end is not None
                 return False
             return True
+
+    async def _end(self, furthest: bool) -> int:
+        topic, partition = self._place
+        if furthest:
+            return await self._kafka.furthest_end(topic, partition)
+        return (await self._kafka.ends(topic, [partition]))[partition]

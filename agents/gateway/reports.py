@@ -47,6 +47,7 @@ class ReportTarget:
         answers: int,
         wildcard_alone: bool,
         late_from_ms: int,
+        log_position: int,
     ) -> None:
         self.epoch = epoch
         self.keys = keys
@@ -59,7 +60,9 @@ class ReportTarget:
         self.late_from_ms = late_from_ms
         width = cell_width(cells)
         per_entry = cells_per_answer * answers
-        self.frames = ReportFrames(topic, epoch, bytes.fromhex(head_list_id), per_entry, width)
+        self.frames = ReportFrames(
+            topic, epoch, bytes.fromhex(head_list_id), per_entry, width, log_position
+        )
         self.dtype = np.dtype(f"<u{width}")
         self.pack = struct.Struct(f"<{per_entry}{_STRUCT_CODES[width]}").pack
         self.wrong_shape = refused(

@@ -29,7 +29,7 @@ from streams.releases import entries
 from streams.stops import StopReason
 from streams.tables import CountTables
 from tests.counting import MASTER, Installation, contributors, installation, optin_entries
-from tests.kafka_topics import create_topic, delete_topics
+from tests.kafka_topics import create_topic, delete_records, delete_topics
 
 if TYPE_CHECKING:
     from agents.stack import LocalKafka, LocalRedis
@@ -40,6 +40,9 @@ REPORTS = Stem.CLIENT_REPORTS
 
 class Bench:
     """A counter for client reports whose consumer is the test."""
+
+    #: How far brokers' clocks may be apart.
+    skew_s = 0.2
 
     def __init__(self, made: Installation, tables: CountTables) -> None:
         self.made = made
@@ -54,7 +57,9 @@ class Bench:
         async def seek(partition: int, offset: int) -> None:
             self.sought.append((partition, offset))
 
-        directory = ReleaseLogDirectory(made.settings.kafka, made.kafka, made.topics.releases.name)
+        directory = ReleaseLogDirectory(
+            made.settings.kafka, made.kafka, made.topics.releases.name, skew_s=self.skew_s
+        )
         counter = PartitionCounter(
             REPORTS, made.topics.client_reports, judge=judge_reports, tables=self.tables,
             directory=directory, kafka=made.kafka, keys=KeyRing({"k1": MASTER}), seek=seek,
@@ -382,9 +387,7 @@ async def test_records_removed_after_their_release_are_not_missed(
 
 
 def _delete_records(made: Installation, before: int) -> None:
-    admin = AdminClient({"bootstrap.servers": made.settings.kafka.bootstrap})
-    where = TopicPartition(made.topics.client_reports.name, 0, before)
-    admin.delete_records([where])[where].result(20)
+    delete_records(made.settings.kafka.bootstrap, made.topics.client_reports.name, 0, before)
 
 
 async def test_an_offset_beyond_the_end_is_another_clusters_redis(

@@ -151,4 +151,4 @@ def judged(judge: Judge, value: bytes, book: EpochBook) -> Any:
     seen = {n: FingerprintTable() for n in (59, 60)}
     verdict = judge(0, [delivery], book, keys, seen)
     counts = {n: (t.received, dict(t.refused)) for n, t in verdict.epochs.items()}
-    return counts, verdict.late, unknown_to(book, [delivery])
+    return counts, verdict.late, bool(unknown_to(book, [delivery]))

@@ -89,6 +89,7 @@ def report_target(**changes: Any) -> ReportTarget:
         "wildcard_alone": False,
         "answers": 1,
         "late_from_ms": 1 << 60,
+        "log_position": 12,
     }
     return ReportTarget(**fields | changes)
 
@@ -98,7 +99,7 @@ def optin_target(epoch: int = 8, **changes: Any) -> OptinTarget:
     fields: dict[str, Any] = {
         "epoch": epoch,
         "keys": EpochKeys.derive(MASTER, epoch),
-        "frames": OptinFrames("records", epoch),
+        "frames": OptinFrames("records", epoch, log_position=epoch + 1),
         "partitions": 4,
         "records_per_user": 1,
         "cohorts": 1,

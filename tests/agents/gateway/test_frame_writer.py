@@ -10,7 +10,9 @@ from agents.gateway.frame_writer import FrameLimits, FrameWriter, OptinFrames, R
 from streams.records.frames import OptinEntry
 from tests.agents.gateway.doubles import ScriptedProducer
 
-KIND = ReportFrames("reports", epoch=7, head_list_id=bytes(32), per_entry=1, width=1)
+KIND = ReportFrames(
+    "reports", epoch=7, head_list_id=bytes(32), per_entry=1, width=1, log_position=41
+)
 LIMITS = FrameLimits(linger_s=0.01, deadline_s=0.1, max_held_bytes=1 << 20)
 
 
@@ -46,11 +48,13 @@ async def test_a_frame_closes_by_count_and_by_bytes_before_its_linger_is_over():
     by_count = [writer.add_report(KIND, 0, key(i), b"\x01") for i in range(5)]
     await asyncio.gather(*by_count)
     entry = OptinEntry(key(1), 0, b"q" * 60, b"u" * 60)
-    optin = OptinFrames("records", 7)
+    optin = OptinFrames("records", 7, log_position=40)
     by_bytes = [writer.add_optin_record(optin, 0, entry) for _ in range(2)]
     await by_bytes[0]
 
     assert [len(frame) for frame in producer.frames()] == [5, 1]
+    # Workers read the release log so far before they call a head list or an epoch unknown.
+    assert [frame.log_position for frame in producer.frames()] == [41, 40]
     assert all(len(value) <= 300 for _, _, value in producer.sent)
     assert not by_bytes[1].done()
     await writer.close(1)
@@ -168,7 +172,7 @@ async def test_closing_gives_up_at_its_deadline():
 @pytest.mark.parametrize("width", [1, 2, 4])
 async def test_cells_travel_in_the_width_of_their_head_list(width):
     """The counters read the width from the frame's header."""
-    kind = ReportFrames("reports", 7, bytes(32), per_entry=2, width=width)
+    kind = ReportFrames("reports", 7, bytes(32), per_entry=2, width=width, log_position=1)
     producer = ScriptedProducer()
     writer = FrameWriter(producer, LIMITS)
     cells = [3, (1 << 8 * width) - 1]

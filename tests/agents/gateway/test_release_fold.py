@@ -131,6 +131,22 @@ def test_entries_go_to_the_topics_that_their_epoch_was_opened_with():
     assert (records.frames.topic, records.partitions) == ("x.optin-records.v3", 16)
 
 
+def test_frames_say_how_far_the_log_must_be_read_to_know_what_they_name():
+    """Workers read so far before they refuse anything as unknown."""
+    log = Log()
+    log.open_epoch(7)
+    stored = log.publish_head_list(7)
+    listed = log.offset
+    log.open_epoch(8)
+    opened_at = log.offset
+    log.open_epoch(9, start_ms=NOW_MS + 10**9)
+
+    assert log.publications.report_targets[stored.id].frames.log_position == listed
+    records = log.publications.optin_targets.now(NOW_MS)
+    assert records is not None
+    assert records.frames.log_position == opened_at
+
+
 def test_targets_keep_their_identity_while_the_log_moves_on():
     """Frames that are being filled are found by their target."""
     log = Log()
