@@ -4,7 +4,8 @@ Epochs interleave while the grace of one and the window of the next overlap, so 
 at the first offset that an unreleased epoch may have, judged by the brokers' append times; the
 rest goes when the next epoch is released.
 
-Promises: `bounds_before` never returns an offset above `at_most`. Removing is safe to repeat.
+Promises: `bounds_before` never returns an offset above `at_most`, nor above one that an answering
+broker does not have. Removing is safe to repeat.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = ["LogTrimmer"]
 
 #: Kafka's answer where no record is as young as that. librdkafka has others below it.
 _NONE = -1
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class LogTrimmer:
@@ -44,19 +46,27 @@ class LogTrimmer:
         """
         if time_ms is None:
             return list(at_most)
-        spec = OffsetSpec.for_timestamp(time_ms)
-        wanted = {TopicPartition(topic, p): spec for p in range(len(at_most))}
+        # "No record is that young" is said of what the asked broker has, and that broker may have
+        # been cut off while younger records were appended elsewhere. So it holds only up to the end
+        # that the same broker tells, before and after.
+        before = await self._offsets(topic, len(at_most), _LATEST)
+        found = await self._offsets(topic, len(at_most), OffsetSpec.for_timestamp(time_ms))
+        after = await self._offsets(topic, len(at_most), _LATEST)
+        return [
+            min(most, *ends) if first == _NONE else min(most, first)
+            for most, first, *ends in zip(at_most, found, before, after, strict=True)
+        ]
+
+    async def _offsets(self, topic: str, partitions: int, spec: OffsetSpec) -> list[int]:
+        wanted = {TopicPartition(topic, p): spec for p in range(partitions)}
         futures = self._admin().list_offsets(wanted, request_timeout=self._timeout_s)
-        bounds = list(at_most)
+        offsets = [0] * partitions
         for where, future in futures.items():
-            found = int((await self._answer(future)).offset)
-            if found < _NONE:
-                # A broker that is just coming back. Taken for "none", it would remove what counts.
-                raise StoreUnavailable("Kafka did not tell an offset")
-            # None: no record is that young, everything below the cap is older.
-            if found != _NONE:
-                bounds[where.partition] = min(found, bounds[where.partition])
-        return bounds
+            offsets[where.partition] = int((await self._answer(future)).offset)
+        if min(offsets, default=0) < _NONE:
+            # A broker that is just coming back. Taken for "none", it would remove what counts.
+            raise StoreUnavailable("Kafka did not tell an offset")
+        return offsets
 
     async def remove_below(self, topic: str, bounds: Sequence[int]) -> None:
         """Remove everything below the bounds; what is gone already stays gone."""

@@ -120,6 +120,9 @@ async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem)
         if state.applying is not None:
             found.append(f"{where}: a script failed half-way; run `blendstream rebuild`")
         if state.offset is not None and state.offset > ends[partition]:
+            # One broker's answer may be old.
+            ends[partition] = await context.kafka.furthest_end(topic.name, partition)
+        if state.offset is not None and state.offset > ends[partition]:
             found.append(
                 f"{where}: counted up to {state.offset}, the log ends at {ends[partition]}: this "
                 "Redis belongs to another Kafka, or the topic was made again"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import ListOffsetsResultInfo
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
@@ -20,8 +20,9 @@ from tests.counting import settings_values
 class Answers:
     """librdkafka's admin client. While a killed broker comes back: no error, and -1001."""
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, by_time: int | None = None) -> None:
         self._offset = offset
+        self._by_time = offset if by_time is None else by_time
 
     def list_topics(self, *_: Any, **__: Any) -> None:
         """Connected."""
@@ -30,9 +31,11 @@ class Answers:
         self, wanted: Mapping[TopicPartition, Any], **_: Any
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         answers = {}
-        for partition in wanted:
+        for partition, spec in wanted.items():
+            latest = spec is OffsetSpec.latest()
+            found = self._offset if latest else self._by_time
             answers[partition] = Future[ListOffsetsResultInfo]()
-            answers[partition].set_result(ListOffsetsResultInfo(self._offset, -1, -1))
+            answers[partition].set_result(ListOffsetsResultInfo(found, -1, -1))
         return answers
 
 
@@ -58,7 +61,17 @@ async def test_nothing_is_removed_on_an_answer_without_an_offset(
     monkeypatch.setattr(trimmer, "_client", Answers(-1001))
     with pytest.raises(StoreUnavailable):
         await trimmer.bounds_before("records", 1_000, at_most=[7])
-    monkeypatch.setattr(trimmer, "_client", Answers(-1))
+    monkeypatch.setattr(trimmer, "_client", Answers(9, by_time=-1))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [7]
-    monkeypatch.setattr(trimmer, "_client", Answers(5))
+    monkeypatch.setattr(trimmer, "_client", Answers(9, by_time=5))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [5]
+
+
+async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cut off at 4, it says that no record is that young: of what lies behind it knows nothing."""
+    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    trimmer = LogTrimmer(settings.kafka)
+    monkeypatch.setattr(trimmer, "_client", Answers(4, by_time=-1))
+    assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [4]
