@@ -59,6 +59,7 @@ class Authority:
                 else serialization.NoEncryption(),
             )
         )
+        key_file.chmod(0o600)
         return certificate, key_file
 
     def _signed(self, subject: x509.Name, key: Any, *, authority: bool) -> x509.Certificate:

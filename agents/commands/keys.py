@@ -19,6 +19,7 @@ from pathlib import Path
 
 from blender.errors import ParameterError
 from streams.settings import checks, load_settings
+from streams.settings.private_files import exposed
 
 __all__ = ["add_arguments", "run"]
 
@@ -54,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _append(file: Path, name: str, line: str) -> None:
     try:
+        if problem := exposed(file, "--file"):
+            raise ParameterError(problem)
         # Made for its owner alone, whatever the umask; one that is there keeps its mode.
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(handle, "r+", encoding="utf-8") as written:

@@ -21,7 +21,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from agents.gateway.tokens import TokenFileError, add_token, read_tokens, remove_tokens
+from agents.gateway.tokens import (
+    TokenFileError,
+    add_token,
+    read_token_file,
+    read_tokens,
+    remove_tokens,
+)
 from streams.settings import load_settings
 
 __all__ = ["add_arguments", "run"]
@@ -62,7 +68,7 @@ def _do(arguments: argparse.Namespace, path: Path) -> int:
     if arguments.user_ids is not None and arguments.what != "add":
         raise TokenFileError("--user-ids must be given to `blendstream tokens add` only")
     if arguments.what == "list":
-        for name, found in sorted(read_tokens(path.read_text(encoding="utf-8")).items()):
+        for name, found in sorted(read_tokens(read_token_file(path)).items()):
             shared = "" if found.user_ids == name else f"  user ids of {found.user_ids}"
             print(f"{name}  {len(found.tokens)}{shared}")
         return 0

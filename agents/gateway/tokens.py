@@ -35,12 +35,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from blender.errors import BlenderError
+from streams.settings.private_files import exposed
 
 __all__ = [
     "Application",
     "ApplicationTokens",
     "TokenFileError",
     "add_token",
+    "read_token_file",
     "read_tokens",
     "remove_tokens",
 ]
@@ -114,6 +116,14 @@ def read_tokens(text: str) -> dict[str, Application]:
     return found
 
 
+def read_token_file(path: Path) -> str:
+    """The file's text; `TokenFileError` where others could read or change it."""
+    text = path.read_text(encoding="utf-8")
+    if problem := exposed(path, "the token file"):
+        raise TokenFileError(problem)
+    return text
+
+
 def _bad_line(number: int) -> str:
     return (
         f"line {number} of the token file must read NAME {_SCHEME} SALT HASH, and the space of "
@@ -173,7 +183,7 @@ class ApplicationTokens:
 
     def _read(self) -> dict[str, Application]:
         try:
-            text = self._path.read_text(encoding="utf-8")
+            text = read_token_file(self._path)
         except (OSError, UnicodeDecodeError) as error:
             raise TokenFileError(
                 f"the token file must be a readable text file, got {type(error).__name__}; "
@@ -202,7 +212,7 @@ def add_token(path: Path, name: str, user_ids: str | None = None) -> str:
                 f"{what} must be 1 to 63 lower-case letters, digits or dashes, "
                 "beginning with a letter or digit"
             )
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = read_token_file(path) if path.exists() else ""
     space = _space(read_tokens(text), name, user_ids)
     secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(_SALT_BYTES)
     if text and not text.endswith("\n"):
@@ -236,7 +246,7 @@ def _space(applications: Mapping[str, Application], name: str, user_ids: str | N
 
 def remove_tokens(path: Path, name: str) -> int:
     """Take away every token of `name`; how many there were."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = read_token_file(path).splitlines(keepends=True)
     kept = [line for line in lines if line.split("#", 1)[0].split()[:1] != [name]]
     if len(kept) < len(lines):
         _write(path, "".join(kept))

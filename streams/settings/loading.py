@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streams.errors import SettingsError
-from streams.settings.fields import Problem, Secret, read_value
+from streams.settings.fields import Problem, Secret, Url, read_value
+from streams.settings.private_files import exposed
 from streams.settings.sections import KafkaSettings, RedisSettings
 from streams.settings.settings import Declared, Settings, declared_settings
 
@@ -124,6 +125,7 @@ def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(f"the settings file must be TOML, got {error} in {file}; mend that line")
         return
+    secrets: list[str] = []
     for section, table in document.items():
         if not isinstance(table, dict):
             problems.append(_unknown(section, known, f"{file}"))
@@ -131,16 +133,26 @@ def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -
         for field, given in table.items():
             name = f"{section}.{field}"
             if name in known:
+                if _holds_secret(known[name], given):
+                    secrets.append(name)
                 yield _Found(name, given, str(file))
             elif (declared := known.get(name.removesuffix("_file"))) and _is_secret(declared):
                 path = file.parent / str(given)
                 yield from _secret_file(declared, path, f"{file}: {name}", problems)
             else:
                 problems.append(_unknown(name, known, f"{file}"))
+    if secrets and (problem := exposed(file, f"the settings file, with {', '.join(secrets)},")):
+        problems.append(problem)
 
 
 def _is_secret(declared: Declared) -> bool:
     return declared.kind is Secret or "Secret" in str(declared.kind)
+
+
+def _holds_secret(declared: Declared, given: object) -> bool:
+    if declared.kind is Url:
+        return isinstance(given, str) and bool(Url(given).password)
+    return _is_secret(declared) and bool(given)
 
 
 def _secret_file(
@@ -155,6 +167,8 @@ def _secret_file(
             f"mend the path in {origin}"
         )
         return
+    if problem := exposed(path, f"the file of {declared.name}"):
+        problems.append(problem)
     # Several secrets: one id=secret on each line.
     given = text if declared.kind is Secret else ",".join(text.split())
     yield _Found(declared.name, given, f"{path} (named by {origin})")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from blender.errors import ParameterError
 from blender.gaussian_histogram import MIN_DELTA
 from streams.releases.parameters import plan_from
+from streams.settings.private_files import exposed
 
 if TYPE_CHECKING:
     from streams.settings.settings import Settings
@@ -213,6 +214,14 @@ def _secrets(settings: Settings) -> Iterator[str]:
                 f"{section}.tls_certificate_file and {section}.tls_key_file must be given "
                 "together, got one; give the other too"
             )
+    private = {
+        "gateway.token_file": gateway.token_file,
+        "gateway.tls_key_file": gateway.tls_key_file,
+        "kafka.tls_key_file": kafka.tls_key_file,
+    }
+    for name, file in private.items():
+        if file is not None and (problem := exposed(file, name)):
+            yield problem
     tls_files = (kafka.tls_ca_file, kafka.tls_certificate_file, kafka.tls_key_file)
     if not kafka.tls and any(tls_files):
         yield (

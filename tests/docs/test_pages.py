@@ -59,6 +59,7 @@ def test_the_readmes_commands_run(command, tmp_path):
     assert words[0] == "blendstream"
     secrets = tmp_path / "secrets"
     secrets.write_text(f"2026-a={'00' * 32}\n")
+    secrets.chmod(0o600)
     ended = subprocess.run(
         [sys.executable, "-m", "agents.cli", *words[1:]],
         env={

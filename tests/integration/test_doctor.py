@@ -84,6 +84,7 @@ async def test_without_tokens_it_says_that_nothing_would_ever_be_published(
     assert grade is Grade.MEND
     assert "refuses every opt-in record" in found
     assert "blendstream tokens add APPLICATION --file FILE" in found
+    file.touch(mode=0o600)
     for text, complaint in (("", "names no application"), ("news-app plain\n", "line 1 of")):
         file.write_text(text)
         grade, found = await tokens(token_file=file)

@@ -265,6 +265,7 @@ async def test_what_cannot_work_does_not_start_and_says_so_in_one_line(service, 
     """Half a start is worse than none."""
     bad = tmp_path / "tokens"
     bad.write_text("nonsense\n")
+    bad.chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         # Everything else fails first: before this process listens.
         port = {"gateway__port": str(taken.getsockname()[1])}
@@ -332,6 +333,7 @@ def _self_signed(certificate, key) -> None:
             serialization.NoEncryption(),
         )
     )
+    key.chmod(0o600)
 
 
 async def test_a_device_reports_through_the_gateway(service, tmp_path):

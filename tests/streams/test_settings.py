@@ -146,7 +146,7 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
             {"kafka.url": "kafka://me:pw@broker:1", "kafka.sasl_mechanism": "PLAIN"},
             "kafka.url must begin with kafka+ssl:// when kafka.sasl_mechanism is PLAIN",
         ),
-        ({"gateway.tls_key_file": __file__}, "gateway.tls_key_file must be given together"),
+        ({"gateway.tls_certificate_file": __file__}, "gateway.tls_key_file must be given together"),
         ({"kafka.tls_ca_file": "/nowhere"}, "kafka.tls_ca_file must name a file that exists"),
         ({"kafka.tls_ca_file": __file__}, "kafka.url must begin with kafka+ssl:// when"),
         ({"redis.tls_ca_file": __file__}, "redis.url must begin with rediss:// when"),
@@ -254,6 +254,8 @@ def test_a_secret_can_come_from_a_file_of_its_own(setting_values, tmp_path):
     """Container platforms mount secrets as files."""
     (tmp_path / "masters").write_text(f"a={'aa' * 32}\nb={'bb' * 32}\n")
     (tmp_path / "password").write_text("hunter2\n")
+    for name in ("masters", "password"):
+        (tmp_path / name).chmod(0o600)
     file = tmp_path / "settings.toml"
     file.write_text('[kafka]\nsasl_mechanism = "SCRAM-SHA-512"\nsasl_user = "me"\n')
     environment = environment_of(setting_values) | {
@@ -309,6 +311,7 @@ def test_the_samples_in_deploy_load(sample, tmp_path):
     file = REPOSITORY / "deploy/settings" / sample
     masters = tmp_path / "masters"
     masters.write_text(f"2026-a={'00' * 32}")
+    masters.chmod(0o600)
 
     load_settings(file, {"BLENDSTREAM_KEYS_MASTER_SECRETS_FILE": str(masters)})
 

@@ -52,7 +52,7 @@ def test_the_shortest_window_is_the_shortest_that_the_settings_take(tmp_path):
     """Grace and skew must fit into half of it."""
     servers = Stack(GivenServer("kafka://127.0.0.1:1"), GivenServer("redis://127.0.0.1:1/0"))
     tokens = tmp_path / "tokens.txt"
-    tokens.touch()
+    tokens.touch(mode=0o600)
     ports = {"http": 1, "gateway": 2, "worker": 3, "jobs": 4}
     for window_s in (LEAST_WINDOW_S, LEAST_WINDOW_S - 1):
         given = _settings(servers, EpochTimes(window_s), "sharp", ports, tokens, tmp_path)

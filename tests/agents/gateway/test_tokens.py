@@ -173,6 +173,7 @@ def test_user_ids_are_the_applications_own_unless_the_file_says_otherwise(tmp_pa
     """Files written before there were spaces have no fifth field, and keep working."""
     path = tmp_path / "tokens"
     path.write_text(f"mail {LINE}\n")
+    path.chmod(0o600)
     news = add_token(path, "news", "family")
 
     found = read_tokens(path.read_text())
