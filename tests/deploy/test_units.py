@@ -2,10 +2,13 @@
 
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
-from tests.deploy.test_deployment_files import UNITS, run
+from tests import unit_limits
+from tests.deploy.test_deployment_files import REPOSITORY, UNITS, run
 
 pytestmark = pytest.mark.long
 
@@ -23,10 +26,15 @@ DIRECTIVES = {
         "TimeoutStopSec": r"\d+",
         "KillMode": "control-group|mixed|process|none",
         "LimitNOFILE": r"\d+",
+        "LimitCORE": "0",
+        "UMask": "0077",
         "ProtectSystem": "yes|no|full|strict",
         "ProtectHome": "yes|no|read-only|tmpfs",
         "RestrictAddressFamilies": r"AF_\w+( AF_\w+)*",
         "SystemCallArchitectures": "native",
+        "SystemCallFilter": r"~?@[a-z-]+( @[a-z-]+)*",
+        "SystemCallErrorNumber": "EPERM",
+        "ProtectProc": "noaccess|invisible|ptraceable|default",
         "CapabilityBoundingSet": "",
         "DynamicUser": YES,
         "NoNewPrivileges": YES,
@@ -35,7 +43,13 @@ DIRECTIVES = {
         "ProtectKernelTunables": YES,
         "ProtectKernelModules": YES,
         "ProtectControlGroups": YES,
+        "ProtectKernelLogs": YES,
+        "ProtectClock": YES,
+        "ProtectHostname": YES,
+        "PrivateMounts": YES,
         "RestrictNamespaces": YES,
+        "RestrictRealtime": YES,
+        "RestrictSUIDSGID": YES,
         "LockPersonality": YES,
     },
     "Install": {"WantedBy": r"[\w-]+\.target"},
@@ -67,7 +81,8 @@ def complaints(text: str) -> list[str]:
         for section, key, value in found
         if not re.fullmatch(DIRECTIVES.get(section, {}).get(key, r"(?!)"), value)
     ]
-    once = [(s, k) for s, k, _ in found if k not in ("Environment", "LoadCredential")]
+    several = ("Environment", "LoadCredential", "SystemCallFilter")
+    once = [(s, k) for s, k, _ in found if k not in several]
     wrong += [f"{key} twice" for key in {k for k in once if once.count(k) > 1}]
     started = [value.split()[-1] for _, key, value in found if key == "ExecStart"]
     wrong += [f"no verb {verb}" for verb in started if verb not in {v.name for v in VERBS}]
@@ -118,3 +133,72 @@ def test_systemd_takes_the_unit(unit):
     ]
 
     assert said == []
+
+
+#: What systemd-analyze may find at most, of 10. What is left is mostly the network, which the
+#: service needs, and parts of /proc that its metrics read.
+MOST_EXPOSED = 2.0
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_leaves_little_to_whoever_breaks_in(unit):
+    """By systemd's own score; where there is no systemd, by what makes up most of it."""
+    said = {key: value for _, key, value in directives(unit.read_text())}
+    assert said["LimitCORE"] == "0", "a core file would hold master secrets and opt-in records"
+    assert said["UMask"] == "0077"
+    assert said["ProtectProc"] == "invisible"
+    assert "SystemCallFilter=@system-service\n" in unit.read_text()
+    if shutil.which("systemd-analyze") is None:
+        return
+    ended = run("systemd-analyze", "security", "--offline=true", "--no-pager", unit)
+    (score,) = re.findall(r"Overall exposure level for \S+: (\S+)", ended.stdout)
+
+    assert float(score) <= MOST_EXPOSED
+
+
+#: What jobs need of the system beyond servers: exact noise, in several threads.
+DRAWS = """
+import numpy as np
+from blender.noise import ExactNoise
+for draw in (ExactNoise().discrete_laplace, ExactNoise().discrete_gaussian):
+    assert draw(np.zeros(5_000, dtype=np.int64), scale=2.0).any()
+print("drawn")
+"""
+LIMITS = """
+import os, pathlib, resource, sys
+for forbidden in (lambda: os.chroot("/"), lambda: os.sched_setaffinity(0, {0})):
+    try:
+        forbidden()
+    except PermissionError:
+        print("refused")
+file = pathlib.Path(sys.argv[1])
+file.touch()
+print(oct(file.stat().st_mode & 0o777), *resource.getrlimit(resource.RLIMIT_CORE))
+"""
+
+
+def under_limits(verb: str, code: str, *words: object) -> list[str]:
+    """What this code prints under the limits of a verb's unit."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.unit_limits", verb, "-c", code, *map(str, words)],
+        capture_output=True, text=True, check=False, cwd=REPOSITORY,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_noise_is_drawn_under_the_limits_of_the_unit():
+    """A filter that forbids too much would be found in production first.
+
+    `test_records_go_all_the_way_over_tls` runs all three processes under theirs.
+    """
+    assert under_limits("jobs", DRAWS) == ["drawn"]
+
+
+def test_the_limits_are_in_force_where_tests_speak_of_them(tmp_path):
+    """Root may do all of this without them."""
+    if not unit_limits.available():
+        return
+    for verb in ("gateway", "worker", "jobs"):
+        file = tmp_path / verb
+        assert under_limits(verb, LIMITS, file) == ["refused", "refused", "0o600 0 0"]

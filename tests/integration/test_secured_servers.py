@@ -84,7 +84,11 @@ def environment(values: dict[str, str]) -> dict[str, str]:
 
 
 def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> None:
-    """Gateway (aiokafka), worker (Faust, librdkafka) and jobs (transactions) each get in."""
+    """Gateway (aiokafka), worker (Faust, librdkafka) and jobs (transactions) each get in.
+
+    Each under the limits of its systemd unit: a filter of system calls that forbids too much would
+    be found in production first.
+    """
     tokens = tmp_path / "tokens.txt"
     token = add_token(tokens, "app")
     ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
@@ -98,7 +102,7 @@ def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> No
     with Keeper() as keeper, httpx.Client(timeout=10) as http:
         processes = [
             keeper.start(
-                [sys.executable, "-m", "agents.cli", verb],
+                [sys.executable, "-m", "tests.unit_limits", verb],
                 log=keeper.folder / f"{verb}.log",
                 environment=settings | {"TMPDIR": str(keeper.folder)},
             )
