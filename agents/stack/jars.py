@@ -1,4 +1,9 @@
-"""Java, and the jars of Apache Kafka: fetched once per user by Maven, then taken from the cache."""
+"""Java, and the jars of Apache Kafka: fetched once per user by Maven, then taken from the cache.
+
+Java runs only jars whose SHA-256 is in `jars.sha256`, which lies beside the pom. With a new pom
+make it anew, from jars that Maven fetched with strict checksums (`mvn -C`), and look at what
+changed: `cd FOLDER && sha256sum *.jar`.
+"""
 
 import fcntl
 import hashlib
@@ -24,12 +29,13 @@ _TELL_EVERY_S = 2.0
 def kafka_jars(progress: Progress = lambda _line: None) -> Path:
     """Return the folder with Kafka's jars, fetching them the first time (44 MB, 10-60 s)."""
     folder = jars_folder()
-    if cached_jars() is not None:
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.with_suffix(".lock"), progress):
-        if cached_jars() is None:
-            _fetch(folder, progress)
+    if cached_jars() is None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder.with_suffix(".lock"), progress):
+            if cached_jars() is None:
+                _fetch(folder, progress)
+    # Each time: it takes a twentieth of a second, and a cache can be changed.
+    _check(folder, f"To fetch them anew delete {folder} and run this again")
     return folder
 
 
@@ -42,7 +48,7 @@ def cached_jars() -> Path | None:
 def jars_folder() -> Path:
     """Where this user's jars are kept; a folder for each pom, so that a new one fetches anew."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    fingerprint = hashlib.sha256(_pom().read_bytes()).hexdigest()[:12]
+    fingerprint = hashlib.sha256(_shipped("pom.xml").read_bytes()).hexdigest()[:12]
     return cache / "blendstream" / f"kafka-jars-{fingerprint}"
 
 
@@ -96,9 +102,28 @@ def _java_version(java: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-def _pom() -> Path:
-    installed = Path(__file__).with_name("pom.xml")  # put there when the wheel is built
-    return installed if installed.exists() else Path(__file__).parents[2] / "deploy/kafka/pom.xml"
+def _shipped(name: str) -> Path:
+    installed = Path(__file__).with_name(name)  # put there when the wheel is built
+    return installed if installed.exists() else Path(__file__).parents[2] / "deploy/kafka" / name
+
+
+def _check(folder: Path, advice: str) -> None:
+    """Refuse jars that are not exactly those of the list."""
+    lines = _shipped("jars.sha256").read_text().splitlines()
+    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
+    wrong = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
+    wrong += [f"{name} is not in the list" for name in sorted(found.keys() - wanted.keys())]
+    wrong += [
+        f"{name} has SHA-256 {found[name]} instead of {wanted[name]}"
+        for name in sorted(wanted.keys() & found.keys())
+        if found[name] != wanted[name]
+    ]
+    if wrong:
+        raise StackError(
+            f"Kafka's jars must be those of the list jars.sha256, but {'; '.join(wrong)}. "
+            f"{advice}, or set KAFKA_URL to a Kafka that runs."
+        )
 
 
 def _fetch(folder: Path, progress: Progress) -> None:
@@ -114,7 +139,7 @@ def _fetch(folder: Path, progress: Progress) -> None:
     # Under a keeper, so that neither Maven nor what it fetched outlives whoever waits for it.
     with Keeper() as keeper:
         # The pom is copied away so that Maven writes nothing beside the project's own.
-        pom = str(shutil.copy(_pom(), keeper.folder))
+        pom = str(shutil.copy(_shipped("pom.xml"), keeper.folder))
         jars = keeper.folder / "jars"
         command = [
             maven, "-B", "-f", pom, "dependency:copy-dependencies", "-DincludeScope=runtime",
@@ -138,6 +163,9 @@ def _fetch(folder: Path, progress: Progress) -> None:
             errors = [line for line in process.printed().splitlines() if "ERROR" in line]
             said = errors[0].strip() if errors else process.last_words(1)
             raise StackError(f"Maven could not fetch Kafka's jars; it said: {said}. Is it online?")
+        _check(
+            jars, "A mirror or proxy handed out other files, so nothing was kept. Ask another one"
+        )
         # All or nothing: a fetch that is interrupted leaves no half a cache.
         unfinished = shutil.copytree(jars, f"{folder}.fetching-{os.getpid()}")
         Path(unfinished).rename(folder)

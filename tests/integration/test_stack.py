@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from agents.stack import GivenServer, LocalKafka, LocalRedis, Stack, StackError
-from agents.stack.jars import kafka_jars
+from agents.stack.jars import cached_jars, kafka_jars
 from agents.stack.part import ticking
 from tests.kafka_topics import create_topic
 
@@ -237,6 +237,7 @@ def test_without_java_or_maven_the_error_says_how_to_get_them(monkeypatch, tmp_p
     assert list(Path(tmp_path).rglob("*.jar")) == []
 
 
+#: Copies the jars that lie in JARS, then runs CHANGE among the copies.
 MAVEN = """#!/bin/sh
 for argument; do
     case $argument in
@@ -245,12 +246,15 @@ for argument; do
     esac
 done
 mkdir -p "$jars" "${repository:-$HOME/.m2/repository}/org"
-echo Downloaded from central: kafka.jar; touch "$jars/kafka.jar" "$repository/org/kafka.jar"
+cp "$JARS"/*.jar "$jars"; echo Downloaded from central: kafka.jar; touch "$repository/org/kafka.jar"
+cd "$jars"; eval "$CHANGE"
 """
 
 
-def test_fetching_the_jars_leaves_the_jars_and_no_repository_of_mavens(monkeypatch, tmp_path):
-    """`~/.m2/repository` would hold 50 MB that nobody asked for, for ever."""
+@pytest.fixture
+def local_maven(monkeypatch, tmp_path):
+    """A Maven that hands out the jars of this user's cache, for a user without any."""
+    monkeypatch.setenv("JARS", str(kafka_jars()))
     for name in ("bin", "home", "cache"):
         (tmp_path / name).mkdir()
     (tmp_path / "bin/mvn").write_text(MAVEN)
@@ -259,12 +263,40 @@ def test_fetching_the_jars_leaves_the_jars_and_no_repository_of_mavens(monkeypat
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
+
+@pytest.mark.usefixtures("local_maven")
+def test_fetching_the_jars_leaves_the_jars_and_no_repository_of_mavens(tmp_path):
+    """`~/.m2/repository` would hold 50 MB that nobody asked for, for ever."""
     jars = kafka_jars()
 
-    assert [file.name for file in jars.iterdir()] == ["kafka.jar"]
+    assert len(list(jars.glob("*.jar"))) == len(list(jars.iterdir())) == 46
     assert list((tmp_path / "home").iterdir()) == []
     kept = {file.name for file in jars.parent.iterdir()}
     assert kept == {jars.name, f"{jars.name}.lock"}
+
+
+@pytest.mark.usefixtures("local_maven")
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("printf x >> kafka_2.13-4.3.0.jar", r"kafka_2\.13-4\.3\.0\.jar has SHA-256 [0-9a-f]{64}"),
+        ("rm zstd-jni-1.5.6-10.jar", r"zstd-jni-1\.5\.6-10\.jar is missing"),
+        ("touch a.jar", r"a\.jar is not in the list"),
+    ],
+    ids=["changed", "missing", "one too many"],
+)
+def test_a_wrong_jar_is_neither_kept_nor_run(monkeypatch, change, complaint):
+    """Java would run whatever a mirror, a proxy or a changed cache put there."""
+    monkeypatch.setenv("CHANGE", change)
+    with pytest.raises(StackError, match=rf"jars\.sha256.*{complaint}.*nothing was kept"):
+        kafka_jars()
+    assert cached_jars() is None
+
+    monkeypatch.setenv("CHANGE", "")
+    jars = kafka_jars()
+    subprocess.run(["sh", "-c", change], cwd=jars, check=True)
+    with pytest.raises(StackError, match=rf"{complaint}.*delete {jars} and run this again"):
+        LocalKafka()
 
 
 ROOT = Path(__file__).parents[2]

@@ -120,14 +120,14 @@ def find_python_3_12() -> str | None:
 PYTHON_3_12 = find_python_3_12()
 
 
-def test_the_wheel_holds_the_four_packages_their_types_and_kafkas_pom(wheel):
+def test_the_wheel_holds_the_four_packages_their_types_and_what_kafka_is_made_of(wheel):
     """`streams` and `agents` are common names: nothing may be found by guessing."""
     names = zipfile.ZipFile(wheel).namelist()
 
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(PACKAGES)
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
-    assert "agents/stack/pom.xml" in names
+    assert {"agents/stack/pom.xml", "agents/stack/jars.sha256"} <= set(names)
 
 
 def test_the_evaluation_brings_the_server_it_evaluates(wheel):
