@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agents.commands.output import drop_unread_output
 from blender.errors import BlenderError
 from streams.version import version_of
 
@@ -78,6 +79,8 @@ BLENDSTREAM_SETTINGS); variables win.
 """
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+#: As a shell reports a tool whose reader has gone: 128 and the number of SIGPIPE.
+UNREAD = 141
 
 
 class _VerbParser(argparse.ArgumentParser):
@@ -125,7 +128,19 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; return the process's exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else list(argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # A server's connection breaks under the same name; that is an error like any other.
+        if not drop_unread_output():
+            raise
+        return UNREAD
+
+
+def _run(words: Sequence[str]) -> int:
     try:
         parser = build_parser(words)
         arguments = parser.parse_args(words)

@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from agents.commands.output import say
 from agents.commands.reading import connected, told
 from agents.epochs import Wait, lost_epochs, next_estimates, next_head_list
 from agents.job_context import JobContext, limit_from
@@ -149,7 +150,7 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
             _must_be_open(state)
         before = [s.epoch for s in book.unfinished() if s.epoch < epoch]
     when = f"epochs before it ({_listed(before)}) are over too" if before else "the jobs next look"
-    print(f"epoch {epoch} is abandoned; its raw data goes when {when}")
+    say(f"epoch {epoch} is abandoned; its raw data goes when {when}")
     return 0
 
 
@@ -199,7 +200,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
         # Read back with the commit, or up to the turn's own record: nothing is missing in it.
         book = turn.book
-    print(f"abandoned, as they may have been released: epochs {_listed(still_open)}", flush=True)
+    say(f"abandoned, as they may have been released: epochs {_listed(still_open)}")
     lost = lost_epochs(
         book, plan_from(settings), limit_from(settings),
         now_ms if until_ms is None else until_ms, epochs_ahead=settings.epoch.epochs_ahead,
@@ -220,14 +221,14 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
                 ]
             )
     charged = [parameters.epoch for parameters in lost]
-    print(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
+    say(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
     # At once: nobody knows when jobs are started again.
     for stem in Stem:
         tables = context.tables(stem)
         for partition in range(context.topics.of(stem).partitions):
             for epoch in (*still_open, *charged):
                 await tables.release_epoch(partition, epoch)
-    print("their raw counts are removed; see `blendstream ledger`, then start the jobs")
+    say("their raw counts are removed; see `blendstream ledger`, then start the jobs")
 
 
 def _listed(epochs: Sequence[int]) -> str:
