@@ -3,7 +3,7 @@
 Every (ε, δ) is between replace-one neighbours: data sets that differ in the records of one opt-in
 account or one device. The
 cumulative figures are upper bounds for the person worst off, present in every epoch that admits
-them, by dp-accounting.
+them, by dp-accounting. An epoch is charged when it opens, whoever takes part in it later.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import asyncio
 
 from agents.commands.reading import connected, told
 from agents.job_context import limit_from
-from streams.ledger import GROUPS, Group
+from streams.ledger import GROUPS, Group, Limit, Paused
 from streams.releases.book import ReleaseBook
+from streams.releases.parameters import plan_from
 from streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "run", "show"]
@@ -68,10 +69,34 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
             f"    since the first epoch: ε={life.epsilon:.4g} at δ={life.delta:.3g} "
             f"(plain sums: ε={plain.epsilon:.4g}, δ={plain.delta:.3g})"
         )
-    lines.append(f"epochs charged so far: {book.ledger.epochs()}")
-    notice = book.paused_at(now_ms)
-    if notice is None:
-        lines.append("state: running")
-    else:
-        lines.append(f"state: PAUSED until {told(notice.resumes_at_ms)} UTC: {notice.reason}")
+    lines.append(
+        f"epochs charged so far: {book.ledger.epochs()}, each when it opened, before anyone took "
+        "part; an epoch in which nobody took part stays charged (docs/epochs.md, The ledger)"
+    )
+    lines.append(f"state: {_state(settings, limit, book, now_ms)}")
     return lines
+
+
+def _state(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> str:
+    notice = book.paused_at(now_ms)
+    if notice is not None:
+        return f"PAUSED until {told(notice.resumes_at_ms)} UTC: {notice.reason}"
+    refused = _refused(settings, limit, book, now_ms)
+    if refused is not None:
+        return (
+            "running, and AT ITS LIMIT: no epoch opens after those that are open, until "
+            f"{told(refused.resumes_at_s * 1000)} UTC: {refused.reason}"
+        )
+    return "running"
+
+
+def _refused(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> Paused | None:
+    """Why the next epoch cannot be paid for, if it cannot."""
+    if book.last is None:
+        return None
+    plan, start_ms = plan_from(settings), max(now_ms, book.last.parameters.window_end_ms)
+    charge = book.ledger.price(
+        book.last.epoch + 1, start_ms // 1000, plan.cohorts, limit,
+        optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
+    )  # fmt: skip
+    return book.ledger.refusal(charge, limit)
