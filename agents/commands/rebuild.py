@@ -3,20 +3,26 @@
 Use it when a partition stands still because a script failed half-way (mend Redis first), or when
 `verify` finds counts that differ. Nothing released changes, and nothing is lost as long as Kafka
 has the records. Workers that run take every partition up again by themselves, also one that stood
-still; start some if none runs. Shows how far they are and ends when they are through.
+still; start some if none runs. Shows how far they are and ends when they are through. Interrupted,
+it says which partitions were forgotten and what to do next; each is forgotten whole or not at all.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
+import sys
 import time
+from dataclasses import dataclass, field
 
+from agents.commands.output import say
 from agents.commands.reading import connected
 from agents.job_context import JobContext
 from streams.epochs import Stem
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings import Settings, load_settings
+from streams.topics import Topics
 
 __all__ = ["add_arguments", "rebuild", "run"]
 
@@ -37,10 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Empty, then wait for the workers."""
     settings = load_settings(arguments.settings).settings
-    return asyncio.run(_run(settings, arguments.wait_s))
+    try:
+        return asyncio.run(_run(settings, arguments.wait_s))
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
 
 
 async def _run(settings: Settings, wait_s: float) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    # As Ctrl-C does: cancelled, so that it can say how far it came.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with connected(settings) as context:
         await rebuild(context, wait_s)
     return 0
@@ -48,25 +61,72 @@ async def _run(settings: Settings, wait_s: float) -> int:
 
 async def rebuild(context: JobContext, wait_s: float) -> None:
     """Forget every partition's counts, and wait until they are back."""
-    book = await context.log.catch_up()
-    for stem in Stem:
-        tables, topic = context.tables(stem), context.topics.of(stem)
-        for partition in range(topic.partitions):
-            for _ in range(_ATTEMPTS):
-                if await tables.forget_partition(partition, sorted(book.epochs)):
-                    break
-            else:
-                raise StoreUnavailable(
-                    f"partition {partition} of {topic.name} is counted too fast to be forgotten; "
-                    "stop the workers for a moment and run this again"
-                )
-        print(f"{stem.value}: counts forgotten; waiting for the workers", flush=True)
-    deadline = time.monotonic() + wait_s
-    for stem in Stem:
-        await _counted_again(context, stem, deadline)
+    done = _Done(context.topics)
+    try:
+        book = await context.log.catch_up()
+        for stem in Stem:
+            await _forget(context, stem, sorted(book.epochs), done)
+            say(f"{stem.value}: counts forgotten; waiting for the workers")
+        deadline = time.monotonic() + wait_s
+        for stem in Stem:
+            await _counted_again(context, stem, deadline, done)
+    except BaseException as error:
+        # A failure while it forgets leaves some partitions forgotten, as an interruption does.
+        if isinstance(error, asyncio.CancelledError) or done.half_forgotten:
+            print(f"blendstream: {done.sentence()}", file=sys.stderr)
+        raise
 
 
-async def _counted_again(context: JobContext, stem: Stem, deadline: float) -> None:
+@dataclass
+class _Done:
+    """How far a rebuild came, for the operator who stops it: partitions by topic."""
+
+    topics: Topics
+    forgotten: dict[Stem, int] = field(default_factory=dict)
+    counted: dict[Stem, int] = field(default_factory=dict)
+
+    @property
+    def half_forgotten(self) -> bool:
+        wanted = sum(self.topics.of(stem).partitions for stem in Stem)
+        return bool(self.forgotten) and sum(self.forgotten.values()) < wanted
+
+    def sentence(self) -> str:
+        if not self.forgotten:
+            return "stopped before any counts were forgotten: nothing has changed"
+        if self.half_forgotten:
+            return (
+                f"stopped while forgetting counts: {self._listed(self.forgotten)} are forgotten, "
+                "and perhaps the next one. Workers count these again by themselves; the others "
+                "keep the counts that they had. Run `blendstream rebuild` again for all of them"
+            )
+        return (
+            "stopped while waiting for the workers: all counts are forgotten, "
+            f"{self._listed(self.counted)} were counted again so far. The workers go on by "
+            "themselves, and nothing needs to be run again; `blendstream verify` compares when "
+            "they are done"
+        )
+
+    def _listed(self, partitions: dict[Stem, int]) -> str:
+        each = [(self.topics.of(stem), partitions.get(stem, 0)) for stem in Stem]
+        return " and ".join(f"{n} of {topic.partitions} in {topic.name}" for topic, n in each)
+
+
+async def _forget(context: JobContext, stem: Stem, epochs: list[int], done: _Done) -> None:
+    tables, topic = context.tables(stem), context.topics.of(stem)
+    done.forgotten[stem] = 0
+    for partition in range(topic.partitions):
+        for _ in range(_ATTEMPTS):
+            if await tables.forget_partition(partition, epochs):
+                break
+        else:
+            raise StoreUnavailable(
+                f"partition {partition} of {topic.name} is counted too fast to be forgotten; "
+                "stop the workers for a moment and run this again"
+            )
+        done.forgotten[stem] = partition + 1
+
+
+async def _counted_again(context: JobContext, stem: Stem, deadline: float, progress: _Done) -> None:
     """Wait for the workers, and say how far they are."""
     tables, topic = context.tables(stem), context.topics.of(stem)
     ends = await context.kafka.ends(topic.name, range(topic.partitions))
@@ -81,8 +141,9 @@ async def _counted_again(context: JobContext, stem: Stem, deadline: float) -> No
                 "this again"
             )
         done = sum((states[partition].offset or 0) >= end for partition, end in ends.items())
+        progress.counted[stem] = done
         if done != told:
-            print(f"{stem.value}: {done} of {len(ends)} partitions counted", flush=True)
+            say(f"{stem.value}: {done} of {len(ends)} partitions counted")
             told = done
         if done == len(ends):
             return

@@ -2,6 +2,10 @@
 
 Reads the log from its very beginning, recent epochs' documents in the log and in their topics, and
 the counts of unreleased epochs. Changes nothing. Exits with 1 when anything differs.
+
+The service may run meanwhile: what differs is looked at again some seconds later, and only what
+differs then too is told. While workers count, counts are compared between two bounds; they are
+compared exactly when the workers are idle or stopped.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 
 from agents.commands.reading import connected
 from agents.job_context import JobContext
@@ -25,6 +30,14 @@ from streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "differences", "run"]
 
+#: What differs, so that a second look can tell the same thing from another, and the sentence
+#: for it, in which numbers may have changed.
+_Found = dict[tuple[object, ...], str]
+
+#: Between two looks. Shorter than a job's step (a document is committed, then published; counts go
+#: after the release) would alarm for nothing; longer only keeps the operator waiting.
+_AGAIN_AFTER_S = 5.0
+
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
     """Nothing of its own."""
@@ -38,43 +51,60 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(settings: Settings) -> int:
     async with connected(settings) as context:
-        found = await differences(context)
+        found = await differences(context, again_after_s=_AGAIN_AFTER_S, progress=print)
     for line in found:
         print(line)
     print("log, Redis and topics agree" if not found else f"{len(found)} differences")
     return 1 if found else 0
 
 
-async def differences(context: JobContext) -> list[str]:
-    """One sentence for each difference."""
+async def differences(
+    context: JobContext,
+    *,
+    again_after_s: float = 0.0,
+    progress: Callable[[str], None] = lambda _line: None,
+) -> list[str]:
+    """One sentence for each difference that a second look finds too."""
+    first = await _look(context)
+    if not first:
+        return []
+    progress(f"{len(first)} difference(s) at the first look; looking again in {again_after_s:g} s")
+    await asyncio.sleep(again_after_s)
+    second = await _look(context)
+    return [sentence for what, sentence in second.items() if what in first]
+
+
+async def _look(context: JobContext) -> _Found:
     book = await context.log.catch_up()
     found = await _log_against_itself(context, book)
-    found += await _log_against_topics(context, book)
+    found |= await _log_against_topics(context, book)
     for stem in Stem:
-        found += await _log_against_redis(context, book, stem)
+        found |= await _log_against_redis(context, book, stem)
     return found
 
 
-async def _log_against_itself(context: JobContext, book: ReleaseBook) -> list[str]:
+async def _log_against_itself(context: JobContext, book: ReleaseBook) -> _Found:
     """The whole log gives the same ledger as the checkpoint does; nothing was released twice."""
     whole, released = await context.log.read_all()
-    found = []
+    found: _Found = {}
     if whole.ledger.lifetime != book.ledger.lifetime:
-        found.append(
+        found["ledger",] = (
             "the ledger from the last checkpoint must equal the one from the whole log, and does "
             "not: do not open another epoch; restore the log from a backup and compare"
         )
-    found += [
-        f"epoch {epoch} must have one {name}, the log has {times}: readers take the first; tell "
-        "the maintainers"
+    found |= {
+        ("released", name, epoch): (
+            f"epoch {epoch} must have one {name}, the log has {times}: readers take the first; "
+            "tell the maintainers"
+        )
         for (name, epoch), times in sorted(released.items())
         if times > 1
-    ]
+    }
     return found
 
 
-async def _log_against_topics(context: JobContext, book: ReleaseBook) -> list[str]:
-    found = []
+async def _log_against_topics(context: JobContext, book: ReleaseBook) -> _Found:
+    found: _Found = {}
     topics = context.topics
     for topic, name in (
         (topics.head_lists.name, "head list"),
@@ -89,11 +119,11 @@ async def _log_against_topics(context: JobContext, book: ReleaseBook) -> list[st
             try:
                 data = await context.log.read_document(reference)
             except StoreMismatch as error:
-                found.append(f"epoch {epoch}: {error}")
+                found["document", name, epoch] = f"epoch {epoch}: {error}"
                 continue
             if published.get(epoch) != data:
                 what = "is missing" if epoch not in published else "has other bytes"
-                found.append(
+                found["published", name, epoch] = (
                     f"the {name} of epoch {epoch} {what} in {topic}: restart `blendstream jobs` "
                     "after deleting the key that ends in :published: and this topic's name in "
                     "Redis, and it is written again from the log"
@@ -108,70 +138,83 @@ def _document(state: EpochState, name: str) -> DocumentReference | None:
     return None if publication is None else publication.document
 
 
-async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem) -> list[str]:
-    found = []
+async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem) -> _Found:
+    found: _Found = {}
     topic, tables = context.topics.of(stem), context.tables(stem)
     through = released_through(book, stem)
     described = (await context.kafka.describe([topic.name]))[topic.name]
-    ends = await context.kafka.ends(topic.name, range(topic.partitions))
-    for partition in range(topic.partitions):
+    partitions = range(topic.partitions)
+    states = [await tables.stored_state(partition) for partition in partitions]
+    # After them: what comes in between is beyond what was counted, never before it.
+    ends = await context.kafka.ends(topic.name, partitions)
+    for partition, state in enumerate(states):
         where = f"{topic.name} partition {partition}"
-        state = await tables.stored_state(partition)
         if state.applying is not None:
-            found.append(f"{where}: a script failed half-way; run `blendstream rebuild`")
+            found["half", where] = f"{where}: a script failed half-way; run `blendstream rebuild`"
         if state.offset is not None and state.offset > ends[partition]:
             # One broker's answer may be old.
             ends[partition] = await context.kafka.furthest_end(topic.name, partition)
         if state.offset is not None and state.offset > ends[partition]:
-            found.append(
+            found["end", where] = (
                 f"{where}: counted up to {state.offset}, the log ends at {ends[partition]}: this "
                 "Redis belongs to another Kafka, or the topic was made again"
             )
         if described is not None and state.topic_id not in (None, described.id):
-            found.append(f"{where}: counted from another topic of this name; see `rebuild`")
+            found["topic", where] = (
+                f"{where}: counted from another topic of this name; see `rebuild`"
+            )
         for epoch in sorted(book.epochs):
             totals: Counter[str] = Counter(await tables.totals(partition, epoch))
             refused = sum(n for name, n in totals.items() if name.startswith("refused:"))
             if totals["received"] != totals["counted"] + refused:
-                found.append(
+                found["totals", where, epoch] = (
                     f"{where}: epoch {epoch} received {totals['received']}, counted "
                     f"{totals['counted']} and refused {refused}: run `blendstream rebuild`"
                 )
-    found += [
-        f"{held.topic} partition {held.partition}: epoch {held.epoch} is released and still has "
-        "counts in Redis: the jobs remove them; are they running?"
-        for held in await held_epochs(context.redis, context.settings.topics.prefix, topic.name)
-        if held.epoch <= through
-    ]
+    for held in await held_epochs(context.redis, context.settings.topics.prefix, topic.name):
+        if held.epoch <= through:
+            found["held", held] = (
+                f"{held.topic} partition {held.partition}: epoch {held.epoch} is released and "
+                "still has counts in Redis: the jobs remove them; are they running?"
+            )
     for epoch in (n for n in sorted(book.epochs) if n > through):
-        found += await _totals_against_tables(context, book.epochs[epoch], stem)
+        found |= await _totals_against_tables(context, book.epochs[epoch], stem)
     return found
 
 
-async def _totals_against_tables(context: JobContext, state: EpochState, stem: Stem) -> list[str]:
-    """As many records or cells are held as the entries that were counted make."""
+async def _totals_against_tables(context: JobContext, state: EpochState, stem: Stem) -> _Found:
+    """As many records or cells are held as the entries that were counted make.
+
+    Workers may count meanwhile. Both numbers only grow, so what the tables hold must lie between
+    the totals before and after they were read.
+    """
     topic, tables = context.topics.of(stem), context.tables(stem)
     partitions = range(topic.partitions)
-    counted = 0
-    for partition in partitions:
-        totals = await tables.totals(partition, state.epoch)
+
+    async def counted() -> int:
+        totals = [await tables.totals(partition, state.epoch) for partition in partitions]
         # Entries that say "no record" are counted and add to no record.
-        counted += totals.get("counted", 0) - totals.get("none", 0)
+        return sum(fields.get("counted", 0) - fields.get("none", 0) for fields in totals)
+
+    before = await counted()
     if stem is Stem.OPTIN_RECORDS:
-        kind, wanted, held = "records", counted, 0
+        kind, width, held = "records", 1, 0
         for share in Share:
             held += sum((await tables.record_counts(state.epoch, share, partitions)).values())
     elif state.head_list is None:
-        return []
+        return {}
     else:
         data = await context.log.read_document(state.head_list.head_list)
         randomizer = randomizer_for(HeadListDocument.from_bytes(data).head_list)
         width = randomizer.cells_per_answer * randomizer.spec.answers
         cells = await tables.cell_counts(state.epoch, partitions, state.head_list.cells)
-        kind, wanted, held = f"reports of {width} cells", counted * width, int(cells.sum())
-    if held == wanted:
-        return []
-    return [
-        f"{topic.name}: epoch {state.epoch} counted {counted} {kind}, the tables hold {held}: run "
-        "`blendstream rebuild` (or look again if workers are counting)"
-    ]
+        kind, held = f"reports of {width} cells", int(cells.sum())
+    after = await counted()
+    if before * width <= held <= after * width:
+        return {}
+    return {
+        ("held", topic.name, state.epoch): (
+            f"{topic.name}: epoch {state.epoch} counted {after} {kind}, the tables hold {held}: "
+            "run `blendstream rebuild`"
+        )
+    }
