@@ -8,20 +8,19 @@ the first start that topic is not there, and one is made for the moment and dele
 from __future__ import annotations
 
 import asyncio
-import enum
 import re
 import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from agents.fencing_checks import broker_setting, fencing_checks
+from agents.findings import Finding, Grade
 from agents.gateway.tokens import TokenFileError, read_tokens
 from blender.errors import BlenderError
 from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
@@ -38,23 +37,6 @@ _LIBRARIES = (
     "dp-accounting", "numpy",
 )  # fmt: skip
 _OLDEST_REDIS = (6, 2)
-
-
-class Grade(enum.StrEnum):
-    """How a finding is to be taken."""
-
-    OK = "ok"
-    NOTE = "note"  #: works, but not as production should
-    MEND = "mend"  #: must be mended
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    grade: Grade
-    what: str
-    found: str
 
 
 async def examine(
@@ -160,12 +142,15 @@ async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding
     yield replication(settings.topics, brokers, copies)
     yield elections(
         {
-            broker: await _broker_setting(
-                admin, broker, "unclean.leader.election.enable", timeout_s
-            )
+            broker: await broker_setting(admin, broker, "unclean.leader.election.enable", timeout_s)
             for broker in sorted(cluster.brokers)
         }
     )
+    try:
+        async for finding in fencing_checks(settings, kafka, admin, sorted(cluster.brokers)):
+            yield finding
+    except BlenderError as error:
+        yield Finding(Grade.MEND, "transactions", str(error))
 
 
 def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int]) -> Finding:
@@ -215,20 +200,6 @@ def elections(unclean: Mapping[int, str | None]) -> Finding:
             "unclean.leader.election.enable must be false",
         )
     return Finding(Grade.OK, "elections", f"unclean elections are off on {len(unclean)} broker(s)")
-
-
-async def _broker_setting(
-    admin: AdminClient, broker: int, name: str, timeout_s: float
-) -> str | None:
-    # One request for each: librdkafka takes a single broker in a request.
-    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-    futures = admin.describe_configs([resource], request_timeout=timeout_s)
-    try:
-        config = await asyncio.wrap_future(futures[resource])
-    except KafkaException:
-        return None
-    entry = config.get(name)
-    return None if entry is None or entry.value is None else str(entry.value)
 
 
 async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
