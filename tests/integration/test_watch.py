@@ -102,6 +102,8 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_job_steps": ("counter", {"kind": KINDS}),
     "blender_job_failures": ("counter", {"kind": KINDS}),
     "blender_job_lease_held": ("gauge", {"kind": KINDS}),
+    "blender_jobs_clock_skew_seconds": ("gauge", {}),
+    "blender_jobs_clock_skew_limit_seconds": ("gauge", {}),
     "blender_releases": ("counter", {"entry": ANY}),
     "blender_finalize_seconds": ("histogram", {"kind": KINDS - {"keeper"}}),
     "blender_epochs": ("gauge", {"stage": {stage.value for stage in Stage}}),
