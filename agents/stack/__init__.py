@@ -3,14 +3,25 @@
     with Stack.start() as stack:
         stack.kafka.url, stack.redis.url
 
+`LocalCluster` is three Kafka nodes instead of one.
+
 `LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. Whatever
 ends the program that started them, also SIGKILL, ends them too and removes their files: see
 `keeper`.
 """
 
 from agents.stack.keeper import StackError
+from agents.stack.local_cluster import LocalCluster
 from agents.stack.local_kafka import LocalKafka
 from agents.stack.local_redis import LocalRedis, RedisSnapshot
 from agents.stack.running import GivenServer, Stack
 
-__all__ = ["GivenServer", "LocalKafka", "LocalRedis", "RedisSnapshot", "Stack", "StackError"]
+__all__ = [
+    "GivenServer",
+    "LocalCluster",
+    "LocalKafka",
+    "LocalRedis",
+    "RedisSnapshot",
+    "Stack",
+    "StackError",
+]

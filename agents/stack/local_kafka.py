@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
@@ -19,9 +20,24 @@ from agents.stack.keeper import StackError
 from agents.stack.part import LocalPart, ticking
 from agents.stack.ports import free_port
 
-__all__ = ["LocalKafka"]
+__all__ = ["LocalKafka", "Member", "new_cluster_id"]
 
 QUESTION_MS = 10_000
+
+
+def new_cluster_id() -> str:
+    """A name of Kafka's own form: 16 random bytes, url-safe and unpadded."""
+    return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What is decided of a node before it starts; for a node of a cluster, by the cluster."""
+
+    port: int
+    cluster_id: str = field(default_factory=new_cluster_id)
+    heap_mb: int = 512
+    java_options: tuple[str, ...] = ()
 
 
 class LocalKafka(LocalPart):
@@ -29,7 +45,8 @@ class LocalKafka(LocalPart):
     listens.
 
     `options`: further broker properties, which win over the ones below. `archive_option`: what
-    Java is told about its archive of classes; for making that archive.
+    Java is told about its archive of classes; for making that archive. `member`: for a node of a
+    cluster; see `local_cluster`.
     """
 
     name = "Kafka"
@@ -42,12 +59,14 @@ class LocalKafka(LocalPart):
         options: Mapping[str, str] | None = None,
         progress: Progress = lambda _line: None,
         archive_option: str | None = None,
+        member: Member | None = None,
     ) -> None:
         self._options = dict(options or {})
         self._java = find_java()
         self._jars = kafka_jars(progress)
         self._archive_option = archive_option or self._shared_archive(progress)
-        self.port = free_port()
+        self._member = member or Member(free_port())
+        self.port = self._member.port
         self._controller_port = free_port()
         super().__init__(folder, progress)
 
@@ -118,12 +137,11 @@ class LocalKafka(LocalPart):
         configuration.write_text("".join(f"{key}={properties[key]}\n" for key in properties))
         if (self.folder / "data" / "meta.properties").exists():
             return  # A named folder that was formatted by an earlier run.
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         formatted = subprocess.run(  # noqa: S603 - a Java found on this machine
             self._run(
                 "kafka.tools.StorageTool",
                 "format",
-                f"--cluster-id={cluster_id}",
+                f"--cluster-id={self._member.cluster_id}",
                 "-c",
                 str(configuration),
             ),
@@ -138,7 +156,12 @@ class LocalKafka(LocalPart):
         return self._run("kafka.Kafka", str(self.folder / "server.properties"))
 
     def _run(self, main_class: str, *arguments: str) -> list[str]:
-        fast_start = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        fast_start = [
+            f"-Xmx{self._member.heap_mb}m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            *self._member.java_options,
+        ]
         if main_class == "kafka.Kafka":
             fast_start.append(self._archive_option)
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
