@@ -24,7 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from agents.stack.ports import free_port
 from blender.cells import HeadList
@@ -211,6 +218,8 @@ class Service:
         self.sent: dict[tuple[int, Share], Counter[Record]] = {}
         self.reported: dict[int, Counter[int]] = {}
         self.reports: Counter[int] = Counter()
+        #: Where the last acknowledged frame of an epoch lies, by partition.
+        self.last_offsets: dict[tuple[Stem, int], dict[int, int]] = {}
         self.texts: set[str] = set()
         self._log: ReleaseLog | None = None
         self._reader: Consumer | None = None
@@ -219,6 +228,16 @@ class Service:
         """Change settings for processes started from now on: `epoch__window_s="4"`."""
         self.values |= {name.replace("__", "."): value for name, value in changes.items()}
         self.settings = Settings.from_values(self.values)
+
+    async def look_from(self, kafka: str) -> None:
+        """Let the test's own clients ask these brokers from now on, by new connections: the old
+        ones may still believe a broker that was cut off. Processes keep the settings they had."""
+        self.settings = Settings.from_values(self.values | {"kafka.url": kafka})
+        self.kafka = KafkaLog(self.settings.kafka)
+        self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
+        log, self._log = self._log, None
+        if log is not None:
+            await log.close()
 
     async def create(self) -> None:
         await ensure_topics(self.settings, self.kafka)
@@ -304,8 +323,14 @@ class Service:
 
     # --- sending --------------------------------------------------------------------------------
 
-    def _send(self, stem: Stem, partition: int, frame: bytes) -> None:
-        self._producer.produce(self.topics.of(stem).name, value=frame, partition=partition)
+    def _send(self, stem: Stem, partition: int, frame: bytes, epoch: int | None = None) -> None:
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            if error is None and epoch is not None:
+                self.last_offsets.setdefault((stem, epoch), {})[partition] = message.offset()
+
+        self._producer.produce(
+            self.topics.of(stem).name, value=frame, partition=partition, on_delivery=acknowledged
+        )
 
     def send_raw(self, stem: Stem, partition: int, value: bytes) -> None:
         """Bytes that no worker of the test reads: they move the end of a partition."""
@@ -336,7 +361,7 @@ class Service:
             by_partition.setdefault(place, []).append(entry)
             self.sent.setdefault((epoch, list(Share)[share]), Counter())[record] += 1
         for partition, entries in by_partition.items():
-            self._send(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries))
+            self._send(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries), epoch)
         self.flush()
 
     def send_reports(
@@ -356,7 +381,7 @@ class Service:
                     epoch, bytes.fromhex(head_list_id), [contributors[i] for i in mine],
                     answers[mine], cell_width(len(head_list.cells)),
                 )  # fmt: skip
-                self._send(Stem.CLIENT_REPORTS, partition, frame)
+                self._send(Stem.CLIENT_REPORTS, partition, frame, epoch)
         self.flush()
         self.reported.setdefault(epoch, Counter()).update(answers.ravel().tolist())
         self.reports[epoch] += n

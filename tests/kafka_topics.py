@@ -9,11 +9,16 @@ from confluent_kafka.cimpl import NewTopic
 
 
 def create_topic(
-    bootstrap: str, name: str, *, partitions: int = 1, config: dict[str, str] | None = None
+    bootstrap: str,
+    name: str,
+    *,
+    partitions: int = 1,
+    replication: int = 1,
+    config: dict[str, str] | None = None,
 ) -> None:
-    """Create one topic with replication 1."""
+    """Create one topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+    topic = NewTopic(name, partitions, replication, config=config or {})
     admin.create_topics([topic], operation_timeout=20)[name].result(30)
 
 

@@ -15,9 +15,9 @@ from fnmatch import fnmatch
 import pytest
 
 #: What a part may take in minutes, and its files; the first that fits decides.
-PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
+PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
     "counting": (
-        5,
+        4,
         (
             "faults/test_counting*",
             "integration/test_counting*",
@@ -47,7 +47,8 @@ PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "edge": (2, ("*/gateway/*", "*/test_gateway*", "localclient/*")),
-    "core and sharper": (4, ("blender/*", "statistical/*", "properties/*")),
+    "brokers cut off": (2.5, ("faults/test_broker*", "faults/test_local_cluster*")),
+    "core and sharper": (3.5, ("blender/*", "statistical/*", "properties/*")),
     "ground": (
         2,
         (
@@ -59,7 +60,7 @@ PARTS: dict[str, tuple[int, tuple[str, ...]]] = {
             "agents/test_*",
         ),
     ),
-    "the rest": (3, ("*",)),
+    "the rest": (2, ("*",)),
 }
 
 _seconds: dict[str, float] = defaultdict(float)

@@ -11,6 +11,7 @@ from tests.counting import Installation, installation
 
 if TYPE_CHECKING:
     from agents.stack import LocalKafka, LocalRedis
+    from tests.faults.peer_links import LinkedCluster
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +81,21 @@ async def made(
     """An installation on servers that may be disturbed."""
     async with installation(fault_kafka.url, single_redis.url, name_prefix) as it:
         yield it
+
+
+@pytest.fixture(scope="session")
+def _linked_cluster() -> Iterator[LinkedCluster]:
+    from tests.faults.peer_links import LinkedCluster
+
+    with LinkedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def fault_cluster(_linked_cluster: LinkedCluster) -> Iterator[LinkedCluster]:
+    """Three brokers to kill, pause, restart and cut off from each other."""
+    yield _linked_cluster
+    _linked_cluster.heal()
+    for node in _linked_cluster.nodes.values():
+        _whole_again(node)
+    _linked_cluster.wait_until_whole()

@@ -1,0 +1,243 @@
+"""A whole service on three brokers, of which the one that leads the release log is cut off.
+
+Jobs, workers and their clients are left running: they go on reaching the broker that was cut off,
+and it goes on answering from the copy it had. The test itself asks the others.
+
+What the test sent and Kafka acknowledged in time was accepted, and must be published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from agents.stack import LocalRedis
+from streams.epochs import Share, Stem
+from streams.errors import StoreUnavailable
+from streams.records.click_graph_document import ClickGraphDocument
+from streams.records.estimates_document import EstimatesDocument
+from streams.releases.book import EpochState, Seal, Stage
+from streams.releases.optin_release import read_optin_release
+from tests.epoch_service import Service, service
+from tests.faults.peer_links import LinkedCluster
+from tests.job_bench import GRAPHS
+
+#: Every cut begins within seconds of a window's begin. Others lead 10 to 20 seconds later; what
+#: they accept before the window's end is sealed while the cut lasts.
+WINDOW_S = 30
+CUT_S = 45.0
+NEW_LEADERS_WITHIN_S = 40.0
+#: So many send at once, every other second, but not shortly before they would be late.
+PEOPLE = 300
+MARGIN_MS = 3_000
+
+THREE_BROKERS = {
+    "topics__replication": "3",
+    "topics__min_insync_replicas": "2",
+    "topics__one_node": "false",
+    "kafka__request_timeout_s": "5",
+    "epoch__window_s": str(WINDOW_S),
+    "epoch__grace_s": "3",
+    "epoch__allowed_skew_s": "0.1",
+    # No epoch goes on without what was accepted, however long a broker is away.
+    "epoch__counting_deadline_s": "600",
+    "gateway__delivery_deadline_s": "0.9",
+    "gateway__linger_s": "0.01",
+    # Longer than jobs wait before they try again, as in production: who has a lease keeps it, and
+    # goes on with the clients that know the old leader.
+    "jobs__lease_s": "15",
+    "jobs__lease_renew_s": "1",
+    "worker__session_timeout_s": "6",
+    **GRAPHS,
+}
+
+WITH_HEAD_LIST = (Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED)
+
+#: People of an epoch by what they sent: a share of the opt-in users, or None for a report.
+People = Counter[tuple[int, Share | None]]
+
+
+@dataclass
+class CutOffService:
+    """The service, its brokers, and what was accepted."""
+
+    made: Service
+    cluster: LinkedCluster
+    accepted: People = field(default_factory=Counter)
+    #: Of these, what was accepted while a broker was cut off.
+    accepted_while_cut: People = field(default_factory=Counter)
+    #: Offsets of the last accepted frames, by partition.
+    accepted_upto: dict[tuple[Stem, int], dict[int, int]] = field(default_factory=dict)
+    #: Acknowledged so late that it may count or not; only where the machine is very busy.
+    doubtful: People = field(default_factory=Counter)
+    _cut_at_s: float = 0.0
+    _rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(21))
+    #: Held while something is sent, and while a cut has left partitions without a leader.
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    # --- what people do -------------------------------------------------------------------------
+
+    async def feed(self) -> None:
+        """Send records into every window and reports on every head list, until cancelled."""
+        while True:
+            async with self._sending:
+                with contextlib.suppress(StoreUnavailable):
+                    for state in list((await self.made.book()).epochs.values()):
+                        await self._send_records(state)
+                        await self._send_reports(state)
+            await asyncio.sleep(2.0)
+
+    async def _send_records(self, state: EpochState) -> None:
+        epoch, sent = state.epoch, self.made.sent
+        begin, end = state.parameters.window_start_ms, state.parameters.window_end_ms
+        if begin <= _now_ms() < end - MARGIN_MS:
+            before = {share: sent.get((epoch, share), Counter()).total() for share in Share}
+            await asyncio.to_thread(self.made.send_optin, state, PEOPLE, self._rng)
+            new = {share: sent.get((epoch, share), Counter()).total() for share in Share}
+            people = Counter({(epoch, share): new[share] - before[share] for share in new})
+            self._note(Stem.OPTIN_RECORDS, epoch, people, end)
+
+    async def _send_reports(self, state: EpochState) -> None:
+        if state.stage is not Stage.REPORTING or state.head_list is None:
+            return
+        end = state.head_list.reports_until_ms
+        head_list, head_list_id = await self.made.head_list(state)
+        if _now_ms() < end - MARGIN_MS:
+            await asyncio.to_thread(
+                self.made.send_reports, state.epoch, head_list, head_list_id, PEOPLE, self._rng
+            )
+            self._note(
+                Stem.CLIENT_REPORTS, state.epoch, Counter({(state.epoch, None): PEOPLE}), end
+            )
+
+    def _note(self, stem: Stem, epoch: int, people: People, end_ms: int) -> None:
+        """All of them were acknowledged just now."""
+        if _now_ms() >= end_ms:
+            self.doubtful += people
+            return
+        self.accepted += people
+        self.accepted_upto[stem, epoch] = dict(self.made.last_offsets[stem, epoch])
+        if self.cluster.cut_off is not None:
+            self.accepted_while_cut += people
+
+    async def first_epoch(self) -> int:
+        """The first epoch that anything was accepted in: on a slow machine not 0, whose window may
+        be over before the jobs have started."""
+        await self.made.until(lambda: self.accepted, 2 * WINDOW_S, "anything accepted")
+        return min(epoch for epoch, _ in self.accepted)
+
+    # --- the cut --------------------------------------------------------------------------------
+
+    async def cut_off_at(self, step: str) -> None:
+        """Cut the release log's leader off while a job is at this step, and let that job go on.
+
+        On return other brokers lead, and accept what is sent from now on.
+        """
+        made, cluster = self.made, self.cluster
+        victim = cluster.view(1).partitions[made.topics.releases.name, 0].leader
+        made.order(step, "pause")
+        job = await made.disturbed(2 * WINDOW_S + 30)
+        async with self._sending:
+            cluster.cut(victim)
+            self._cut_at_s = time.monotonic()
+            job.resume()
+            await made.until(self._others_lead, NEW_LEADERS_WITHIN_S, f"others than {victim}")
+            await made.look_from(f"kafka://{cluster.bootstrap_of(cluster.others)}")
+        still = cluster.view(victim).partitions[made.topics.releases.name, 0]
+        assert still.leader == victim, "cut off, it must believe that it leads: else this is easy"
+
+    def _others_lead(self) -> bool:
+        view = self.cluster.view(min(self.cluster.others))
+        return all(seen.leader in self.cluster.others for seen in view.partitions.values())
+
+    async def heal(self) -> None:
+        """End the cut when it has lasted long enough."""
+        await asyncio.sleep(max(0.0, self._cut_at_s + CUT_S - time.monotonic()))
+        self.cluster.heal()
+        await asyncio.to_thread(self.cluster.wait_until_whole)
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    async def lacks_records(self, epoch: int) -> list[str]:
+        """What the epoch's head list and click graph lack, or have too much, of what was accepted;
+        waits for them."""
+        made = self.made
+        state = await made.until_stage(epoch, *WITH_HEAD_LIST, timeout_s=4 * WINDOW_S)
+        assert state.head_list is not None
+        assert state.click_graph is not None
+        head_list, _ = await made.head_list(state)
+        release = read_optin_release(await made.document(state.head_list.optin), head_list)
+        graph = ClickGraphDocument.from_bytes(await made.document(state.click_graph.document))
+        return [
+            *self._sealed_below(Stem.OPTIN_RECORDS, epoch, state.records_sealed),
+            *self._differs(epoch, Share.S, release.selection_users),
+            *self._differs(epoch, Share.T, release.noisy.users),
+            *self._differs(epoch, Share.GRAPH, graph.participants),
+        ]
+
+    async def lacks_reports(self, epoch: int) -> list[str]:
+        """The same for the epoch's estimates, and the reports that they are made of."""
+        state = await self.made.until_stage(epoch, Stage.PUBLISHED, timeout_s=4 * WINDOW_S)
+        assert state.estimates is not None
+        data = await self.made.document(state.estimates.document)
+        clients = EstimatesDocument.from_bytes(data).participants.clients
+        return [
+            *self._sealed_below(Stem.CLIENT_REPORTS, epoch, state.reports_sealed),
+            *self._differs(epoch, None, clients),
+        ]
+
+    def _sealed_below(self, stem: Stem, epoch: int, seal: Seal | None) -> list[str]:
+        """Accepted frames beyond the seal. A worker that read them before may have counted them,
+        and a recount would not."""
+        assert seal is not None
+        return [
+            f"epoch {epoch}, {stem}: partition {partition} sealed at {seal.bounds[partition]}, "
+            f"accepted up to {offset}"
+            for partition, offset in self.accepted_upto.get((stem, epoch), {}).items()
+            if offset >= seal.bounds[partition]
+        ]
+
+    def _differs(self, epoch: int, share: Share | None, people: int) -> list[str]:
+        least = self.accepted[epoch, share]
+        if least <= people <= least + self.doubtful[epoch, share]:
+            return []
+        what = f"epoch {epoch}, {'reports' if share is None else share}"
+        return [f"{what}: {people} published of {least} accepted"]
+
+
+@contextlib.asynccontextmanager
+async def service_to_cut_off(
+    cluster: LinkedCluster, redis: LocalRedis, folder: Path
+) -> AsyncIterator[CutOffService]:
+    """The service on three brokers, with people who send; the first window is a short one."""
+    urls = folder / "urls.tsv"
+    pairs = [(epoch, n) for epoch in range(20) for n in range(41)]
+    urls.write_text(
+        "".join(f"query {e} {n:03}\thttps://site-{n:03}.example/{e}\n" for e, n in pairs)
+    )
+    settings = THREE_BROKERS | {"click_graph__url_table_file": str(urls)}
+    async with service(cluster.url, redis.url, partitions=3, **settings) as made:
+        # Long enough that the jobs have started and people have sent.
+        made.change(epoch__origin_unix_s=str(int(time.time()) - WINDOW_S + 18))
+        made.start_worker()
+        made.start_jobs()
+        made.start_jobs()
+        running = CutOffService(made, cluster)
+        feeding = asyncio.create_task(running.feed())
+        try:
+            yield running
+        finally:
+            feeding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await feeding
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,111 @@
+"""A broker cut off from its peers, but not from the jobs: one release each, of all that counts.
+
+Such a broker goes on answering where the log ends, from the copy it had, to everyone who believes
+that it leads; only an acknowledged write proves a leader. Jobs that asked it drew the noise of one
+epoch hundreds of times, and sealed epochs below records that had been accepted.
+
+The broker that leads the release log is cut off while a job is at one step of its work, for 45 s;
+it also leads a third of the partitions of records and reports. Jobs and workers are left running.
+
+Not a failure: a draw that was thrown away before anyone could see it; an epoch published late; a
+gap in the windows while nobody led.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from streams.epochs import Share
+from streams.releases.book import Stage
+from tests.faults.cut_off_service import CutOffService, service_to_cut_off
+from tests.faults.test_release_once import all_entries, same_bytes_everywhere
+
+#: What the log holds once for each epoch.
+ONCE = (
+    "epoch_opened", "records_sealed", "click_graph_released", "head_list_released",
+    "reports_sealed", "estimate_released",
+)  # fmt: skip
+STEPS = ("turn", "before_drawing", "drawn", "sent", "acknowledged", "committed")
+
+
+@pytest.mark.timeout(300)
+async def test_cut_off_while_a_head_list_is_released(fault_cluster, single_redis, tmp_path: Path):
+    """Between draw and commit: the commit is in doubt, and the log that is asked is an old one."""
+    async with service_to_cut_off(fault_cluster, single_redis, tmp_path) as running:
+        await running.cut_off_at("head-lists.drawn")
+        await _healed_and_right(running, wait_for_all=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("kind", ["click-graphs", "head-lists", "estimates"])
+async def test_cut_off_at_every_step_of_a_release(
+    fault_cluster, single_redis, tmp_path: Path, kind: str, step: str
+):
+    """Whatever was drawn, sent or committed when the network failed."""
+    async with service_to_cut_off(fault_cluster, single_redis, tmp_path) as running:
+        await running.cut_off_at(f"{kind}.{step}")
+        await _healed_and_right(running)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("entry", "step"),
+    [
+        *itertools.product(["epoch_opened"], ["turn", "sent", "acknowledged"]),
+        *itertools.product(
+            ["records_sealed", "reports_sealed"], ["marked", "turn", "sent", "acknowledged"]
+        ),
+    ],
+)
+async def test_cut_off_while_an_epoch_is_opened_or_sealed(
+    fault_cluster, single_redis, tmp_path: Path, entry: str, step: str
+):
+    """An epoch opens once and is charged once; what was accepted before its end is not late."""
+    async with service_to_cut_off(fault_cluster, single_redis, tmp_path) as running:
+        # In the first seconds of a window the keeper opens the next epoch, then seals the reports
+        # of the epoch before the last and the records of the last. So what opens last tells what
+        # comes next.
+        opened = {"epoch_opened": 1, "records_sealed": 2, "reports_sealed": 3}[entry]
+        await running.made.until_stage(await running.first_epoch() + opened, Stage.COLLECTING)
+        before = len(_once(running))
+        await running.cut_off_at(f"keeper.{step}")
+        await _healed_and_right(running)
+        assert _once(running)[before][0] == entry, "the keeper was at another step"
+
+
+def _once(running: CutOffService) -> list[tuple[str, int]]:
+    """What the log holds that it must not hold twice, in order."""
+    found = all_entries(running.made)
+    return [(entry["entry"], entry["epoch"]) for entry in found if entry["entry"] in ONCE]
+
+
+async def _healed_and_right(running: CutOffService, *, wait_for_all: bool = True) -> None:
+    """One entry of each, and all that was accepted; where time is short, the last epoch's records
+    alone, since its reports take another window."""
+    made = running.made
+    await running.heal()
+    # The first epoch that went on being accepted was sealed while the cut lasted.
+    last = min(epoch for epoch, share in running.accepted_while_cut if share is Share.S)
+    first = await running.first_epoch()
+    reported = range(first, last + 1 if wait_for_all else last)
+    wrong = [
+        line for epoch in range(first, last + 1) for line in await running.lacks_records(epoch)
+    ]
+    wrong += [line for epoch in reported for line in await running.lacks_reports(epoch)]
+    wrong += [f"{entry}: {n} times" for entry, n in Counter(_once(running)).items() if n > 1]
+    assert not wrong, "\n".join([made.logs(), *wrong])
+
+    async def all_out() -> bool:
+        return set(reported) <= (await made.published(made.topics.estimates.name)).keys()
+
+    await made.until(all_out, 20, "the estimates in their topic")
+    await same_bytes_everywhere(made, reported)
+    for part in made.parts:
+        assert part.running, part.output()[-4000:]
