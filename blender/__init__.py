@@ -8,8 +8,8 @@ The names are the papers'. Figure 2 of BLENDER, line by line:
     4  p̂_C, σ̂²_C = EstimateClientProbabilities(C)      local_alg, estimate_client_probabilities
     5  p̂ = BlendProbabilities(…)                      blend_probabilities
 
-and Release-Data of the earlier paper is `release_data`. Importing this needs numpy alone; what
-draws exact noise or computes an opt-in interval imports OpenDP or SciPy when it is called.
+and Release-Data of the earlier paper is `release_data`. Importing this needs numpy alone, and so
+does exact noise; what computes an opt-in interval imports SciPy when it is called.
 """
 
 from blender.agreement import Agreement, measure_agreement

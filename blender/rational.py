@@ -1,8 +1,9 @@
-"""e^ε as a fraction that never exceeds it, so that a device can choose by whole numbers alone.
+"""Powers of e by whole numbers alone: rounded down for a device, between two bounds for a sampler.
 
 Promises: `exp_rounded_down(x)` ≤ e^x for every x ≥ 0, by integer arithmetic only, so every device
 and every server arrives at the same number whatever its processor or mathematics library. A
-smaller e^ε means a smaller ε: rounding down errs towards privacy.
+smaller e^ε means a smaller ε: rounding down errs towards privacy. `exp_minus_bounds(x)` encloses
+e^(−x), to as many bits as are asked for.
 Assumes: exponents are exact fractions. `Fraction(0.1)` is the very number that the float holds.
 """
 
@@ -13,7 +14,7 @@ from fractions import Fraction
 
 from blender.errors import ParameterError
 
-__all__ = ["EXP_DENOMINATOR_BITS", "SMALLEST_EXPONENT", "exp_rounded_down"]
+__all__ = ["EXP_DENOMINATOR_BITS", "SMALLEST_EXPONENT", "exp_minus_bounds", "exp_rounded_down"]
 
 #: The stated denominator is 2^32. Fewer bits would waste budget (at ε = 4 these lose 4e-12 of it);
 #: more would only lengthen the numbers that a device draws.
@@ -46,3 +47,34 @@ def exp_rounded_down(exponent: Fraction, *, bits: int = EXP_DENOMINATOR_BITS) ->
         i += 1
         term = term * exponent.numerator // (exponent.denominator * i)
     return Fraction(total >> guard, 1 << bits)
+
+
+def exp_minus_bounds(exponent: Fraction, *, bits: int) -> tuple[int, int]:
+    """Whole numbers with low ≤ 2^bits · e^(−exponent) ≤ high, at most 2 apart.
+
+    >>> exp_minus_bounds(Fraction(1), bits=10)  # 2^10/e = 376.7…
+    (376, 377)
+    """
+    if exponent < 0:
+        raise ParameterError("the exponent of exp_minus_bounds must not be negative")
+    if exponent > bits:
+        return 0, 1  # e^(−x) < 2^(−x) < 2^(−bits)
+    # e^(−x) = (e^(−y))^(2^k) with y = x/2^k ≤ 1, in fixed point of `bits` + `guard` bits.
+    k = math.ceil(exponent).bit_length()
+    guard = 24 + k
+    one = 1 << (bits + guard)
+    y = one * exponent.numerator // (exponent.denominator << k)
+    # Σ (−y)ⁱ/i!, its terms rounded down. y is less than a unit too small, which moves e^(−y) by
+    # less than a unit. A term's error is at most its predecessor's divided by i, and 1 more: never
+    # above 2 units. The sum stops at a term that is rounded to 0, so it was below 2, and what an
+    # alternating sum of falling terms leaves out is below the first of it. Together: 2i + 3.
+    term, total, i = one, 0, 0
+    while term:
+        total += -term if i % 2 else term
+        i += 1
+        term = term * y // (one * i)
+    low, high = total - 2 * i - 4, min(one, total + 2 * i + 4)
+    # Squaring numbers of at most 1 doubles their distance at most, and adds 2 units of rounding.
+    for _ in range(k):
+        low, high = low * low // one, -(-high * high // one)
+    return low >> guard, -(-high >> guard)

@@ -32,3 +32,24 @@ def p_value(observed: Mapping[Hashable, int], expected: Mapping[Hashable, float]
 def agrees(observed: Mapping[Hashable, int], expected: Mapping[Hashable, float]) -> bool:
     """True unless the outcomes are too unlikely to be chance."""
     return p_value(observed, expected) >= FALSE_ALARM
+
+
+def alike(first: Mapping[Hashable, int], second: Mapping[Hashable, int]) -> bool:
+    """True unless two samples are too unlike each other to come from one law.
+
+    Outcomes seen fewer than twenty times in both together are taken as one.
+    """
+    sizes = sum(first.values()), sum(second.values())
+    seen: dict[Hashable, list[int]] = {}
+    rare = object()
+    for outcome in set(first) | set(second):
+        numbers = first.get(outcome, 0), second.get(outcome, 0)
+        place = seen.setdefault(outcome if sum(numbers) >= 20 else rare, [0, 0])
+        place[0] += numbers[0]
+        place[1] += numbers[1]
+    statistic = 0.0
+    for numbers in seen.values():
+        for number, size in zip(numbers, sizes, strict=True):
+            expected = sum(numbers) * size / sum(sizes)
+            statistic += (number - expected) ** 2 / expected
+    return float(chi2.sf(statistic, df=max(len(seen) - 1, 1))) >= FALSE_ALARM

@@ -43,7 +43,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_package_imports_with_numpy_alone():
-    """A device has nothing else. OpenDP, dp-accounting and SciPy are for servers, when called."""
+    """A device has nothing else. dp-accounting and SciPy are for servers, when called.
+
+    Exact noise needs no more either; only OpenDP's samplers need OpenDP, and say so.
+    """
     script = """
 import sys
 class Blocked:
@@ -51,19 +54,27 @@ class Blocked:
         if name.split(".")[0] in {"opendp", "dp_accounting", "scipy", "faust", "redis", "httpx"}:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Blocked())
-import pkgutil, blender
+import numpy, pkgutil, blender
 for module in pkgutil.iter_modules(blender.__path__):
     __import__(f"blender.{module.name}")
 from blender import *
 cells = Cells((Record("q", "u"),), query_wildcards=True)
 randomizer = RANDOMIZERS["two-stage"](cells, RandomizerSpec("two-stage", 4.0))
 assert local_alg([Record("q", "u")], randomizer, SystemDice())[0][0] in range(3)
+assert len(ExactNoise().discrete_gaussian(numpy.zeros(9, dtype=numpy.int64), scale=2.0)) == 9
+from blender.opendp_noise import OpenDPNoise
+try:
+    OpenDPNoise()
+except ParameterError as error:
+    assert "pip install blendstream[opendp]" in str(error)
+else:
+    raise AssertionError("OpenDP is blocked")
 """
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 def test_no_module_draws_from_a_generator_of_its_own():
-    """Real releases use OpenDP and the operating system; simulations hand their generator in.
+    """Real releases use the operating system's bits; simulations hand their generator in.
 
     Numpy's generator may be named as a type. Whatever else is taken from it, or from `random`,
     would be a source of its own.
