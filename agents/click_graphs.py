@@ -80,10 +80,9 @@ async def publish_click_graph(context: JobContext) -> bool:
         outcome = Outcome.EMPTY if graph is None else Outcome.COMPLETE
         if graph is not None and reasons:
             outcome = Outcome.INCOMPLETE
-        document = split(
-            "click-graph",
-            _fitting(_document(state, graph, read.graph_users, outcome, reasons, table)).to_bytes(),
-        )
+        made = versions(context.dice.noise if graph is not None else None)
+        whole = _document(state, graph, read.graph_users, outcome, reasons, table, made)
+        document = split("click-graph", _fitting(whole).to_bytes())
         added = [entries.click_graph_released(move.epoch, document, outcome, reasons)]
         await turn.commit(added, [document])
         finalized(Kind.CLICK_GRAPHS, due.seal, context.now_ms())
@@ -98,7 +97,9 @@ async def _commit_nothing(context: JobContext, due: Due[BuildClickGraph], reason
     state = due.state
     document = split(
         "click-graph",
-        _document(state, None, due.participants, Outcome.EMPTY, [reason], None).to_bytes(),
+        _document(
+            state, None, due.participants, Outcome.EMPTY, [reason], None, versions()
+        ).to_bytes(),
     )
     async with context.log.turn(Kind.CLICK_GRAPHS) as turn:
         now = turn.book.epochs.get(state.epoch)
@@ -197,6 +198,7 @@ def _document(
     outcome: Outcome,
     reasons: list[Reason],
     table: PublicUrlTable | None,
+    made_by: Mapping[str, str],
 ) -> ClickGraphDocument:
     plan = state.parameters.plan.click_graph
     assert plan is not None
@@ -232,5 +234,5 @@ def _document(
                 "neighbouring": "replace-one",
             },
         },
-        versions=versions(),
+        versions=made_by,
     )

@@ -33,8 +33,8 @@ from streams.topics import Topics, copies_of_topics, topic_problems
 __all__ = ["Finding", "Grade", "elections", "examine", "replication", "versions"]
 
 _LIBRARIES = (
-    "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "opendp",
-    "dp-accounting", "numpy",
+    "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "dp-accounting",
+    "numpy",
 )  # fmt: skip
 _OLDEST_REDIS = (6, 2)
 

@@ -141,7 +141,7 @@ def build_estimates(
         queries=_queries(release, estimates),
         agreement=agreement,
         privacy=_privacy(state),
-        versions=versions(),
+        versions=versions(dice.noise),
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from agents.epochs import BuildClickGraph, BuildEstimates, BuildHeadList, Positions, Wait
 from blender.errors import BlenderError
 from blender.noise import ExactNoise, Noise
+from blender.opendp_noise import OpenDPNoise
 from blender.record import NORMALISATION_VERSION
 from streams.counted import SealedCounts
 from streams.epochs import Stem
@@ -318,7 +319,11 @@ def limit_from(settings: Settings) -> Limit:
     )
 
 
-def versions() -> dict[str, str]:
-    """What made a publication, for those who check it later."""
-    names = ("blendstream", "opendp", "dp-accounting", "numpy")
-    return {"normalisation": str(NORMALISATION_VERSION)} | {n: version_of(n) for n in names}
+def versions(noise: Noise | None = None) -> dict[str, str]:
+    """What made a publication, for those who check it later; `noise`: what drew, if anything."""
+    names = ["blendstream", "dp-accounting", "numpy"]
+    if isinstance(noise, OpenDPNoise):
+        names.append("opendp")
+    drawn = {} if noise is None else {"noise": type(noise).__name__}
+    found = {name: version_of(name) for name in names}
+    return {"normalisation": str(NORMALISATION_VERSION)} | drawn | found

@@ -26,7 +26,6 @@ from pathlib import Path
 # Loaded by the first epoch that needs them; here once, before any process is forked.
 import dp_accounting.pld.privacy_loss_distribution
 import numpy as np
-import opendp.prelude
 import scipy.optimize
 import scipy.stats
 
@@ -39,7 +38,7 @@ from tests.doubles_jobs import RepeatableNoise
 __all__ = ["begin"]
 
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
-LOADED = (dp_accounting, opendp, scipy)
+LOADED = (dp_accounting, scipy)
 
 
 def begin(words: Sequence[str], environment: dict[str, str], output: Path) -> None:

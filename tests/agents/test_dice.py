@@ -3,10 +3,12 @@
 import inspect
 
 import agents.commands.jobs
-from agents.job_context import Dice, JobContext
+from agents.job_context import Dice, JobContext, versions
 from agents.jobs import run_jobs
 from blender.noise import ExactNoise
+from blender.opendp_noise import OpenDPNoise
 from streams.settings import declared_settings
+from streams.version import version_of
 
 
 def test_noise_is_exact_unless_a_test_hands_in_another():
@@ -20,5 +22,16 @@ def test_the_command_hands_in_none_and_no_setting_names_any():
     assert "dice" not in inspect.getsource(agents.commands.jobs)
     names = {f"{setting.section}.{setting.field}" for setting in declared_settings()}
     assert names
-    for word in ("noise", "dice", "seed", "random"):
+    for word in ("noise", "dice", "seed", "random", "sampler"):
         assert not [name for name in names if word in name]
+
+
+def test_publications_name_what_drew_their_noise():
+    """OpenDP only where a program handed it in: it is not installed with the server."""
+    usual, opendp = versions(Dice().noise), versions(OpenDPNoise())
+
+    assert usual["noise"] == "ExactNoise"
+    assert "opendp" not in usual
+    assert opendp["noise"] == "OpenDPNoise"
+    assert opendp["opendp"] == version_of("opendp")
+    assert "noise" not in versions()

@@ -165,6 +165,10 @@ def test_the_server_install_imports_every_module(wheel, constraints, tmp_path):
     import_all(python, tmp_path, *PACKAGES)
     shown = run([str(tmp_path / "env/bin/blendstream"), "stack", "--help"])
     assert "KAFKA_URL" in shown
+    # 354 MB in a new environment with all byte code; OpenDP alone would add 265.
+    assert "opendp" not in packages_in(python)
+    files = [file for file in (tmp_path / "env").rglob("*") if file.is_file()]
+    assert sum(file.lstat().st_size for file in files) <= 360e6
 
 
 if PYTHON_3_12 is not None:
