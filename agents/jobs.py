@@ -6,8 +6,8 @@
     estimates     the publication
 
 Any number of these processes may run; one holds each lease and does the work. One whose clock is
-off the brokers' gives its leases up and does nothing until it is right again. Exact noise takes
-seconds and runs in a thread. Kafka or Redis away is waited out; a stop ends within its deadline
+off the brokers' gives its leases up and does nothing until it is right again. A head list takes
+seconds and is made in a thread. Kafka or Redis away is waited out; a stop ends within its deadline
 whatever they do.
 """
 

@@ -23,7 +23,7 @@ def exact(size: int) -> Callable[[], float]:
     """The paper's selector as a release runs it."""
     counts, known = zipf_counts(size), np.zeros(size, dtype=np.bool_)
     selector, parameters, noise = ThresholdSelector(), PrivacyParameters(), ExactNoise()
-    noise.discrete_laplace(counts[:1], scale=0.5)  # loads OpenDP
+    noise.discrete_laplace(counts[:1], scale=0.5)  # makes the table
     return lambda: len(selector.select(counts, known, parameters, noise).kept)
 
 

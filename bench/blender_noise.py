@@ -1,0 +1,89 @@
+"""A million draws of exact noise, beside numpy's float noise and OpenDP's exact samplers."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from bench._measured import Measured, measure
+from blender.noise import ExactNoise, Noise
+from blender.opendp_noise import OpenDPNoise
+
+DRAWS = 1_000_000
+#: (law, scale): ε = 4, 0.1 and 0.001 for S and T; m_O = 10 at ε = 4, wider, and far wider.
+LAWS = [
+    *(("laplace", scale) for scale in (0.5, 20.0, 2_000.0)),
+    *(("gaussian", scale) for scale in (4.8, 100.0, 2_000.0)),
+]
+SOURCES: dict[str, Callable[[], Noise]] = {"exact": ExactNoise, "OpenDP": OpenDPNoise}
+
+
+def floats(law: str, scale: float, rounds: int) -> Callable[[], float]:
+    """numpy's float noise on as many counts: fast, and no release should use it."""
+    counts, rng = np.ones(DRAWS, dtype=np.int64), np.random.default_rng(2)
+    drawn = rng.laplace if law == "laplace" else rng.normal
+    return lambda: _median(lambda: counts + drawn(scale=scale, size=DRAWS), rounds)
+
+
+def exact(source: str, law: str, scale: float, rounds: int) -> Callable[[], float]:
+    """Exact noise as a release draws it; the table is there, as after the first draw."""
+    counts, noise = np.ones(DRAWS, dtype=np.int64), SOURCES[source]()
+    drawn = getattr(noise, f"discrete_{law}")
+    drawn(counts[:1], scale=scale)
+    return lambda: _median(lambda: drawn(counts, scale=scale), rounds)
+
+
+def table(law: str, scale: float) -> Callable[[], float]:
+    """The first draw of a scale, which makes its table."""
+    counts = np.ones(1, dtype=np.int64)
+    drawn = getattr(ExactNoise(), f"discrete_{law}")
+    return lambda: _median(lambda: drawn(counts, scale=scale), 1)
+
+
+def one_by_one(law: str, scale: float) -> Callable[[], float]:
+    """Scales beyond the tables, 10 000 draws."""
+    counts = np.ones(10_000, dtype=np.int64)
+    drawn = getattr(ExactNoise(), f"discrete_{law}")
+    return lambda: _median(lambda: drawn(counts, scale=scale), 1)
+
+
+def _median(work: Callable[[], object], rounds: int) -> float:
+    """Processor seconds of one round."""
+    seconds = []
+    for _ in range(rounds):
+        began = time.process_time()
+        work()
+        seconds.append(time.process_time() - began)
+    return statistics.median(seconds)
+
+
+def _show(what: str, measured: Measured, baseline: float) -> None:
+    ratio = measured.result / baseline
+    print(
+        f"   {what:<44}{measured.result:9.4f} s cpu {ratio:8.2f} x{measured.peak_mib:7.0f} MiB",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Both laws; ratios are to numpy's float Laplace of the same run, medians of processor time."""
+    baseline = measure(floats, "laplace", 0.5, 21)
+    _show("numpy float Laplace", baseline, baseline.result)
+    _show("numpy float normal", measure(floats, "gaussian", 0.5, 21), baseline.result)
+    for law, scale in LAWS:
+        made = measure(table, law, scale).result
+        found = measure(exact, "exact", law, scale, 21)
+        _show(f"exact {law}, scale {scale:g} (table {made:.4f} s)", found, baseline.result)
+    for law, scale in (LAWS[0], LAWS[3]):
+        found = measure(exact, "OpenDP", law, scale, 1)
+        _show(f"OpenDP {law}, scale {scale:g}", found, baseline.result)
+    for law in ("laplace", "gaussian"):
+        found = measure(one_by_one, law, 1e6).result / 10_000
+        print(f"   exact {law}, scale 1e6, one by one: {1 / found:,.0f} draws/s")
+
+
+if __name__ == "__main__":
+    main()
