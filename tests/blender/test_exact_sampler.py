@@ -18,10 +18,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import blender.exact_rejection
 import blender.exact_sampler
 from blender import ExactNoise
 from blender.exact_law import NoiseLaw
-from blender.exact_rejection import _below, _happens, draw_laplace
+from blender.exact_rejection import _below, _happens, draw_gaussian, draw_laplace
 from blender.exact_sampler import InversionTable, draw, inversion_table
 from blender.noise import _TABLED_GAUSSIAN, _TABLED_LAPLACE, laplace_scale
 from streams.settings.checks import LEAST_EPSILON
@@ -261,8 +262,9 @@ def test_every_scale_that_s_and_t_can_ask_for_has_a_table():
 @pytest.mark.parametrize("scale", [5e-324, 1e-9, 0.01])
 def test_the_least_scales_give_no_noise_but_still_look_at_their_bits(scale):
     """P(X ≠ 0) is below 2^-64, not 0: all ones must go on, until a zero settles it."""
-    noise = ExactNoise(ScriptedBytes(b"\xff\x7f" + b"\xff" * 16 + bytes(8)))
-    assert noise.discrete_laplace(np.array([7]), scale=scale).tolist() == [7]
+    bits = ScriptedBytes(b"\xff\x7f" + b"\xff" * 16 + bytes(8))
+    assert ExactNoise(bits).discrete_laplace(np.array([7]), scale=scale).tolist() == [7]
+    assert bits.asked == [2, 8, 8, 8]
 
 
 def test_scales_beyond_the_tables_are_drawn_one_by_one(monkeypatch):
@@ -289,6 +291,39 @@ def test_one_comparison_of_the_rejection_sampler_goes_on_where_bits_agree():
             )
             assert _happens(Fraction(1), bits) is expected
             assert bits.asked == [8, 8]
+
+
+def test_what_a_laplace_draw_keeps_has_geometric_weights_exactly(monkeypatch):
+    """b = 5/3: u + 5v has weight e^(−u/5)·e^(−v), and three neighbours of it make one size."""
+    u, rounds = 4, 2
+    gammas: list[Fraction] = []
+    answers = iter([True] * (1 + rounds) + [False])
+    monkeypatch.setattr(
+        blender.exact_rejection, "_happens", lambda gamma, _: gammas.append(gamma) or next(answers)
+    )
+    found = draw_laplace(Fraction(5, 3), ScriptedBytes(bytes([u, 1])))
+    assert gammas == [Fraction(u, 5), *[Fraction(1)] * (rounds + 1)]
+    assert found == -((u + 5 * rounds) // 3)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.9, 31.4159, 1e6])
+def test_what_a_gaussian_draw_keeps_has_gaussian_weights_exactly(monkeypatch, scale):
+    """e^(−|y|/t) of the Laplace draw times the chance e^(−γ) to keep it is c·e^(−y²/(2σ²))."""
+    gammas: list[Fraction] = []
+    monkeypatch.setattr(
+        blender.exact_rejection, "_happens", lambda gamma, _: gammas.append(gamma) or True
+    )
+    constants = set()
+    for y in (0, 1, -1, 2, -7, 40, 10**6):
+        scales: list[Fraction] = []
+        monkeypatch.setattr(
+            blender.exact_rejection,
+            "draw_laplace",
+            lambda t, _, y=y, scales=scales: scales.append(t) or y,
+        )
+        assert draw_gaussian(Fraction(scale), bytes) == y
+        constants.add(gammas.pop() + abs(y) / scales.pop() - y * y / (2 * Fraction(scale) ** 2))
+    assert len(constants) == 1
 
 
 def test_whole_numbers_below_a_bound_are_equally_likely_and_too_large_ones_drawn_again():
