@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -38,6 +39,7 @@ __all__ = [
     "KafkaLog",
     "LogBounds",
     "TopicDescription",
+    "aiokafka_settings",
     "append_time_ms",
     "librdkafka_settings",
     "producer_settings",
@@ -101,6 +103,23 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
             found[name] = str(file)
     if kafka.tls_key_password:
         found["ssl.key.password"] = kafka.tls_key_password.reveal()
+    return found
+
+
+def aiokafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
+    """The same as aiokafka takes them."""
+    found: dict[str, Any] = {
+        "bootstrap_servers": kafka.bootstrap,
+        "request_timeout_ms": round(kafka.request_timeout_s * 1000),
+        "security_protocol": security_protocol(kafka),
+        "ssl_context": ssl_context(kafka),
+    }
+    if kafka.sasl_mechanism != "none":
+        found |= {
+            "sasl_mechanism": kafka.sasl_mechanism,
+            "sasl_plain_username": kafka.user,
+            "sasl_plain_password": kafka.password.reveal(),
+        }
     return found
 
 
@@ -190,6 +209,11 @@ class KafkaLog:
         """Where the logs of several partitions end now, in one question."""
         return await self._offsets(topic, partitions, _LATEST)
 
+    async def committed_end(self, topic: str, partition: int) -> int:
+        """Where a reader of committed records stops now: before the first open transaction."""
+        ends = await self._offsets(topic, [partition], _LATEST, IsolationLevel.READ_COMMITTED)
+        return ends[partition]
+
     async def furthest_end(self, topic: str, partition: int) -> int:
         """Where a partition ends by the broker that knows most, each asked by a client of its own.
 
@@ -241,7 +265,11 @@ class KafkaLog:
         return ends
 
     async def _offsets(
-        self, topic: str, partitions: Sequence[int], which: OffsetSpec
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        which: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[int, int]:
         if not self._connected:
             # A question about leaders that finds no connection yet waits three seconds to be asked
@@ -250,7 +278,9 @@ class KafkaLog:
             await self._answer(ask)
             self._connected = True
         wanted = {TopicPartition(topic, partition): which for partition in partitions}
-        futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
+        futures = self._admin.list_offsets(
+            wanted, isolation_level=isolation, request_timeout=self._timeout_s
+        )
         found: dict[int, int] = {}
         for where, future in futures.items():
             offset = int((await self._answer(asyncio.wrap_future(future))).offset)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from streams.kafka import security_protocol, ssl_context
+from streams.kafka import aiokafka_settings
 from streams.records.frames import MAX_FRAME_BYTES
 from streams.settings.sections import KafkaSettings
 
@@ -20,7 +18,7 @@ _BATCH_BYTES = 2 * MAX_FRAME_BYTES + 4096
 def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
     """Acknowledged by every in-sync replica, written once however often it is sent."""
     return AIOKafkaProducer(
-        **_connection(kafka),
+        **aiokafka_settings(kafka),
         acks="all",
         enable_idempotence=True,
         linger_ms=0,
@@ -32,25 +30,9 @@ def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
 def make_reader(kafka: KafkaSettings) -> AIOKafkaConsumer:
     """Reads what was committed, from wherever it is told to, in no group."""
     return AIOKafkaConsumer(
-        **_connection(kafka),
+        **aiokafka_settings(kafka),
         group_id=None,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
     )
-
-
-def _connection(kafka: KafkaSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "bootstrap_servers": kafka.bootstrap,
-        "request_timeout_ms": round(kafka.request_timeout_s * 1000),
-        "security_protocol": security_protocol(kafka),
-        "ssl_context": ssl_context(kafka),
-    }
-    if kafka.sasl_mechanism != "none":
-        options |= {
-            "sasl_mechanism": kafka.sasl_mechanism,
-            "sasl_plain_username": kafka.user,
-            "sasl_plain_password": kafka.password.reveal(),
-        }
-    return options
