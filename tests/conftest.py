@@ -84,8 +84,9 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalRed
 def own_kafka() -> Iterator["LocalKafka"]:
     """A broker of this test's own, to pause, kill and restart (about 5 s)."""
     from agents.stack import LocalKafka
+    from tests.kafka_topics import SOON_BACK
 
-    with LocalKafka() as broker:
+    with LocalKafka(options=SOON_BACK) as broker:
         yield broker
 
 

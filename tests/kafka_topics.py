@@ -1,4 +1,7 @@
-"""Create and delete topics from a test, throttle a client; each returns only when it is done."""
+"""Create and delete topics from a test, throttle a client; each returns only when it is done.
+
+`SOON_BACK`: options of a broker that is killed, so that it need not wait 18 s to be let in again.
+"""
 
 import socket
 import struct
@@ -6,6 +9,8 @@ import struct
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+SOON_BACK = {"broker.session.timeout.ms": "2500", "broker.heartbeat.interval.ms": "500"}
 
 
 def create_topic(

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def _broken_kafka() -> Iterator[LocalKafka]:
     from agents.stack import LocalKafka
+    from tests.kafka_topics import SOON_BACK
 
-    with LocalKafka() as broker:
+    with LocalKafka(options=SOON_BACK) as broker:
         yield broker
 
 

@@ -31,6 +31,7 @@ from tests.gateway_service import (
     head_list_document,
     running,
 )
+from tests.kafka_topics import SOON_BACK
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -132,7 +133,7 @@ async def test_a_gateway_killed_under_load_loses_nothing_it_accepted(
 @pytest.fixture(scope="module")
 def breakable():
     """A broker for this file alone, because it is paused and killed; each test leaves it well."""
-    with LocalKafka() as broker:
+    with LocalKafka(options=SOON_BACK) as broker:
         yield broker
 
 

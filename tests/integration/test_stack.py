@@ -63,6 +63,17 @@ async def test_what_kafka_acknowledged_is_there_after_a_crash_on_the_same_port(o
     assert len(await committed(own_kafka.bootstrap, "kept")) == 101
 
 
+async def test_a_broker_that_a_busy_machine_does_not_run_for_seconds_keeps_its_coordinators():
+    """Fenced after 2.5 s, the broker of a loaded machine lost track of an open transaction."""
+    with LocalKafka() as broker:
+        broker.pause()
+        await asyncio.sleep(4)
+        broker.resume()
+        await asyncio.to_thread(broker.wait_until_ready)
+        await asyncio.sleep(1)
+        assert "Unloaded transaction metadata" not in broker.server.printed()
+
+
 async def test_ready_means_that_groups_and_transactions_work_at_once(kafka, make_topic):
     """The port opens seconds earlier; the first user would get "coordinator not available"."""
     topic = make_topic()
