@@ -27,7 +27,7 @@ from streams.errors import StoreMismatch, StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.ledger import Cost, Limit
 from streams.logs import Known
-from streams.publications import PublishedMarks, Publisher
+from streams.publications import PublishedMarks, Publisher, read_publications
 from streams.releases import entries
 from streams.releases.book import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.documents import DocumentReference
@@ -63,6 +63,10 @@ _GIVEN_UP: Mapping[Reason, str] = {
     Reason.DRAW_FAILED: "the draw failed and is not repeated; see the log of the jobs",
     Reason.JOB_FAILED: "the job failed until the deadline; see the log of the jobs",
 }
+#: An epoch that anybody may have seen a document of, while the log has no release of it.
+_SEEN = "a document of this epoch is published and its release is not in the log; not drawn again"
+#: How much sooner than its seal a document may seem to be written, by a clock that is off.
+_CLOCK_MS = 3_600_000
 #: The stage in which an epoch owes what this kind of job releases.
 _OWED: Mapping[Kind, Stage] = {
     Kind.HEAD_LISTS: Stage.SEALED,
@@ -224,6 +228,9 @@ async def release_due(
         refused by the broker        given up at once
         anything, while drawing      given up at once: a redraw must not depend on the draw
         anything, before             tried again until the counting deadline, then given up
+
+    A release that the log lacks and its topic has was drawn before: Kafka may lose an entry that it
+    acknowledged, or somebody restored an older log. Its epoch is abandoned.
     """
     await context.settle_failed(kind)
     counts = context.counts(stem, kind)
@@ -239,6 +246,11 @@ async def release_due(
         state = turn.book.epochs[move.epoch]
         seal = state.reports_sealed if kind is Kind.ESTIMATES else state.records_sealed
         assert seal is not None
+        if await _seen(context, kind, move.epoch, seal):
+            await turn.commit([entries.epoch_abandoned(move.epoch, _SEEN)])
+            log.error("epoch_abandoned", extra={"epoch": move.epoch, "kind": kind})
+            yield None
+            return
         due = Due(turn, move, state, seal, counts)
         try:
             yield due
@@ -256,6 +268,26 @@ async def release_due(
             raise ReleaseFailed(
                 f"the release of epoch {move.epoch} failed and was given up; the next epoch goes on"
             ) from error
+
+
+async def _seen(context: JobContext, kind: Kind, epoch: int, seal: Seal) -> bool:
+    """Whether the topic of what this kind draws, or Redis, has a document of this epoch already.
+
+    A broker that is cut off may not tell of one. That is no harm to what the log decides: this is
+    for a log that itself has lost something.
+    """
+    topics = {
+        Kind.HEAD_LISTS: context.topics.head_lists.name,
+        Kind.CLICK_GRAPHS: context.topics.click_graphs.name,
+    }
+    topic = topics.get(kind)
+    if topic is None:
+        return False  # Estimates draw nothing: made again, they say the same.
+    marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
+    if epoch in await marks.all():
+        return True
+    since_ms = max(0, seal.at_ms - _CLOCK_MS)
+    return epoch in await read_publications(context.settings.kafka, topic, [epoch], since_ms)
 
 
 def _final(context: JobContext, due: Due[Move], error: Exception) -> Reason | None:

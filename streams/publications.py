@@ -100,17 +100,19 @@ class PublishedMarks:
 
 
 async def read_publications(
-    kafka: KafkaSettings, topic: str, epochs: Collection[int] | None = None
+    kafka: KafkaSettings, topic: str, epochs: Collection[int] | None = None, since_ms: int = 0
 ) -> dict[int, bytes]:
     """The documents that the topic holds whole, of these epochs or of all.
 
     The topic keeps every epoch's for ever: whoever asks for a few holds only those in memory, and
-    is given up on only when nothing comes any more.
+    is given up on only when nothing comes any more. `since_ms` leaves out what was written before.
     """
-    return await asyncio.to_thread(_read, kafka, topic, epochs)
+    return await asyncio.to_thread(_read, kafka, topic, epochs, since_ms)
 
 
-def _read(kafka: KafkaSettings, topic: str, epochs: Collection[int] | None) -> dict[int, bytes]:
+def _read(
+    kafka: KafkaSettings, topic: str, epochs: Collection[int] | None, since_ms: int
+) -> dict[int, bytes]:
     reader = Consumer(
         {
             **librdkafka_settings(kafka),
@@ -126,7 +128,7 @@ def _read(kafka: KafkaSettings, topic: str, epochs: Collection[int] | None) -> d
     patience_s = 6 * kafka.request_timeout_s
     deadline = time.monotonic() + patience_s
     try:
-        position, end = _bounds(reader, TopicPartition(topic, 0), kafka.request_timeout_s)
+        position, end = _bounds(reader, topic, since_ms, kafka.request_timeout_s)
         reader.assign([TopicPartition(topic, 0, position)])
         while position < end:
             if time.monotonic() > deadline:
@@ -161,11 +163,14 @@ def _read(kafka: KafkaSettings, topic: str, epochs: Collection[int] | None) -> d
     return found
 
 
-def _bounds(reader: Consumer, where: TopicPartition, timeout_s: float) -> tuple[int, int]:
+def _bounds(reader: Consumer, topic: str, since_ms: int, timeout_s: float) -> tuple[int, int]:
     try:
-        found = reader.get_watermark_offsets(where, timeout=timeout_s)
+        bounds = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=timeout_s)
+        (since,) = reader.offsets_for_times([TopicPartition(topic, 0, since_ms)], timeout=timeout_s)
     except KafkaException as error:
         raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
-    if found is None:
+    if bounds is None:
         raise StoreUnavailable("Kafka did not answer in time")
-    return found
+    begin, end = bounds
+    # No record is that young: Kafka answers with the end, or with no offset at all.
+    return (max(begin, since.offset) if since.offset >= 0 else end), end
