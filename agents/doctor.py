@@ -22,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from agents.fencing_checks import broker_setting, fencing_checks
 from agents.findings import Finding, Grade
 from agents.gateway.tokens import TokenFileError, read_tokens
+from agents.release_log_check import check_release_log
 from blender.errors import BlenderError
 from streams.kafka import KafkaLog, librdkafka_settings, producer_settings
 from streams.redis_calls import append_only, node_info
@@ -54,6 +55,8 @@ async def examine(
     if answers:
         async for finding in _topics(settings, kafka):
             yield finding
+        grade, found = await check_release_log(settings, kafka)
+        yield Finding(Grade(grade), "release log", found)
         yield await _broker_clock(settings, kafka, clock)
     await kafka.close()
     async for finding in _redis(settings):

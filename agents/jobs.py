@@ -48,6 +48,7 @@ from streams.ledger import Ledger
 from streams.logs import Known
 from streams.reachability import watch_servers
 from streams.records.estimates_document import EstimatesDocument
+from streams.releases.blocked import LogWatch
 from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind
 from streams.releases.log import StepObserver, nobody_watches
@@ -104,6 +105,10 @@ class Jobs:
         self._shown: list[DocumentReference] = []
         self._stopping = asyncio.Event()
         self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
+        settings, topic = context.settings, context.topics.releases.name
+        self._log_watch = LogWatch(
+            settings.kafka, context.kafka, topic, settings.jobs.transaction_timeout_s
+        )
 
     @classmethod
     async def connect(
@@ -135,9 +140,30 @@ class Jobs:
         return cls(context)
 
     @property
-    def ready(self) -> bool:
-        """Kafka and Redis answered every kind of job when it last asked, and the clock is right."""
-        return all(self._answered.values()) and self.clocks.ok
+    def unready(self) -> str | None:
+        """Why no epoch goes on; `None` while the clock is right, and Kafka and Redis answer."""
+        if self._log_watch.blocked is not None:
+            return f"the release log is blocked: {self._log_watch.blocked.told()}"
+        if self.clocks.ok and all(self._answered.values()):
+            return None
+        return self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"
+
+    async def watch_log(self, every_s: float) -> None:
+        """For ever: tell whether a transaction blocks the release log, and which one."""
+        while True:
+            was = self._log_watch.blocked
+            try:
+                await self._log_watch.look()
+            except StoreUnavailable:
+                pass  # That Kafka is away is told elsewhere.
+            except Exception as error:
+                log.error("release_log_not_watched", exc_info=error)
+            blocked = self._log_watch.blocked
+            if (was is None) != (blocked is None):
+                event = "release_log_unblocked" if blocked is None else "release_log_blocked"
+                log.error(event, extra={"advice": Known(blocked.told() if blocked else "")})
+            job_metrics.tell_blocked(blocked, self._log_watch.open_s)
+            await asyncio.sleep(every_s)
 
     async def run(self) -> None:
         """Work until told to stop, then leave the leases to others."""
@@ -305,8 +331,10 @@ async def _run(
     watching = asyncio.create_task(
         watch_servers(context.kafka, context.topics.releases.name, context.redis, _ASK_EVERY_S)
     )
+    watching_log = asyncio.create_task(jobs.watch_log(_ASK_EVERY_S))
     await jobs.run()
     watching.cancel()
+    watching_log.cancel()
     await served.cleanup()
     await jobs.close()
     log.info("jobs_stopped")
@@ -323,10 +351,9 @@ def _end_hung(seconds: float) -> None:
 
 async def _serve(jobs: Jobs) -> web.AppRunner:
     async def ready(_request: web.Request) -> web.Response:
-        if jobs.ready:
+        if jobs.unready is None:
             return web.Response(text="ready\n")
-        trouble = jobs.clocks.trouble or "Redis or Kafka does not answer, or a job fails"
-        return web.Response(status=503, text=trouble + "\n")
+        return web.Response(status=503, text=f"{jobs.unready}\n")
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="alive\n")

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from streams.ledger import GROUPS, Limit
 from streams.metrics import process_registry
 from streams.records.estimates_document import EstimatesDocument
+from streams.releases.blocked import BlockedLog
 from streams.releases.book import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.entries import Entry, Kind, Outcome
 
@@ -32,6 +33,7 @@ __all__ = [
     "finalized",
     "show",
     "show_publications",
+    "tell_blocked",
     "tell_lease",
 ]
 
@@ -56,6 +58,13 @@ CLOCK_SKEW_LIMIT = Gauge(
 )
 RELEASES = Counter(
     "blender_releases", "Entries this process committed to the log.", ["entry"], registry=JOBS
+)
+LOG_BLOCKED = Gauge(
+    "blender_release_log_blocked_seconds",
+    "For how long a transaction that hangs, or is open longer than any may be, has blocked the "
+    "release log; 0 while none does.",
+    ["producer_id", "producer_epoch", "offset"],
+    registry=JOBS,
 )
 FINALIZE_SECONDS = Histogram(
     "blender_finalize_seconds",
@@ -195,6 +204,7 @@ for _group in GROUPS:
         _gauge.labels(_group).set(0)
 AGREEMENT.set(math.nan)
 AGREEMENT_BEFORE.set(math.nan)
+LOG_BLOCKED.labels("", "", "").set(0)
 
 
 def tell_lease(kind: Kind, *, held: bool) -> None:
@@ -202,6 +212,17 @@ def tell_lease(kind: Kind, *, held: bool) -> None:
     LEASE_HELD.labels(kind).set(held)
     if kind is Kind.KEEPER and not held:
         _KEEPING.following = False
+
+
+def tell_blocked(blocked: BlockedLog | None, seconds: float) -> None:
+    """What blocks the release log by name, and since when; `None` when nothing does."""
+    LOG_BLOCKED.clear()
+    if blocked is None:
+        LOG_BLOCKED.labels("", "", "").set(0)
+        return
+    first = next(iter(blocked.hanging or blocked.transactions), None)
+    who = ("unknown", "unknown") if first is None else (first.producer_id, first.producer_epoch)
+    LOG_BLOCKED.labels(*who, blocked.committed_end).set(seconds)
 
 
 def count_released(added: Iterable[Entry]) -> None:

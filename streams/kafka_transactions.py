@@ -11,7 +11,8 @@ aiokafka's connections, with the TLS and SASL settings of every other client of 
     WriteTxnMarkers       the partition's leader     ends the transaction by an abort marker
 
 Promises: `hanging` is said only of a transaction that the partition had open both before and after
-its coordinator was asked: a coordinator forgets a transaction only after its end is in the log.
+its coordinator was asked: a coordinator forgets a transaction only after its end is in the log. If
+no broker names its producer, it is said after the longest time that any transaction may last.
 Assumes: brokers of Kafka 3.0 or newer. DescribeProducers takes the right to read the topic,
 DescribeTransactions to describe the transactional id, WriteTxnMarkers `ClusterAction` or `Alter` on
 the cluster.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +50,10 @@ __all__ = ["OpenTransaction", "TransactionAdmin", "transaction_admin"]
 
 #: In these the coordinator is going to end the transaction, by itself or by its timeout.
 _UNDER_WAY = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+#: No broker lets a transaction live longer unless it was told to (`transaction.max.timeout.ms`).
+#: Brokers do not name producers whose transactional id we have no right to describe, so one that
+#: none names is taken for unknown to them all only after that.
+_LONGEST_MS = 15 * 60_000
 #: What a request that must be flexible ends each of its structures with; we have no such fields.
 _NO_TAGS: dict[int, bytes] = {}
 
@@ -64,7 +70,7 @@ class OpenTransaction:
     first_offset: int
     #: When its producer last wrote to the partition.
     last_write_ms: int
-    #: None: no broker knows this producer.
+    #: None: no broker names this producer, to us.
     transactional_id: str | None
     #: Whether no coordinator is going to end it.
     hanging: bool
@@ -89,8 +95,11 @@ class TransactionAdmin:
         self._client = client
         self._timeout_s = timeout_s
 
-    async def open_transactions(self, topic: str, partition: int = 0) -> list[OpenTransaction]:
+    async def open_transactions(
+        self, topic: str, partition: int = 0, now_ms: int | None = None
+    ) -> list[OpenTransaction]:
         """All that the partition has open, in the order of their first offsets."""
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         before = await self._open_producers(topic, partition)
         if not before:
             return []
@@ -101,11 +110,12 @@ class TransactionAdmin:
             if which not in before:
                 continue  # Begun meanwhile: whoever asks again sees it.
             transaction = known.get(producer["producer_id"])
-            under_way = (
-                transaction is not None
-                and transaction["state"] in _UNDER_WAY
-                and (topic, partition) in _partitions(transaction)
-            )
+            if transaction is None:
+                under_way = now_ms - producer["last_write_ms"] <= _LONGEST_MS
+            else:
+                under_way = transaction["state"] in _UNDER_WAY and (
+                    (topic, partition) in _partitions(transaction)
+                )
             found.append(
                 OpenTransaction(
                     producer_id=producer["producer_id"],

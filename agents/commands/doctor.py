@@ -1,4 +1,4 @@
-"""Look at settings, Kafka, topics, replication, Redis, clock, tokens; say how to mend each.
+"""Look at settings, Kafka, topics, the release log, Redis, clock, tokens; say how to mend each.
 
 Exits with 1 when something must be mended. Leaves everything as it was: to compare clocks it writes
 a byte to the clock topic, or before the first start to a topic of its own, which it deletes again.

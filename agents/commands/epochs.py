@@ -1,8 +1,9 @@
-"""Show the recent epochs and what each waits for; give one up; or go on with a restored log.
+"""Show the recent epochs and what each waits for; give one up; or go on with a broken log.
 
     blendstream epochs                           stages, windows, outcomes
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
     blendstream epochs restored --reason TEXT    after the release log was restored from a copy
+    blendstream epochs unblock                   end a Kafka transaction that blocks the release log
 
 An abandoned epoch's raw data is removed by the jobs, as soon as every epoch before it is over too,
 and what it cost stays charged. The reason is kept in the release log for ever and shown in the API:
@@ -14,6 +15,10 @@ charges and abandons every epoch that may have been opened since then, as the se
 release is drawn twice, no number is used twice, and the period's limit holds. Their raw counts are
 removed from Redis. `--until` says when the lost log's last jobs process ended, so that no more is
 charged than may have been opened.
+
+`unblock` is for a release log that `doctor` or the alert ReleaseLogBlocked calls blocked: stop all
+jobs processes first. What the transaction holds is committed where that can be done, else it is
+aborted, and an epoch whose release vanishes with it is abandoned. It says what it did.
 """
 
 from __future__ import annotations
@@ -24,10 +29,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from agents.commands.output import say
-from agents.commands.reading import connected, told
+from agents.commands.reading import (
+    connected,
+    read_log,
+    refuse_while_jobs_run,
+    told,
+    waiting_for_log,
+)
 from agents.epochs import Wait, lost_epochs, next_estimates, next_head_list
 from agents.job_context import JobContext, limit_from
-from agents.leases import Lease
+from agents.unblock import unblock
 from blender.errors import ParameterError
 from streams.epochs import Stem
 from streams.releases import entries
@@ -50,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     abandon = actions.add_parser("abandon", help="release nothing more for one epoch")
     abandon.add_argument("epoch", type=int, metavar="E", help="the epoch to give up")
     restored = actions.add_parser("restored", help="go on with a log restored from an older copy")
+    actions.add_parser("unblock", help="end a transaction that blocks the release log")
     for action in (abandon, restored):
         action.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
     restored.add_argument(
@@ -65,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.settings).settings
     if arguments.action is None:
         return asyncio.run(_list(settings))
+    if arguments.action == "unblock":
+        return asyncio.run(_unblock(settings))
     if not arguments.reason.strip():
         raise ParameterError(
             f"this needs a reason that says something: "
@@ -82,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _list(settings: Settings) -> int:
     async with connected(settings) as context:
-        book = await context.log.catch_up()
+        book = await read_log(context)
         now_ms = context.now_ms()
         print(f"{'epoch':>6}  {'stage':<15} {'window (UTC)':<42} outcome")
         for _, state in sorted(book.epochs.items()):
@@ -131,7 +145,7 @@ def _told_outcome(publication: Publication) -> str:
 
 
 async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
-    async with connected(settings) as context:
+    async with connected(settings) as context, waiting_for_log(context):
         async with context.log.turn(Kind.OPERATOR) as turn:
             state = turn.book.epochs.get(epoch)
             if state is None:
@@ -172,8 +186,14 @@ def _utc_ms(text: str) -> int:
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-async def _restored(settings: Settings, reason: str, until_ms: int | None) -> int:
+async def _unblock(settings: Settings) -> int:
     async with connected(settings) as context:
+        await refuse_while_jobs_run(context)
+        return 0 if await unblock(context) else 1
+
+
+async def _restored(settings: Settings, reason: str, until_ms: int | None) -> int:
+    async with connected(settings) as context, waiting_for_log(context):
         await go_on_with_restored(context, reason, until_ms)
     return 0
 
@@ -186,14 +206,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             f"--until must be a time that has passed, got {told(until_ms)}, now it is "
             f"{told(now_ms)} UTC"
         )
-    for kind in (Kind.KEEPER, *_RELEASING):
-        lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
-        if await lease.taken():
-            raise ParameterError(
-                f"no jobs process may run with a restored log before this is done, but one holds "
-                f"the lease for {kind.value}; stop them all, wait {settings.jobs.lease_s:g} s and "
-                "run this again"
-            )
+    await refuse_while_jobs_run(context)
     async with context.log.turn(Kind.OPERATOR) as turn:
         still_open = [state.epoch for state in turn.book.unfinished()]
         if still_open:

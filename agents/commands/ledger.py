@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from agents.commands.reading import connected, told
+from agents.commands.reading import connected, read_log, told
 from agents.job_context import limit_from
 from streams.ledger import GROUPS, Group, Limit, Paused
 from streams.releases.book import ReleaseBook
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(settings: Settings) -> int:
     async with connected(settings) as context:
-        for line in show(settings, await context.log.catch_up(), context.now_ms()):
+        for line in show(settings, await read_log(context), context.now_ms()):
             print(line)
     return 0
 

@@ -1,18 +1,26 @@
-"""What the operator's verbs share: reading the release log once, and telling times."""
+"""What the operator's verbs share: reading the release log once, saying when it is blocked or when
+jobs run, and telling times."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from agents.job_context import JobContext
+from agents.leases import Lease
+from blender.errors import ParameterError
+from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
+from streams.releases.blocked import BlockedLog, find_blocked
+from streams.releases.book import ReleaseBook
+from streams.releases.entries import Kind
 from streams.settings import Settings
 from streams.tables import connect_redis
 from streams.topics import check_topics
 
-__all__ = ["connected", "told"]
+__all__ = ["connected", "read_log", "refuse_while_jobs_run", "told", "waiting_for_log"]
 
 
 @contextlib.asynccontextmanager
@@ -24,6 +32,52 @@ async def connected(settings: Settings) -> AsyncIterator[JobContext]:
         yield context
     finally:
         await context.close()
+
+
+async def read_log(context: JobContext) -> ReleaseBook:
+    """The log to its committed end; warns when a transaction hides what comes after."""
+    async with waiting_for_log(context):
+        book = await context.log.catch_up()
+    blocked = await _blocked(context)
+    if blocked is not None:
+        print(f"blendstream: this is not the newest; {blocked.told()}", file=sys.stderr)
+    return book
+
+
+@contextlib.asynccontextmanager
+async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
+    """Around what waits for the log: a failure also names what blocks it."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        blocked = await _blocked(context)
+        if blocked is None:
+            raise
+        raise StoreUnavailable(f"{error}. {blocked.told()}") from error
+
+
+async def _blocked(context: JobContext) -> BlockedLog | None:
+    """What blocks the log for good, as far as Kafka tells; a release under way does not."""
+    try:
+        found = await find_blocked(
+            context.settings.kafka, context.kafka, context.topics.releases.name
+        )
+    except StoreUnavailable:
+        return None
+    timeout_s = context.settings.jobs.transaction_timeout_s
+    return found if found is not None and found.lasts(timeout_s) else None
+
+
+async def refuse_while_jobs_run(context: JobContext) -> None:
+    """Raise while any jobs process has a lease."""
+    settings = context.settings
+    for kind in Kind:
+        lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
+        if await lease.taken():
+            raise ParameterError(
+                f"no jobs process may run before this is done, but one holds the lease for "
+                f"{kind.value}; stop them all, wait {settings.jobs.lease_s:g} s and run this again"
+            )
 
 
 def told(time_ms: int | None) -> str:

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 
 from agents.commands.output import say
-from agents.commands.reading import connected
+from agents.commands.reading import connected, read_log
 from agents.job_context import JobContext
 from streams.epochs import Stem
 from streams.errors import StoreMismatch, StoreUnavailable
@@ -63,7 +63,7 @@ async def rebuild(context: JobContext, wait_s: float) -> None:
     """Forget every partition's counts, and wait until they are back."""
     done = _Done(context.topics)
     try:
-        book = await context.log.catch_up()
+        book = await read_log(context)
         for stem in Stem:
             await _forget(context, stem, sorted(book.epochs), done)
             say(f"{stem.value}: counts forgotten; waiting for the workers")

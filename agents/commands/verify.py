@@ -15,7 +15,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from agents.commands.reading import connected
+from agents.commands.reading import connected, read_log
 from agents.job_context import JobContext
 from agents.keeper import released_through
 from blender.registry import randomizer_for
@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(settings: Settings) -> int:
     async with connected(settings) as context:
+        await read_log(context)  # Says so when something blocks it.
         found = await differences(context, again_after_s=_AGAIN_AFTER_S, progress=print)
     for line in found:
         print(line)

@@ -45,6 +45,7 @@ from streams import metrics
 from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
 from streams.keys import KeyRing
+from streams.releases.blocked import LogWatch
 from streams.settings import Settings
 from streams.topics import Topics, ensure_topics
 
@@ -146,6 +147,7 @@ class GatewayProcess:
         self._server: HttpServer | None = None
         self._writer: FrameWriter | None = None
         self._reader: ReleaseReader | None = None
+        self._log_watch: LogWatch | None = None
 
     async def start(self) -> None:
         """Connect and read what was published; raises with one clear line when it cannot."""
@@ -207,6 +209,9 @@ class GatewayProcess:
             keys=KeyRing(settings.keys.masters()),
             topics=topics,
             history_epochs=settings.gateway.history_epochs,
+        )
+        self._log_watch = LogWatch(
+            settings.kafka, self._kafka, topics.releases.name, settings.jobs.transaction_timeout_s
         )
         self._reader = ReleaseReader(
             lambda: make_reader(settings.kafka),
@@ -282,16 +287,22 @@ class GatewayProcess:
         if self._reader is not None and self._reader.failure is not None:
             reasons.append(self._reader.failure)
         elif self._caught_up_at is None:
-            reasons.append("the release log is still being read; this passes by itself")
+            reading = "the release log is still being read; this passes by itself"
+            reasons.append(self._blocked() or reading)
         elif (behind_s := time.monotonic() - self._caught_up_at) > self._behind_patience_s():
+            why = self._blocked() or "see to the brokers, or restart this gateway"
             reasons.append(
                 f"the release log was not read to its end for {behind_s:.0f} s, and what was "
-                "published since is not known here; see to the brokers, or restart this gateway"
+                f"published since is not known here; {why}"
             )
         silent_s = self._kafka_silent_s()
         if silent_s:
             reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
         return reasons
+
+    def _blocked(self) -> str | None:
+        blocked = None if self._log_watch is None else self._log_watch.blocked
+        return None if blocked is None else blocked.told()
 
     def _kafka_silent_s(self) -> float:
         """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""
@@ -309,10 +320,13 @@ class GatewayProcess:
 
     async def _probe_kafka(self) -> None:
         assert self._reader is not None
+        assert self._log_watch is not None
         while True:
             # Also tells whether the release log could be read to its end.
             if await self._reader.read_to_end():
                 self._caught_up_at = time.monotonic()
+            with contextlib.suppress(StoreUnavailable):
+                await self._log_watch.look()
             self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
             await asyncio.sleep(
                 _FIRST_PROBE_AGAIN_S if self._caught_up_at is None else _PROBE_EVERY_S

@@ -5,8 +5,8 @@
               committed │ open            after it are not seen either, committed or not
 
 Open for a moment is normal: a job is committing. A transaction that stays open longer than Kafka
-lets any live (`jobs.transaction_timeout_s`) blocks the log: jobs, gateways and verbs go on with what
-lies before it, nothing new is released, and no restart helps.
+lets any live (`jobs.transaction_timeout_s`) blocks the log: readers see what lies before it only,
+nothing new is released, and no restart helps.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ class BlockedLog:
         """Those that never end by themselves."""
         return tuple(found for found in self.transactions if found.hanging)
 
+    def lasts(self, transaction_timeout_s: float, now_ms: int | None = None) -> bool:
+        """Whether it is more than a release that is being committed."""
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        oldest_ms = now_ms - round(1000 * patience_s(transaction_timeout_s))
+        return any(found.hanging or found.last_write_ms < oldest_ms for found in self.transactions)
+
     def told(self) -> str:
         """One sentence for operators: the ends, the producer, what to do."""
         ends = (
@@ -65,9 +71,12 @@ class BlockedLog:
         )
         if first.hanging:
             return (
-                f"{ends}{who} that no coordinator knows, so it never ends by itself; stop all "
+                f"{ends}{who} that its coordinator knows nothing of: it hangs, and never ends by "
+                "itself; stop all "
                 "jobs processes and run `blendstream epochs unblock`"
             )
+        if first.transactional_id is None:
+            return f"{ends}{who}, and no broker names its transactional id to this user"
         return f"{ends}{who}, as {first.transactional_id}; Kafka ends it at its timeout"
 
 

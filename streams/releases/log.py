@@ -158,6 +158,19 @@ class ReleaseLog:
         async with self.turn(kind) as turn:
             return turn.book
 
+    async def end_hanging(self, kind: Kind) -> None:
+        """Steps 1 and 2 alone: end the open transaction of this kind without reading past it.
+
+        Known to its coordinator it is aborted, by the new producer. If it hangs it is committed, by
+        the turn record: both are the same transaction to the partition.
+        """
+        producer = await asyncio.to_thread(self._start_producer, kind)
+        try:
+            turn = Turn(self, self._topic, kind, producer, self._timeout_s, nobody_watches)
+            await turn.write_record()
+        finally:
+            await asyncio.to_thread(_discard, producer)
+
     @contextlib.asynccontextmanager
     async def turn(self, kind: Kind, observe: StepObserver = nobody_watches) -> AsyncIterator[Turn]:
         """Steps 1 to 4; the caller decides, draws, and commits at most once."""
@@ -304,11 +317,16 @@ class Turn:
 
     async def begin(self) -> None:
         """Write the turn record, and read the log up to it."""
+        turn_id = await self.write_record()
+        await self._observe(f"{self._kind.value}.turn")
+        await self._log.read_until(turn_id)
+
+    async def write_record(self) -> str:
+        """Commit a turn record; its id."""
         turn_id, record = self._record([])
         await asyncio.to_thread(self._send, [record])
         await asyncio.to_thread(self._commit)
-        await self._observe(f"{self._kind.value}.turn")
-        await self._log.read_until(turn_id)
+        return turn_id
 
     async def commit(
         self, added: Sequence[Entry], documents: Sequence[StoredDocument] = ()
@@ -363,7 +381,7 @@ class Turn:
 
 def _fold_all(reader: LogReader) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
     book, seen = ReleaseBook(), Counter[tuple[str, int]]()
-    for record in reader.to_committed_end(0):
+    for record in reader.to_end(0):
         book.apply(*record)
         for entry in entries.of_record(record.key, record.value):
             if entry.get("entry") in ONCE:

@@ -5,15 +5,15 @@ answering from a frozen copy, without an error. So what is read here is true but
 decides something reads until it sees a record that it has just written itself
 (`streams.releases.log`), and reopens the reader when that does not come.
 
-Promises: records in the order of the log, committed ones only, none twice. An offset below the
-log's beginning is an error, never a jump.
+Promises: records in the order of the log, committed ones only unless asked for others, none twice.
+An offset below the log's beginning is an error, never a jump.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
@@ -42,8 +42,18 @@ class LogRecord(NamedTuple):
 class LogReader:
     """A Kafka consumer of the one partition. Every method blocks; use it from a thread."""
 
-    def __init__(self, settings: Mapping[str, Any], topic: str, timeout_s: float) -> None:
-        """Connects to a server of its own choice; a new reader may choose another one."""
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        timeout_s: float,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    ) -> None:
+        """Connects to a server of its own choice; a new reader may choose another one.
+
+        Uncommitted records are for operators who must know what an open transaction holds. Nothing
+        is ever folded from them.
+        """
         self._topic = topic
         self._timeout_s = timeout_s
         self._consumer = Consumer(
@@ -53,7 +63,7 @@ class LogReader:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
                 "fetch.wait.max.ms": 50,
             }
         )
@@ -88,8 +98,8 @@ class LogReader:
                 raise StoreUnavailable(f"the release log could not be read ({error.name()})")
         return records, end
 
-    def to_committed_end(self, offset: int) -> Iterator[LogRecord]:
-        """All records from an offset to the committed end that this reader's server has."""
+    def to_end(self, offset: int) -> Iterator[LogRecord]:
+        """All records from an offset to the end that this reader may see on its server."""
         self.start_at(offset)
         answered = time.monotonic()
         while True:
@@ -123,7 +133,7 @@ class LogReader:
         wanted = {entries.part_key(reference.id, n): n for n in range(reference.parts)}
         parts: dict[int, bytes] = {}
         deadline = time.monotonic() + 6 * self._timeout_s
-        for record in self.to_committed_end(reference.first_offset):
+        for record in self.to_end(reference.first_offset):
             if time.monotonic() > deadline:
                 raise StoreUnavailable("a released document could not be read in time")
             if record.key in wanted and record.value is not None:
@@ -149,7 +159,7 @@ class LogReader:
 
     def _last_checkpoint(self, start: int) -> tuple[Ledger, int] | None:
         last: tuple[Ledger, int] | None = None
-        for record in self.to_committed_end(start):
+        for record in self.to_end(start):
             for entry in entries.of_record(record.key, record.value):
                 if entry.get("entry") == "checkpoint":
                     last = Ledger.from_json(entry["ledger"]), int(entry["from_offset"])

@@ -22,7 +22,9 @@ from agents.stack.keeper import Keeper, Server
 from agents.stack.ports import free_port
 from agents.worker import Worker
 from blender.errors import BlenderError
+from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
+from streams.kafka_transactions import transaction_admin
 from streams.settings import Settings
 from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
@@ -183,6 +185,18 @@ async def test_the_other_mechanisms_get_in_too(secured: Secured, mechanism: str)
     settings = Settings.from_values(secured.values | {"kafka.sasl_mechanism": mechanism})
     found = await KafkaLog(settings.kafka).describe(["not-there"])
     assert found == {"not-there": None}
+
+
+async def test_open_transactions_are_asked_for_over_tls_too(secured: Secured) -> None:
+    """Whoever must unblock the release log has no plain connection to fall back on."""
+    create_topic(secured.kafka.bootstrap, "asked-about")
+    async with transaction_admin(Settings.from_values(secured.values).kafka) as admin:
+        assert await admin.open_transactions("asked-about") == []
+    wrong = secured.values | {"kafka.sasl_password": "guessed", "kafka.request_timeout_s": "3"}
+    with pytest.raises(StoreUnavailable, match="did not answer") as refused:
+        async with transaction_admin(Settings.from_values(wrong).kafka):
+            pass
+    assert "guessed" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

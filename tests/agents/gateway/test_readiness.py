@@ -10,7 +10,9 @@ from agents.gateway.publications import Publications
 from agents.gateway.release_reader import ReleaseFold, ReleaseReader
 from agents.gateway.server import GatewayProcess
 from streams.kafka import KafkaLog
+from streams.kafka_transactions import OpenTransaction
 from streams.keys import KeyRing
+from streams.releases.blocked import BlockedLog, LogWatch
 from streams.topics import Topics
 
 
@@ -49,3 +51,22 @@ async def test_a_release_log_that_is_no_longer_read_to_its_end_makes_it_unready(
     process._caught_up_at = time.monotonic() - 600
     [reason] = process._unready()
     assert "not read to its end for 600 s" in reason
+
+
+async def test_a_release_log_that_a_transaction_blocks_is_not_called_something_that_passes(
+    make_settings,
+):
+    """It never passed by itself, and whoever read that waited for hours."""
+    hanging = OpenTransaction(7, 3, 0, 248, 0, "blender.releases.keeper", hanging=True)
+    blocked = BlockedLog("blender.releases", 248, 249, (hanging,))
+    process = GatewayProcess(make_settings())
+    process._reader = cast(ReleaseReader, SimpleNamespace(failure=None))
+    assert "passes by itself" in process._unready()[0]
+
+    process._log_watch = cast(LogWatch, SimpleNamespace(blocked=blocked))
+    for caught_up_at in (None, time.monotonic() - 600):
+        process._caught_up_at = caught_up_at
+        [reason] = process._unready()
+        assert "passes by itself" not in reason
+        assert "producer 7, epoch 3, has a transaction open from offset 248" in reason
+        assert "`blendstream epochs unblock`" in reason

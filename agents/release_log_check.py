@@ -1,0 +1,37 @@
+"""What `doctor` says of the release log: whether its committed end is held back, and by whom."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from blender.errors import BlenderError
+from streams.kafka import KafkaLog
+from streams.releases.blocked import find_blocked, patience_s
+from streams.settings import Settings
+from streams.topics import Topics
+
+__all__ = ["check_release_log"]
+
+
+async def check_release_log(
+    settings: Settings, kafka: KafkaLog
+) -> tuple[Literal["ok", "note", "mend"], str]:
+    """How it is to be taken, and one sentence."""
+    topic = Topics(settings).releases.name
+    try:
+        if (await kafka.describe([topic]))[topic] is None:
+            return "ok", "not there yet; nothing was released"
+        blocked = await find_blocked(settings.kafka, kafka, topic)
+    except BlenderError as error:
+        return "mend", f"both its ends must be told, got: {error}; look again"
+    if blocked is None:
+        return "ok", "no transaction is left open; readers reach its end"
+    timeout_s = settings.jobs.transaction_timeout_s
+    if blocked.lasts(timeout_s):
+        return "mend", blocked.told()
+    if blocked.unknown:
+        return "note", (
+            f"{blocked.told()}; look again: if readers still stop at that offset after "
+            f"{patience_s(timeout_s):g} s, it blocks the log"
+        )
+    return "ok", f"a release is being committed at offset {blocked.committed_end}"
