@@ -242,6 +242,12 @@ def _leases(settings: Settings) -> Iterator[str]:
             f"jobs.lease_renew_s must be at most half of jobs.lease_s = {jobs.lease_s:g}, got "
             f"{jobs.lease_renew_s:g}; lower it, or one missed renewal loses the lease"
         )
+    if jobs.transaction_timeout_s < settings.kafka.request_timeout_s:
+        yield (
+            "jobs.transaction_timeout_s must be at least kafka.request_timeout_s = "
+            f"{settings.kafka.request_timeout_s:g}, got {jobs.transaction_timeout_s:g}; raise it, "
+            "or the Kafka client makes no transactional producer"
+        )
     if gateway.frame_bytes > gateway.buffer_bytes:
         yield (
             f"gateway.buffer_bytes must hold at least one frame of {gateway.frame_bytes} bytes, "

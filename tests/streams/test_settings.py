@@ -159,6 +159,7 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
             "gateway.body_bytes must lie in [1024, 524288], got 1048576",
         ),
         ({"jobs.lease_renew_s": 16}, "jobs.lease_renew_s must be at most half of jobs.lease_s"),
+        ({"jobs.transaction_timeout_s": 9}, "must be at least kafka.request_timeout_s = 10, got 9"),
         (
             {
                 "click_graph.share": 0.1,
