@@ -13,6 +13,7 @@ from tests.faults.peer_links import LinkedCluster
 from tests.kafka_topics import create_topic
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_broker_cut_off_goes_on_saying_that_it_leads_and_follows_when_healed(
     fault_cluster: LinkedCluster,
