@@ -71,7 +71,7 @@ def _document(epoch: int) -> EstimatesDocument:
         queries=tuple(queries),
         agreement=Agreement(1.0, 0.4, True, "blend"),
         privacy={"statement": STATEMENT},
-        versions={"blendstream": "0.1.0"},
+        versions={"blendstream": "0.2.0"},
     )
 
 

@@ -77,7 +77,7 @@ def test_compose_gives_the_files_of_secrets_to_the_containers_user():
     text = (CONTAINER / "compose.yaml").read_text()
     user = re.findall(r"^USER (\d+):", (CONTAINER / "Dockerfile").read_text(), re.MULTILINE)[-1]
 
-    assert f"chown blendstream:0.1.0 {user} /out/master-secrets.txt /out/tokens.txt" in text
+    assert f"chown blendstream:0.2.0 {user} /out/master-secrets.txt /out/tokens.txt" in text
 
 
 def test_pods_reach_dns_kafka_and_redis_and_nothing_else():
