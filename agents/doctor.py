@@ -66,7 +66,9 @@ async def examine(
 def versions(installed: Callable[[str], str] = version) -> Finding:
     """The libraries that matter most, and any that is older than this version was made for."""
     try:
-        needed = re.findall(r"(?m)^([\w-]+)>=([\d.]+)", "\n".join(requires("blendstream") or ()))
+        # An upper bound may come first: faust-streaming<0.16,>=0.15.3
+        listed = "\n".join(requires("blendstream") or ())
+        needed = re.findall(r"(?m)^([\w-]+)[^;\n]*>=([\d.]+)", listed)
         server = {name: least for name, least in needed if name in _LIBRARIES}
         found = {name: installed(name) for name in _LIBRARIES}
     except PackageNotFoundError as error:
