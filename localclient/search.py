@@ -93,6 +93,12 @@ class PublishedResult:
         wanted = normalise(query, "any").query
         return list(self._urls.get(wanted, ()))[:limit]
 
+    def complete(self, prefix: str, limit: int | None = None) -> list[RankedQuery]:
+        """The published queries that begin so, likeliest first; a blank after a word ends it."""
+        # A full stop at the end keeps the blank before it, and is taken off again.
+        start = normalise(prefix + ".", "any").query[:-1]
+        return [row for row in self._queries if row.query.startswith(start)][:limit]
+
     def trends(self, n: int) -> list[RankedQuery]:
         """The n queries searched for most, likeliest first."""
         if n < 0:

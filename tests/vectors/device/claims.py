@@ -1,0 +1,123 @@
+"""Budget claims: may this window be answered now, after these?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from localclient import ClockWrong, HeadListRefused, LimitReached, Limits
+from localclient.budget import spent, within_limits
+from localclient.state import Claim, Mode, State
+
+DAY = 86_400
+LIMITS = {
+    "epsilon_per_report": 4.0,
+    "delta_per_report": 1e-5,
+    "epsilon_per_period": 8.0,
+    "delta_per_period": 2e-5,
+    "period_s": 7 * DAY,
+}
+
+
+def claim(day: int, *, epsilon: float = 4.0, delta: float = 1e-5, **changes: Any) -> Claim:
+    """A claim for the window of one day, made an hour after its end."""
+    usual = {
+        "mode": Mode.REPORT,
+        "epoch": day,
+        "subject": "ab" * 32,
+        "window_start_s": day * DAY,
+        "window_end_s": (day + 1) * DAY,
+        "at_s": (day + 1) * DAY + 3_600,
+    }
+    return Claim(**{**usual, "epsilon": epsilon, "delta": delta, **changes})
+
+
+def cases() -> list[tuple[str, dict[str, Any], list[Claim], Claim]]:
+    tenth = {
+        **LIMITS,
+        "epsilon_per_report": 0.1,
+        "epsilon_per_period": 0.3,
+        "delta_per_period": 0.5,
+    }
+    tenths = [claim(day, epsilon=0.1, delta=0.0) for day in range(100, 104)]
+    opted = claim(100, mode=Mode.OPT_IN, subject="", epsilon=0.0, delta=0.0)
+    tiny = {**LIMITS, "delta_per_report": 5e-324, "delta_per_period": 1e-323}
+    tinies = [claim(day, epsilon=1.0, delta=5e-324) for day in range(100, 103)]
+    times = {"window_start_s": 101 * DAY, "window_end_s": 102 * DAY, "at_s": 102 * DAY}
+    wide = {**LIMITS, "epsilon_per_report": 1e300, "epsilon_per_period": 1e300}
+    return [
+        ("the first", LIMITS, [], claim(100)),
+        ("the second within the period", LIMITS, [claim(100)], claim(101)),
+        ("the third is too much", LIMITS, [claim(100), claim(101)], claim(102)),
+        ("the third once the first has left", LIMITS, [claim(100), claim(101)], claim(107)),
+        (
+            "the first leaves after period_s to the second",
+            LIMITS,
+            [claim(100), claim(101)],
+            claim(106, at_s=101 * DAY + 3_600 + 7 * DAY),
+        ),
+        (
+            "a second earlier",
+            LIMITS,
+            [claim(100), claim(101)],
+            claim(106, at_s=101 * DAY + 3_600 + 7 * DAY - 1),
+        ),
+        ("delta alone is too much", LIMITS, [claim(100, epsilon=0.1, delta=1.5e-5)], claim(101)),
+        ("three tenths fit three tenths", tenth, tenths[:2], tenths[2]),
+        ("four do not", tenth, tenths[:3], tenths[3]),
+        ("two of the smallest delta", tiny, tinies[:1], tinies[1]),
+        ("three of them", tiny, tinies[:2], tinies[2]),
+        ("huge and tiny add up exactly", wide, [claim(100, epsilon=1e-300)], claim(101, epsilon=1e300)),
+        ("the same window again", LIMITS, [claim(100)], claim(100)),
+        ("a window that overlaps", LIMITS, [claim(100)], claim(100, window_start_s=101 * DAY - 1)),
+        ("an earlier window", LIMITS, [claim(100)], claim(99, at_s=103 * DAY)),
+        ("a window that begins where the last ended", LIMITS, [claim(100)], claim(101)),
+        ("an epoch's number may fall", LIMITS, [claim(100)], claim(101, epoch=3)),
+        ("an epoch's number may repeat", LIMITS, [claim(100)], claim(101, epoch=100)),
+        ("a clock that ran backwards", LIMITS, [claim(100)], claim(101, at_s=101 * DAY)),
+        ("the same second", LIMITS, [claim(100)], claim(101, at_s=101 * DAY + 3_600)),
+        ("the clock comes before the window", LIMITS, [claim(100)], claim(99)),
+        ("after opting in", LIMITS, [opted], claim(101)),
+        ("the window that was opted in for", LIMITS, [opted], claim(100)),
+        ("opting in costs nothing", LIMITS, [claim(99), claim(100)], replace(opted, **times)),
+        (
+            "which of many must leave",
+            LIMITS,
+            [claim(100 + i, epsilon=e, delta=0.0) for i, e in enumerate((1.0, 4.0, 3.0))],
+            claim(103, delta=0.0),
+        ),
+    ]  # fmt: skip
+
+
+def judged(limits: dict[str, Any], earlier: list[Claim], new: Claim) -> dict[str, Any]:
+    """What a device says to a claim."""
+    own, state = Limits(**limits), State(claims=tuple(earlier))
+    epsilon, delta = (float(part) for part in spent(state, own, new.at_s))
+    already: dict[str, Any] = {"spent": [epsilon, delta]}
+    try:
+        within_limits(state, new, own)
+    except LimitReached as refusal:
+        return {"judged": "limit reached", "free_at_s": refusal.free_at_s, **already}
+    except ClockWrong:
+        return {"judged": "clock wrong", **already}
+    except HeadListRefused:
+        return {"judged": "head list refused", **already}
+    return {"judged": "allowed", **already}
+
+
+def vectors() -> dict[str, object]:
+    """The contents of budget.json."""
+    return {
+        "about": "May `claim` be added to `claims` now, at its at_s? `spent` is epsilon and delta "
+        "of the period that ends then, without it.",
+        "claims": [
+            {
+                "name": name,
+                "limits": limits,
+                "claims": [asdict(old) for old in earlier],
+                "claim": asdict(new),
+                **judged(limits, earlier, new),
+            }
+            for name, limits, earlier, new in cases()
+        ],
+    }

@@ -1,0 +1,161 @@
+"""A publication, and what is found in it; publications to refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from blender.errors import BlenderError
+from localclient import PublishedResult
+from streams.records.estimates_document import (
+    Agreement,
+    EstimatedCell,
+    EstimatedQuery,
+    EstimatesDocument,
+    Figure,
+    Participants,
+)
+
+
+def figure(probability: float | None) -> Figure:
+    low, high = (None, None) if probability is None else (probability / 2, probability * 1.5)
+    return Figure(probability, 1e-6, low, high)
+
+
+def cell(
+    query: str | None, url: str | None, blend: float | None, client: float | None = 0.1
+) -> Any:
+    return EstimatedCell(query, url, None, figure(client), figure(blend), 0.5, blend)
+
+
+def publication(prefer: str | None = "blend") -> EstimatesDocument:
+    records = (
+        cell("weather", "https://weather.example/", 0.2, 0.01),
+        cell("weather", "https://rain.example/", 0.3, 0.02),
+        cell("weather", "https://a.example/", 0.2, 0.03),
+        cell("weather today", "https://weather.example/", 0.05),
+        cell("weatherman", "https://w.example/", 0.01),
+        cell("zürich", "https://\U0001f600.example/", 0.01),
+        cell("zürich", "https://\uffee.example/", 0.01),
+        cell("strasse", "https://s.example/", -0.001),
+        cell("unknown", "https://u.example/", None),
+        cell("weather", None, 0.02),
+        cell(None, None, 0.1),
+    )
+    totals = {
+        "weather": (0.7, 0.06), "weather today": (0.05, 0.1), "weatherman": (0.05, 0.2),
+        "zürich": (0.02, 0.0), "strasse": (-0.001, 0.3), "unknown": (None, None),
+        "\U0001f600": (0.02, 0.0), "\uffee": (0.02, 0.0),
+    }  # fmt: skip
+    queries = tuple(
+        EstimatedQuery(query, None, figure(client), figure(blend), 0.5)
+        for query, (blend, client) in totals.items()
+    )
+    return EstimatesDocument(
+        epoch=41,
+        window_start_s=0,
+        window_end_s=86_400,
+        reports_until_s=172_800,
+        outcome="complete",
+        reasons=(),
+        head_list_id="ab" * 32,
+        parameters={},
+        mechanisms={},
+        participants=Participants(1, 1, 1),
+        records=records,
+        queries=queries,
+        agreement=None if prefer is None else Agreement(0.1, 0.9, True, prefer),
+        privacy={},
+        versions={},
+    )
+
+
+SEARCHES = [
+    *(
+        "weather",
+        " WEATHER ",
+        "Weather  Today",
+        "ZU\u0308RICH",
+        "stra\u00dfe",
+        "unknown",
+        "nothing",
+    ),
+    *("", "\x00", "weathe", "__proto__", "\ud800"),
+]
+PREFIXES = [
+    *("", " ", "w", "WEATHER", "weather ", "weather\u3000", "weathert", "weather t", "zu\u0308"),
+    *("STRASS", "stra\u00df", "x", "\x00", "\U0001f600", "w" * 300, "\udfff"),
+]
+
+
+def vectors() -> dict[str, object]:
+    """The contents of search.json."""
+    return {
+        "about": "Publications and what is found in them: search (query, the URLs with their "
+        "probability, low and high), complete (prefix, the queries), trends(3). Text that stands "
+        "for no record finds nothing. Then publications to refuse.",
+        "publications": [found(prefer) for prefer in ("blend", "client", None)],
+        "refused": [{"name": name, "text": text} for name, text in refused()],
+    }
+
+
+def found(prefer: str | None) -> dict[str, object]:
+    data = publication(prefer).to_bytes()
+    result = PublishedResult.load(data)
+
+    def urls(query: str) -> list[list[Any]]:
+        try:
+            return [[r.url, r.probability, r.low, r.high] for r in result.search(query)]
+        except BlenderError:
+            return []
+
+    def queries(prefix: str) -> list[str]:
+        try:
+            return [r.query for r in result.complete(prefix)]
+        except BlenderError:
+            return []
+
+    return {
+        "text": data.decode(),
+        "read": result.read,
+        "epoch": result.epoch,
+        "search": [[query, urls(query)] for query in SEARCHES],
+        "complete": [[prefix, queries(prefix)] for prefix in PREFIXES],
+        "trends": [[r.query, r.probability, r.low, r.high] for r in result.trends(3)],
+    }
+
+
+def refused() -> list[tuple[str, str]]:
+    def changed(*path: Any) -> str:
+        *way, last, value = path
+        body = place = json.loads(publication().to_bytes())
+        for step in way:
+            place = place[step]
+        place[last] = value
+        return json.dumps(body)
+
+    cases = [
+        ("nothing", ""),
+        ("a list", "[]"),
+        ("null", "null"),
+        ("another schema", changed("schema", "blendstream/estimates/2")),
+        ("an epoch below 0", changed("epoch", -1)),
+        ("an epoch that is no whole number", changed("epoch", 1.5)),
+        ("an epoch above 2^53 - 1", changed("epoch", 2**53)),
+        ("neither blend nor client preferred", changed("agreement", "prefer", "optin")),
+        ("text for a probability", changed("records", 0, "blend", "probability", "0.1")),
+        ("a probability without an interval", changed("records", 0, "blend", "low", None)),
+        ("a probability beyond bounds", changed("records", 0, "blend", "probability", 1e300)),
+        ("a figure's key too many", changed("records", 0, "blend", "more", 1)),
+        ("a record's key too many", changed("records", 0, "more", 1)),
+        ("a list for a figure", changed("queries", 0, "client", [])),
+        ("a number for records", changed("records", 1)),
+        ("null for records", changed("records", None)),
+    ]
+    for name, text in cases:
+        try:
+            PublishedResult.load(text.encode())
+        except BlenderError:
+            continue
+        raise AssertionError(f"Python accepts: {name}")
+    return cases
