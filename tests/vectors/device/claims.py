@@ -67,7 +67,7 @@ def cases() -> list[tuple[str, dict[str, Any], list[Claim], Claim]]:
         ("four do not", tenth, tenths[:3], tenths[3]),
         ("two of the smallest delta", tiny, tinies[:1], tinies[1]),
         ("three of them", tiny, tinies[:2], tinies[2]),
-        ("huge and tiny add up exactly", wide, [claim(100, epsilon=1e-300)], claim(101, epsilon=1e300)),
+        ("huge and tiny", wide, [claim(100, epsilon=1e-300)], claim(101, epsilon=1e300)),
         ("the same window again", LIMITS, [claim(100)], claim(100)),
         ("a window that overlaps", LIMITS, [claim(100)], claim(100, window_start_s=101 * DAY - 1)),
         ("an earlier window", LIMITS, [claim(100)], claim(99, at_s=103 * DAY)),

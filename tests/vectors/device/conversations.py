@@ -60,6 +60,7 @@ class Talker:
     now_s: int = 0
 
     def __post_init__(self) -> None:
+        self._opt_in_at_first = self.opt_in
         self.start()
 
     def start(self) -> None:
@@ -128,6 +129,7 @@ class Talker:
         return {
             "name": self.name,
             "limits": {**LIMITS, **self.limits},
+            "opt_in": self._opt_in_at_first,
             "dice": list(self.dice),
             "steps": self.steps,
         }

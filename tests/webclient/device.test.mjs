@@ -1,0 +1,269 @@
+// The whole device: conversations, the stores, and what must never happen.
+import assert from 'node:assert/strict'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import * as shipped from '../../webclient/lib/index.js'
+import { FileStore as ShippedFileStore } from '../../webclient/lib/file-store.js'
+import { FileStore } from '../../webclient/src/file-store.js'
+import { Device, MemoryStore, PublishedResult } from '../../webclient/src/index.js'
+import { vectors } from './support.mjs'
+import { camel, play } from './talking.mjs'
+
+const conversations = vectors('conversations').conversations
+const folders = []
+const newFolder = async () => {
+  folders.push(await mkdtemp(join(tmpdir(), 'device-')))
+  return folders.at(-1)
+}
+after(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true }))))
+
+for (const vector of conversations) {
+  test(vector.name, async () => {
+    const memory = new MemoryStore()
+    await play(vector, Device, () => memory)
+    const other = new shipped.MemoryStore()
+    await play(vector, shipped.Device, () => other)
+    const folder = await newFolder()
+    await play(vector, shipped.Device, () => new ShippedFileStore(folder))
+  })
+}
+
+const [sending] = conversations
+const limits = camel(sending.limits)
+const server = 'https://gateway.example'
+const device = (store, more = {}, now = () => 0) =>
+  new Device({ server, limits, store, ...more }, { clock: now, dice: { below: () => 0n } })
+const listOf = (vector) => vector.steps.flatMap((s) => s.exchanges ?? [])[0].response.body
+
+/** A server that shows one list and notes what it is posted; `take` answers posts. */
+const showing =
+  (list, posted, take) =>
+  async (address, { method, body }) => {
+    if (method !== 'POST') return new Response(list)
+    posted.push(body)
+    return take(posted.length)
+  }
+const accepted = () => new Response('{"verdicts":[{"status":"accepted"}]}', { status: 202 })
+const NOW = 101 * 86400 + 3600
+
+test('limits have no defaults where they are a promise, and limit something', () => {
+  for (const name of Object.keys(limits)) {
+    const { [name]: _, ...less } = limits
+    assert.throws(() => device(new MemoryStore(), { limits: less }), RangeError, name)
+  }
+  const wrong = [
+    { epsilonPerReport: 0 }, { epsilonPerReport: Infinity }, { epsilonPerReport: '4' },
+    { epsilonPerReport: 9 }, { deltaPerReport: 1 }, { deltaPerReport: null }, { deltaPerReport: NaN },
+    { deltaPerReport: 0.1 }, { periodS: 1.5 }, { periodS: 0 }, { maxAnswers: -1 }, { more: 1 },
+    { minWindowS: 32 * 86400 }, { maxWindowS: 46 * 86400 }, { maxWaitS: undefined },
+  ] // prettier-ignore
+  for (const change of wrong) {
+    assert.throws(() => device(new MemoryStore(), { limits: { ...limits, ...change } }), RangeError)
+  }
+})
+
+test('a server is reached by TLS, or is this machine', () => {
+  const bad = [
+    'http://gateway.example',
+    'ftp://gateway.example',
+    'https://g.example/?a',
+    'https://g.example/#a',
+  ]
+  for (const server of bad) assert.throws(() => device(new MemoryStore(), { server }), RangeError)
+  for (const server of ['http://127.0.0.1:8080/', 'http://[::1]:1', 'http://localhost/base']) {
+    device(new MemoryStore(), { server })
+  }
+  const optIn = { userId: '', token: 'x' }
+  assert.throws(() => device(new MemoryStore(), { optIn }), RangeError)
+  assert.throws(() => device(new MemoryStore(), { optIn: { userId: 'a', token: 'ü' } }), RangeError)
+})
+
+test('no cookie, no cache, no redirect and no referrer goes with a request', async () => {
+  let asked
+  const fetch = async (_, how) => ((asked = how), new Response('', { status: 404 }))
+  await device(new MemoryStore(), { fetch }).maybeReport()
+  assert.equal(asked.credentials, 'omit')
+  assert.equal(asked.cache, 'no-store')
+  assert.equal(asked.redirect, 'manual')
+  assert.equal(asked.referrerPolicy, 'no-referrer')
+})
+
+test('a state that is lost or damaged is not taken for a new device', async () => {
+  for (const text of [null, '', '{}', '{"version":2,"claims":[]}']) {
+    const store = new MemoryStore()
+    assert.equal((await device(store).status()).what, 'status')
+    store.text = text
+    const fetch = () => assert.fail('asked')
+    assert.equal((await device(store, { fetch }).maybeReport()).what, 'state unreadable')
+    assert.equal((await device(store).status()).what, 'state unreadable')
+    assert.equal((await device(store).forget()).what, 'state unreadable')
+  }
+})
+
+test('on disk too', async () => {
+  const folder = await newFolder()
+  await device(new FileStore(folder)).status()
+  const path = join(folder, 'state')
+  const whole = await readFile(path, 'utf8')
+  await writeFile(path, whole.replace('"cohort":0', '"cohort":1'))
+  assert.equal((await device(new FileStore(folder)).status()).what, 'state unreadable')
+  await rm(path)
+  assert.equal((await device(new FileStore(folder)).status()).what, 'state unreadable')
+  await writeFile(path, whole)
+  assert.equal((await device(new FileStore(folder)).status()).what, 'status')
+  assert.deepEqual((await readdir(folder)).sort(), ['begun', 'state'])
+})
+
+test('storage that fails is an outcome, and nothing is sent', async () => {
+  const list = listOf(sending)
+  const posted = []
+  for (const broken of ['load', 'commit', 'begin', 'keep', 'exclusively']) {
+    const store = new MemoryStore()
+    store[broken] = async () => {
+      throw new DOMException('full', 'QuotaExceededError')
+    }
+    const one = device(store, { fetch: showing(list, posted, accepted) }, () => NOW)
+    if (broken === 'keep') {
+      assert.equal((await one.record('a', 'https://x.example/')).what, 'storage refused')
+    } else {
+      const { what } = await one.maybeReport({ atOnce: true })
+      assert.equal(what, 'storage refused', broken)
+    }
+  }
+  assert.equal(posted.length, 0)
+})
+
+test('what a person typed is never an exception', async () => {
+  const one = device(new MemoryStore())
+  for (const [query, url] of [
+    ['', 'u'],
+    ['\0', 'u'],
+    ['q', ''],
+    ['\ud800', 'u'],
+    ['x'.repeat(9999), 'u'],
+    [undefined, null],
+  ]) {
+    assert.equal((await one.record(query, url)).what, 'text refused')
+  }
+})
+
+test('the state is safe before anything is sent, and every attempt sends the same bytes', async () => {
+  const posted = []
+  const store = new MemoryStore()
+  const fetch = showing(listOf(sending), posted, (n) => {
+    const { claims, outgoing } = JSON.parse(store.text)
+    assert.equal(claims.length, 1)
+    assert.equal(outgoing.body, posted.at(-1))
+    if (n < 4) throw new TypeError('dropped')
+    return accepted()
+  })
+  let nowS = NOW
+  // Dice of the real kind: a second draw would be another contributor.
+  for (let i = 0; i < 4; i++, nowS += 3600) {
+    const one = new Device({ server, limits, store, fetch }, { clock: () => nowS })
+    const { what } = await one.maybeReport({ atOnce: true })
+    assert.equal(what, i < 3 ? 'try later' : 'sent')
+  }
+  assert.equal(new Set(posted).size, 1)
+  assert.equal(posted.length, 4)
+})
+
+test('two tabs that report at once spend once', async () => {
+  const posted = []
+  const store = new MemoryStore()
+  await device(store).status()
+  const fetch = showing(listOf(sending), posted, accepted)
+  const tabs = () => device(store, { fetch }, () => NOW).maybeReport({ atOnce: true })
+  const found = (await Promise.all([tabs(), tabs(), tabs()])).map(({ what }) => what)
+  assert.deepEqual(found.sort(), ['nothing new', 'nothing new', 'sent'])
+  // Without a lock between them, what they write is compared first.
+  const unlocked = new MemoryStore()
+  await device(unlocked).status()
+  unlocked.exclusively = (act) => act()
+  posted.length = 0
+  const other = () => device(unlocked, { fetch }, () => NOW).maybeReport({ atOnce: true })
+  await Promise.all([other(), other(), other()])
+  assert.equal(JSON.parse(unlocked.text).claims.length, 1)
+  assert.equal(new Set(posted).size, 1)
+})
+
+test('forgetting while another tab is about to report stops that report', async () => {
+  const store = new MemoryStore()
+  const posted = []
+  const one = device(store, { fetch: showing(listOf(sending), posted, accepted) }, () => NOW)
+  await one.record('weather', 'https://weather.example/')
+  const load = store.load.bind(store)
+  let loads = 0
+  store.load = async () => {
+    const found = await load()
+    // After the third look everything is chosen; then the person forgets.
+    if (++loads === 3) {
+      store.load = load
+      await device(store, {}, () => NOW).forget()
+    }
+    return found
+  }
+  const { what } = await one.maybeReport({ atOnce: true })
+  assert.equal(what, 'nothing new')
+  assert.equal(posted.length, 0)
+  assert.equal(JSON.parse(store.text).claims.length, 0)
+})
+
+test('the lock of a process that is gone is removed, that of a living one waited for', async () => {
+  const folder = await newFolder()
+  const store = new FileStore(folder)
+  await device(store).status()
+  await writeFile(join(folder, 'busy'), '999999999 0000')
+  await writeFile(join(folder, 'lock'), '999999999 0000')
+  assert.equal(await store.exclusively(async () => 'mine'), 'mine')
+  await store.keep([1, 'q', 'u'], 1000)
+  await writeFile(join(folder, 'busy'), `${process.ppid} 0000`)
+  assert.equal(await store.exclusively(async () => 'mine'), undefined)
+  await rm(join(folder, 'busy'))
+  let inside = 0
+  const once = async () => {
+    assert.equal(inside++, 0)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+    inside--
+  }
+  const stores = Array.from({ length: 8 }, () => new FileStore(folder))
+  await Promise.all(stores.map((other) => other.exclusively(once)))
+  await Promise.all(stores.map((other, i) => other.keep([i, 'q', 'u'], 1e6)))
+  assert.equal((await store.load()).records.length, 9)
+})
+
+test('records take a bounded room: the older half goes', async () => {
+  const store = new MemoryStore()
+  const one = device(store, { limits: { ...limits, maxRecordBytes: 1000 } })
+  for (let i = 0; i < 200; i++) await one.record(`query ${i}`, 'https://example.org/')
+  assert.ok(store.records.length < 30)
+  assert.equal(store.records.at(-1)[1], 'query 199')
+})
+
+test('status tells what is there and what was spent', async () => {
+  const store = new MemoryStore()
+  await play(sending, Device, () => store)
+  const status = await device(store, {}, () => NOW + 4 * 86400).status()
+  assert.equal(status.epsilonSpent, 4)
+  assert.equal(status.windowsAnswered, 1)
+  assert.equal(status.lastEpoch, 7)
+  assert.equal(status.unsentEpoch, null)
+  const forgotten = await device(store, {}, () => NOW + 4 * 86400).forget()
+  assert.equal(forgotten.detail, 'forgotten')
+  assert.equal((await device(store, {}, () => NOW + 4 * 86400).status()).recordsHeld, 0)
+})
+
+test('what is shipped has the same exports, and importing needs no browser', () => {
+  const names = ['Device', 'IndexedDbStore', 'MemoryStore', 'PublishedResult']
+  assert.deepEqual(Object.keys(shipped).sort(), names)
+  assert.equal(typeof globalThis.indexedDB, 'undefined')
+  assert.equal(PublishedResult.read('{}'), null)
+})
+
+test('without IndexedDB the outcome says so', async () => {
+  const one = device(new shipped.IndexedDbStore())
+  assert.equal((await one.maybeReport()).what, 'storage refused')
+  assert.equal((await one.record('q', 'u')).what, 'storage refused')
+})

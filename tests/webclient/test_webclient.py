@@ -1,0 +1,118 @@
+"""The client for browsers: its tests in Node, its size, and what only a killed process shows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.localclient.support import DAY, HOUR, serving
+from tests.vectors.device.conversations import day
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "webclient"
+HERE = Path(__file__).parent
+#: Bytes of all that is shipped, each file compressed as a server would. The gate.
+MOST_BYTES = 12_000
+NOW = 101 * DAY + HOUR
+
+
+def node(*arguments: str | Path) -> list[str]:
+    """Node's command line; before version 20 it hid the browser's cryptography."""
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    major = int(version.stdout.lstrip("v").split(".")[0])
+    more = ["--experimental-global-webcrypto"] if major < 20 else []
+    return ["node", *more, *map(str, arguments)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("module", sorted(path.name for path in HERE.glob("*.test.mjs")))
+def test_in_node(module: str) -> None:
+    """The same vectors in the other language; each module says what it is about."""
+    ended = subprocess.run(
+        node("--test", HERE / module), capture_output=True, text=True, check=False, timeout=170
+    )
+
+    failed = re.findall(r"^not ok .*?^  \.\.\.", ended.stdout, re.MULTILINE | re.DOTALL)
+    assert ended.returncode == 0, "\n".join(failed) + ended.stderr
+    assert int(re.findall(r"^# pass (\d+)", ended.stdout, re.MULTILINE)[0]) > 5
+    assert re.findall(r"^# (?:skipped|todo) (\d+)", ended.stdout, re.MULTILINE) == ["0", "0"]
+
+
+def test_all_that_is_shipped_fits() -> None:
+    """Who embeds it has every visitor load it."""
+    sizes = {path.name: len(gzip.compress(path.read_bytes(), 9)) for path in shipped()}
+
+    assert set(sizes) == {"index.js", "file-store.js"}
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
+
+
+def shipped() -> list[Path]:
+    return sorted((CLIENT / "lib").glob("*.js"))
+
+
+def test_what_is_shipped_was_made_of_these_sources() -> None:
+    """After a change: `npm install && npm run ship` in webclient/."""
+    made_of = subprocess.run(
+        [sys.executable, "-c", "import ship; print(ship.digest(), end='')"],
+        capture_output=True, text=True, check=True, cwd=CLIENT,
+    ).stdout  # fmt: skip
+
+    assert (CLIENT / "lib/sources").read_text() == made_of
+
+
+def test_the_folding_table_is_the_one_of_pythons_unicode() -> None:
+    made = subprocess.run(
+        [sys.executable, CLIENT / "make_folding.py"], capture_output=True, text=True, check=True
+    )
+
+    assert (CLIENT / "src/folding.js").read_text() == made.stdout
+
+
+def test_every_module_has_types_and_nothing_is_imported_from_elsewhere() -> None:
+    """No dependency: only the store of files loads anything, and that is Node's own."""
+    for source in (CLIENT / "src").glob("*.js"):
+        types = (CLIENT / "lib/types" / source.name).with_suffix(".d.ts").read_text()
+        export = r"^export (?:async )?(?:const|class|function) (\w+)"
+        exported = re.findall(export, source.read_text(), re.MULTILINE)
+        assert [name for name in exported if not re.search(rf"\b{name}\b", types)] == []
+    imports = {path.name: set(re.findall(r'from"([^"]+)"', path.read_text())) for path in shipped()}
+    assert imports["index.js"] == set()
+    assert all(name.startswith("node:") for name in imports["file-store.js"])
+    assert json.loads((CLIENT / "package.json").read_text()).get("dependencies") is None
+
+
+@pytest.mark.long
+def test_a_device_killed_at_any_moment_spends_once_and_sends_the_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL at moments spread over a whole report, then again until it is accepted."""
+    with serving() as gateway:
+        gateway.show(day(100))
+        for milliseconds in range(0, 120, 12):
+            folder = tmp_path / str(milliseconds)
+            gateway.posted.clear()
+            command = node(HERE / "killed.mjs", folder, gateway.url, str(NOW))
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            # From the first file on it is at work; before, there is nothing to interrupt.
+            deadline = time.monotonic() + 60
+            while not (folder / "records").exists() and time.monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(milliseconds / 1000)
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+            outcomes = [
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+                for _ in range(2)
+            ]
+
+            assert outcomes[-1] == "nothing new", outcomes
+            state = json.loads((folder / "state").read_text().partition("\n")[2])
+            assert len(state["claims"]) == 1
+            assert len(set(gateway.bodies)) == 1

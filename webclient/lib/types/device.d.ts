@@ -1,0 +1,110 @@
+/** Every call returns a value; only `new Device` throws, for arguments that cannot be. */
+export class Device {
+    /** `fetch`: your own, to send through a relay. `optIn`: only for who agreed to send searches as
+     * they are. Nothing in an application's settings belongs into `parts`: tests hand them in.
+     * @param {{server: string, limits: GivenLimits, store: Store, fetch?: typeof fetch,
+     *   optIn?: {userId: string, token: string}}} options @param {Parts} [parts] */
+    constructor({ server, limits, store, optIn, fetch }: {
+        server: string;
+        limits: GivenLimits;
+        store: Store;
+        fetch?: typeof globalThis.fetch;
+        optIn?: {
+            userId: string;
+            token: string;
+        };
+    }, parts?: Parts);
+    /** Keep what was searched for and clicked, on this device, until its window is answered.
+     * @param {string} query @param {string} url
+     * @returns {Promise<{what: 'kept' | 'text refused' | 'storage refused', detail: string}>} */
+    record(query: string, url: string): Promise<{
+        what: "kept" | "text refused" | "storage refused";
+        detail: string;
+    }>;
+    /** Remove all raw records, and opt-in records not yet sent. What was spent stays spent.
+     * @returns {Promise<Outcome>} */
+    forget(): Promise<Outcome>;
+    /** What is on the device and what was spent in the period that ends now. */
+    status(): Promise<Outcome | {
+        what: "status";
+        recordsHeld: number;
+        epsilonSpent: number;
+        deltaSpent: number;
+        windowsAnswered: number;
+        lastEpoch: number | null;
+        waitingUntilS: number | null;
+        unsentEpoch: number | null;
+    }>;
+    /** Do what is due, if anything. Call it at times that do not depend on searches. `atOnce` does
+     * not wait for the appointed time: for trying it out by hand.
+     * @param {{atOnce?: boolean}} [how] @returns {Promise<Outcome>} */
+    maybeReport({ atOnce }?: {
+        atOnce?: boolean;
+    }): Promise<Outcome>;
+    #private;
+}
+export type Claim = import("./budget.js").Claim;
+export type GivenLimits = import("./budget.js").GivenLimits;
+export type Mode = import("./budget.js").Mode;
+export type HeadList = import("./document.js").HeadList;
+export type Store = import("./stores.js").Store;
+export type TimedRecord = import("./stores.js").TimedRecord;
+/**
+ * What a call came to; never an exception. "sent": accepted. "waiting": a time was drawn.
+ * "nothing new": no window to answer. "try later": the server was away or busy. "refused by
+ * server", "expired": not counted, and still spent. The others: nothing was spent or sent.
+ */
+export type What = "sent" | "waiting" | "nothing new" | "try later" | "refused by server" | "expired" | "head list refused" | "clock wrong" | "limit reached" | "state unreadable" | "storage refused";
+/**
+ * `againAtS`: calling earlier changes nothing. `detail` holds nothing of records or servers.
+ */
+export type Outcome = {
+    what: What;
+    epoch: number | null;
+    againAtS: number;
+    detail: string;
+    freeAtS?: number;
+};
+export type Appointment = {
+    mode: Mode;
+    epoch: number;
+    subject: string;
+    window_start_s: number;
+    window_end_s: number;
+    records: number;
+    act_at_s: number;
+    until_s: number;
+};
+export type Outgoing = {
+    mode: Mode;
+    epoch: number;
+    body: string;
+    until_s: number;
+};
+export type State = {
+    version: 1;
+    revision: number;
+    cohorts: number;
+    cohort: number;
+    claims: Claim[];
+    appointment: Appointment | null;
+    outgoing: Outgoing | null;
+    forget_before_s: number;
+};
+export type Loaded = {
+    text: string;
+    state: State;
+    records: TimedRecord[];
+};
+/**
+ * `bytes` is null when there were more than was asked for.
+ */
+export type Answer = {
+    status: number;
+    headers: Headers;
+    bytes: Uint8Array<ArrayBuffer> | null;
+};
+export type Parts = {
+    clock(): number;
+    dice: import("./randomizers.js").Dice;
+};

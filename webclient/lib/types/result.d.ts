@@ -1,0 +1,34 @@
+/** One epoch's publication. `PublishedResult.read` checks it: its writer may be hostile. */
+export class PublishedResult {
+    /** The publication in these bytes or this text, or null if there is none.
+     * @param {Uint8Array | string} source @returns {PublishedResult | null} */
+    static read(source: Uint8Array | string): PublishedResult | null;
+    /** @param {any} body */
+    constructor(body: any);
+    /** @type {number} */ epoch: number;
+    /** Which estimate the publication says to read: "blend" or "client".
+     * @type {string} */
+    shown: string;
+    /** What others clicked for this query, likeliest first.
+     * @param {string} query @param {number} [limit] @returns {RankedUrl[]} */
+    search(query: string, limit?: number): RankedUrl[];
+    /** The published queries that begin so, likeliest first; a blank after a word ends the word.
+     * @param {string} prefix @param {number} [limit] @returns {RankedQuery[]} */
+    complete(prefix: string, limit?: number): RankedQuery[];
+    /** The n queries searched for most.
+     * @param {number} n @returns {RankedQuery[]} */
+    trends(n: number): RankedQuery[];
+    #private;
+}
+export type RankedUrl = {
+    url: string;
+    probability: number;
+    low: number;
+    high: number;
+};
+export type RankedQuery = {
+    query: string;
+    probability: number;
+    low: number;
+    high: number;
+};

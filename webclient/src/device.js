@@ -1,0 +1,596 @@
+// What an application embeds: keeps searches on the device, answers each head list once, privately.
+// docs/device-protocol.md says what every step is for; a server may be hostile, slow or away.
+import { checkClaim, checkedLimits, checkFollows, spent, withClaim } from './budget.js'
+import { cellsOf, idOf, readHeadList } from './document.js'
+import { fits, normalise, NORMALISATIONS } from './normalise.js'
+import { below, drawRecords, makeReport, randomizerFor, systemDice } from './randomizers.js'
+
+/** @typedef {import('./budget.js').Claim} Claim */
+/** @typedef {import('./budget.js').GivenLimits} GivenLimits */
+/** @typedef {import('./budget.js').Mode} Mode */
+/** @typedef {import('./document.js').HeadList} HeadList */
+/** @typedef {import('./stores.js').Store} Store */
+/** @typedef {import('./stores.js').TimedRecord} TimedRecord */
+/** What a call came to; never an exception. "sent": accepted. "waiting": a time was drawn.
+ * "nothing new": no window to answer. "try later": the server was away or busy. "refused by
+ * server", "expired": not counted, and still spent. The others: nothing was spent or sent.
+ * @typedef {'sent' | 'waiting' | 'nothing new' | 'try later' | 'refused by server' | 'expired' |
+ *   'head list refused' | 'clock wrong' | 'limit reached' | 'state unreadable' |
+ *   'storage refused'} What */
+/** `againAtS`: calling earlier changes nothing. `detail` holds nothing of records or servers.
+ * @typedef {{what: What, epoch: number | null, againAtS: number, detail: string,
+ *   freeAtS?: number}} Outcome */
+/** @typedef {{mode: Mode, epoch: number, subject: string, window_start_s: number,
+ *   window_end_s: number, records: number, act_at_s: number, until_s: number}} Appointment */
+/** @typedef {{mode: Mode, epoch: number, body: string, until_s: number}} Outgoing */
+/** @typedef {{version: 1, revision: number, cohorts: number, cohort: number, claims: Claim[],
+ *   appointment: Appointment | null, outgoing: Outgoing | null, forget_before_s: number}} State */
+/** @typedef {{text: string, state: State, records: TimedRecord[]}} Loaded */
+/** `bytes` is null when there were more than was asked for.
+ * @typedef {{status: number, headers: Headers, bytes: Uint8Array<ArrayBuffer> | null}} Answer */
+/** @typedef {{clock(): number, dice: import('./randomizers.js').Dice}} Parts */
+
+const FINAL = [400, 404, 409, 410, 413, 422]
+/** @type {State} */
+const FRESH = {
+  version: 1,
+  revision: 0,
+  cohorts: 1,
+  cohort: 0,
+  claims: [],
+  appointment: null,
+  outgoing: null,
+  forget_before_s: 0,
+}
+/** @param {Answer} answer */
+const json = ({ bytes }) =>
+  JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes ?? undefined))
+
+/** @param {string} detail */
+const refused = (detail) => ({ what: 'head list refused', detail })
+/** @param {boolean} holds @param {string} detail */
+const require = (holds, detail) => {
+  if (!holds) throw refused(detail)
+}
+/** @param {import('./budget.js').Refusal | null} refusal */
+const allow = (refusal) => {
+  if (refusal) throw refusal
+}
+
+/** Every call returns a value; only `new Device` throws, for arguments that cannot be. */
+export class Device {
+  #server
+  #limits
+  #store
+  #optIn
+  #fetch
+  #clock
+  #dice
+  #failures = 0
+  /** @type {{fromS: number, outcome: Outcome} | null} */ #pause = null
+
+  /** `fetch`: your own, to send through a relay. `optIn`: only for who agreed to send searches as
+   * they are. Nothing in an application's settings belongs into `parts`: tests hand them in.
+   * @param {{server: string, limits: GivenLimits, store: Store, fetch?: typeof fetch,
+   *   optIn?: {userId: string, token: string}}} options @param {Parts} [parts] */
+  constructor({ server, limits, store, optIn, fetch }, parts) {
+    const { protocol, hostname, search, hash } = new URL(server)
+    const local = ['localhost', '127.0.0.1', '[::1]'].includes(hostname)
+    if ((protocol !== 'https:' && !(protocol === 'http:' && local)) || search || hash) {
+      throw new RangeError('server: https:// (http:// for this machine), no query or fragment')
+    }
+    if (optIn && !(fits(optIn.userId, 256) && /^[ -~]+$/.test(optIn.token))) {
+      throw new RangeError('optIn: a userId of 1 to 256 bytes and a token of printable ASCII')
+    }
+    this.#server = server.replace(/\/+$/, '')
+    this.#limits = checkedLimits(limits)
+    this.#store = store
+    this.#optIn = optIn
+    this.#fetch = fetch
+    this.#clock = parts?.clock ?? (() => Date.now() / 1000)
+    this.#dice = parts?.dice ?? systemDice
+  }
+
+  /** Keep what was searched for and clicked, on this device, until its window is answered.
+   * @param {string} query @param {string} url
+   * @returns {Promise<{what: 'kept' | 'text refused' | 'storage refused', detail: string}>} */
+  async record(query, url) {
+    const texts = [query, url].every((text) => typeof text === 'string')
+    const record = texts && normalise(query, url)
+    if (!record) return { what: 'text refused', detail: 'empty, too long, or not plain text' }
+    try {
+      await this.#store.keep([this.#now(), ...record], this.#limits.maxRecordBytes)
+      return { what: 'kept', detail: '' }
+    } catch {
+      return { what: 'storage refused', detail: 'the browser did not take it' }
+    }
+  }
+
+  /** Remove all raw records, and opt-in records not yet sent. What was spent stays spent.
+   * @returns {Promise<Outcome>} */
+  forget() {
+    return this.#caught(async () => {
+      const loaded = await this.#load()
+      const { outgoing } = loaded.state
+      const left = outgoing?.mode === 'opt-in' ? null : outgoing
+      await this.#commit(loaded, { outgoing: left }, Infinity)
+      return this.#outcome('nothing new', null, 'forgotten', this.#now())
+    })
+  }
+
+  /** What is on the device and what was spent in the period that ends now. */
+  async status() {
+    return this.#caught(async () => {
+      const { state, records } = await this.#load()
+      const [epsilonSpent, deltaSpent] = spent(state.claims, this.#limits, this.#now())
+      return {
+        what: /** @type {const} */ ('status'),
+        recordsHeld: records.length,
+        epsilonSpent,
+        deltaSpent,
+        windowsAnswered: state.claims.length,
+        lastEpoch: state.claims.at(-1)?.epoch ?? null,
+        waitingUntilS: state.appointment?.act_at_s ?? null,
+        unsentEpoch: state.outgoing?.epoch ?? null,
+      }
+    })
+  }
+
+  /** Do what is due, if anything. Call it at times that do not depend on searches. `atOnce` does
+   * not wait for the appointed time: for trying it out by hand.
+   * @param {{atOnce?: boolean}} [how] @returns {Promise<Outcome>} */
+  async maybeReport({ atOnce = false } = {}) {
+    const fromS = this.#now()
+    const pause = this.#pause
+    // Asking earlier would change nothing, and tell the server that we are here.
+    if (pause && !atOnce && pause.fromS <= fromS && fromS < pause.outcome.againAtS) {
+      return pause.outcome
+    }
+    const outcome = await this.#caught(() =>
+      this.#store.exclusively(() => this.#caught(() => this.#talk(atOnce))),
+    )
+    if (!outcome) return this.#outcome('nothing new', null, 'another tab is at it', fromS + 60)
+    if (!/^st/.test(outcome.what)) this.#pause = { fromS, outcome }
+    return outcome
+  }
+
+  #now() {
+    return Math.floor(this.#clock())
+  }
+
+  /** @param {What} what @param {number | null} epoch @param {string} detail
+   * @param {number} [againAtS] @returns {Outcome} */
+  #outcome(what, epoch, detail, againAtS) {
+    if (againAtS === undefined) {
+      this.#failures = 0
+      againAtS = this.#now() + this.#about(this.#longestPause())
+    }
+    return { what, epoch, againAtS, detail }
+  }
+
+  /** @param {number | null} epoch @param {Answer | null} answer @returns {Outcome} */
+  #tryLater(epoch, answer) {
+    const longest = this.#longestPause()
+    const first = Math.max(1, Math.floor(longest / 120))
+    const pause = this.#about(Math.min(longest, first * 2 ** Math.min(this.#failures++, 20)))
+    const asked = answer?.headers.get('retry-after') ?? ''
+    const wait = Math.max(pause, /^\d{1,9}$/.test(asked) ? Math.min(+asked, 3600) : 0)
+    const said = answer ? `answered ${answer.status}` : 'did not answer'
+    return this.#outcome('try later', epoch, 'the server ' + said, this.#now() + wait)
+  }
+
+  #longestPause() {
+    return Math.min(3600, this.#limits.minWindowS)
+  }
+
+  /** @param {number} pause */
+  #about(pause) {
+    return Math.max(1, pause - below(this.#dice, Math.floor(pause / 2) + 1))
+  }
+
+  /** What ends a talk early is thrown as its outcome; anything else is the storage's.
+   * @template T @param {() => Promise<T>} act @returns {Promise<T | Outcome>} */
+  async #caught(act) {
+    try {
+      return await act()
+    } catch (thrown) {
+      const { what, epoch = null, detail, againAtS, freeAtS } = /** @type {any} */ (thrown) ?? {}
+      if (!what) return this.#outcome('storage refused', null, 'the browser refused: ' + thrown)
+      const outcome = this.#outcome(what, epoch, detail, againAtS)
+      return freeAtS === undefined ? outcome : { ...outcome, freeAtS }
+    }
+  }
+
+  /** @returns {Promise<Loaded>} */
+  async #load() {
+    const { text, begun, records } = await this.#store.load()
+    const lost = 'what this device has spent cannot be known; nothing is reported without it'
+    if (text === null && begun) throw { what: 'state unreadable', detail: lost }
+    const found = text ?? JSON.stringify(FRESH)
+    if (text === null) await this.#store.commit(null, found, 0)
+    if (!begun) await this.#store.begin()
+    try {
+      const state = JSON.parse(found)
+      if (state.version === 1 && Array.isArray(state.claims)) return { text: found, state, records }
+    } catch {}
+    throw { what: 'state unreadable', detail: lost }
+  }
+
+  /** @param {Loaded} loaded @param {Partial<State>} changes @param {number} [forgetBeforeS]
+   * @returns {Promise<Loaded>} */
+  async #commit({ text, state, records }, changes, forgetBeforeS = 0) {
+    const changed = { ...state, ...changes, revision: state.revision + 1 }
+    const after = JSON.stringify(changed)
+    if (!(await this.#store.commit(text, after, forgetBeforeS))) {
+      throw { what: 'nothing new', detail: 'another tab was faster', againAtS: this.#now() + 1 }
+    }
+    return { text: after, state: changed, records: records.filter(([at]) => at >= forgetBeforeS) }
+  }
+
+  /** @param {string} path @param {number} [most] @param {RequestInit} [more]
+   * @returns {Promise<Answer | null>} */
+  async #ask(path, most = 1 << 20, more = {}) {
+    try {
+      // No cookies, and no cache: a server could recognise a device by the list it already has.
+      const response = await (this.#fetch ?? fetch)(this.#server + path, {
+        credentials: 'omit',
+        cache: 'no-store',
+        redirect: 'manual',
+        referrerPolicy: 'no-referrer',
+        signal: AbortSignal.timeout(120_000),
+        ...more,
+      })
+      const { status, headers, body } = response
+      const reader = body?.getReader()
+      /** @type {BlobPart[]} */ const parts = []
+      let size = 0
+      for (let part; (part = await reader?.read()) && !part.done && size <= most;) {
+        parts.push(/** @type {Uint8Array<ArrayBuffer>} */ (part.value))
+        size += part.value.length
+      }
+      if (size > most) await reader?.cancel()
+      const bytes = size > most ? null : new Uint8Array(await new Blob(parts).arrayBuffer())
+      return { status, headers, bytes }
+    } catch {
+      return null
+    }
+  }
+
+  /** @param {Answer} answer */
+  #checkClock(answer) {
+    const serverS = Date.parse(answer.headers.get('date') ?? '') / 1000
+    if (Math.abs(serverS - this.#now()) > this.#limits.maxClockSkewS) {
+      throw { what: 'clock wrong', detail: "set the device's clock" }
+    }
+  }
+
+  /** @param {boolean} atOnce @returns {Promise<Outcome>} */
+  async #talk(atOnce) {
+    const mode = this.#optIn ? 'opt-in' : 'report'
+    let loaded = await this.#load()
+    const { state, records } = loaded
+    const oldest = Math.max(state.forget_before_s, this.#now() - this.#limits.keepRecordsS)
+    // Who no longer opts in sends nothing as it is, not even what was chosen before.
+    const withdrawn = state.outgoing?.mode === 'opt-in' && mode === 'report'
+    if (withdrawn || records.some(([at]) => at < oldest)) {
+      loaded = await this.#commit(loaded, withdrawn ? { outgoing: null } : {}, oldest)
+    }
+    if (loaded.state.outgoing) return this.#deliver(loaded, loaded.state.outgoing)
+    const { appointment } = loaded.state
+    const kept =
+      appointment?.mode === mode && this.#now() < appointment.until_s ? appointment : null
+    return this.#optIn ? this.#sendRecords(kept, atOnce) : this.#report(kept, atOnce)
+  }
+
+  /** @param {Appointment} appointment @param {boolean} atOnce */
+  #await({ act_at_s, epoch }, atOnce) {
+    if (!atOnce && this.#now() < act_at_s) {
+      throw { what: 'waiting', epoch, detail: 'for the second that was drawn', againAtS: act_at_s }
+    }
+  }
+
+  // ------------------------------------------------------------------------------ reports
+
+  /** @param {Appointment | null} appointment @param {boolean} atOnce @returns {Promise<Outcome>} */
+  async #report(appointment, atOnce) {
+    appointment ??= await this.#look()
+    const { epoch, subject } = appointment
+    this.#await(appointment, atOnce)
+    const { document, id } = await this.#list(subject, epoch)
+    require(id === subject, 'the list must be the one first shown')
+    const randomizer = this.#checkList(document)
+    require(this.#now() < document.reports_until_s, 'its reporting window has ended')
+    const loaded = await this.#load()
+    const { state } = loaded
+    if (state.appointment?.subject !== id || state.outgoing) {
+      return this.#outcome('nothing new', epoch, 'another tab was faster')
+    }
+    const claim = this.#claim(document, id)
+    allow(checkClaim(state.claims, claim, this.#limits))
+    const startS = Math.max(document.window_start_s, state.forget_before_s)
+    const cells = cellsOf(document)
+    const held = recordsIn(loaded.records, startS, document.window_end_s)
+    // From here on the noise is drawn: these bytes, or none, are what the server will see.
+    const body = makeReport(id, held, document.randomizer, cells, randomizer(cells), this.#dice)
+    /** @type {Outgoing} */
+    const outgoing = { mode: 'report', epoch, body, until_s: document.reports_until_s }
+    return this.#spend(loaded, claim, outgoing, document.window_end_s)
+  }
+
+  /** The one place where budget is spent: claim and bytes are safe before anything is sent.
+   * @param {Loaded} loaded @param {Claim} claim @param {Outgoing | null} outgoing
+   * @param {number} forgetS @returns {Promise<Outcome>} */
+  async #spend(loaded, claim, outgoing, forgetS) {
+    const forget_before_s = Math.max(loaded.state.forget_before_s, forgetS)
+    const claims = withClaim(loaded.state.claims, claim, this.#limits)
+    const changes = { claims, outgoing, appointment: null, forget_before_s }
+    const safe = await this.#commit(loaded, changes, forget_before_s)
+    if (outgoing) return this.#deliver(safe, outgoing)
+    return this.#outcome('nothing new', claim.epoch, 'there is nothing to send')
+  }
+
+  /** @param {string} which @param {number | null} epoch */
+  async #list(which, epoch) {
+    const answer = await this.#ask('/v1/head-lists/' + which, this.#limits.maxHeadListBytes)
+    if (answer?.status === 404 && epoch === null) {
+      throw { what: 'nothing new', detail: 'no head list has been published yet' }
+    }
+    if (answer?.status !== 200) throw this.#tryLater(epoch, answer)
+    this.#checkClock(answer)
+    const { bytes } = answer
+    if (!bytes) throw refused('it is longer than maxHeadListBytes')
+    const document = readHeadList(bytes)
+    if (!document) throw refused('it is malformed')
+    return { document, id: await idOf(bytes) }
+  }
+
+  /** Check the current list and draw when to report on it, once for good.
+   * @returns {Promise<Appointment>} */
+  async #look() {
+    const { document, id } = await this.#list('current', null)
+    let loaded = await this.#load()
+    const { claims, forget_before_s, appointment: missed } = loaded.state
+    const { epoch, window_start_s, window_end_s, reports_until_s, cohorts } = document
+    const nowS = this.#now()
+    const last = claims.at(-1)
+    /** @param {boolean} passed @param {string} detail */
+    const unless = (passed, detail) => {
+      if (passed) throw { what: 'nothing new', epoch, detail }
+    }
+    unless(last?.subject === id, 'this window was already answered')
+    unless(
+      last?.mode === 'opt-in' && window_start_s < last.window_end_s,
+      'this window was answered by opting in',
+    )
+    const claim = this.#claim(document, id)
+    allow(checkFollows(claims, claim))
+    const randomizer = this.#checkList(document)
+    if (cohorts !== loaded.state.cohorts) {
+      // Drawn anew for each R: a place for every R a server may name would add up to a name.
+      loaded = await this.#commit(loaded, { cohorts, cohort: below(this.#dice, cohorts) })
+    }
+    const asked = document.listed > 0 && epoch % cohorts === loaded.state.cohort
+    if (!asked && window_end_s > forget_before_s) {
+      loaded = await this.#commit(loaded, { forget_before_s: window_end_s }, window_end_s)
+    }
+    unless(!asked, 'this device is not asked about this window')
+    unless(nowS >= reports_until_s, 'its reporting window has ended')
+    allow(checkClaim(claims, claim, this.#limits))
+    unless(window_end_s <= forget_before_s, 'this window was passed over before')
+    randomizer(cellsOf(document))
+    const startS = Math.max(nowS, window_end_s)
+    const untilS = Math.min(reports_until_s, nowS + this.#limits.maxWaitS)
+    // The last tenth is left for sending again. A time that was missed is not drawn again.
+    const span = Math.max(1, Math.floor(((untilS - startS) * 9) / 10))
+    /** @type {Appointment} */
+    const appointment = {
+      mode: 'report',
+      epoch,
+      subject: id,
+      window_start_s,
+      window_end_s,
+      records: document.randomizer.answers,
+      act_at_s: missed?.subject === id ? missed.act_at_s : startS + below(this.#dice, span),
+      until_s: untilS,
+    }
+    await this.#commit(loaded, { appointment })
+    return appointment
+  }
+
+  /** Refuse a list that breaks this device's limits; else how to build its randomizer.
+   * @param {HeadList} document */
+  #checkList(document) {
+    const { randomizer: spec, window_end_s, reports_until_s } = document
+    const limits = this.#limits
+    require(NORMALISATIONS.includes(document.normalisation), 'unknown normalisation')
+    require(spec.epsilon <= limits.epsilonPerReport, 'epsilon above epsilonPerReport')
+    require(spec.delta <= limits.deltaPerReport, 'delta above deltaPerReport')
+    require(spec.answers <= limits.maxAnswers, 'more answers than maxAnswers')
+    require(spec.max_cells_per_answer <= limits.maxCellsPerAnswer, 'above maxCellsPerAnswer')
+    require(document.cohorts <= limits.maxCohorts, 'more cohorts than maxCohorts')
+    const lengthS = this.#checkWindow(document)
+    require(reports_until_s - window_end_s <= 4 * lengthS, 'reports for over four windows')
+    const nowS = this.#now()
+    require(window_end_s <= nowS + limits.maxClockSkewS, 'its window has not ended')
+    return (/** @type {import('./document.js').Cells} */ cells) => {
+      const built = randomizerFor(spec, cells, document.query_wildcards)
+      if (!built) throw refused('its randomizer cannot be built')
+      return built
+    }
+  }
+
+  /** @param {{epoch: number, window_start_s: number, window_end_s: number}} window */
+  #checkWindow({ epoch, window_start_s, window_end_s }) {
+    const { minWindowS, maxWindowS } = this.#limits
+    const lengthS = window_end_s - window_start_s
+    require(epoch <= Math.floor(this.#now() / minWindowS), 'more epochs than windows since 1970')
+    require(minWindowS <= lengthS && lengthS <= maxWindowS, 'a window too short or too long')
+    return lengthS
+  }
+
+  /** Opting in claims up to now, not to the window's end: later searches are not among what is sent.
+   * @param {{epoch: number, window_start_s: number, window_end_s: number,
+   *   randomizer?: import('./document.js').Spec}} window @param {string} [subject] @returns {Claim} */
+  #claim({ epoch, window_start_s, window_end_s, randomizer }, subject = '') {
+    const at_s = this.#now()
+    const { epsilon, delta } = randomizer ?? { epsilon: 0, delta: 0 }
+    const soonS = Math.max(window_start_s, at_s) + 1
+    return {
+      mode: randomizer ? 'report' : 'opt-in',
+      epoch,
+      subject,
+      window_start_s,
+      window_end_s: randomizer ? window_end_s : Math.min(window_end_s, soonS),
+      at_s,
+      epsilon,
+      delta,
+    }
+  }
+
+  // ------------------------------------------------------------------------------- opting in
+
+  /** @param {Appointment | null} appointment @param {boolean} atOnce @returns {Promise<Outcome>} */
+  async #sendRecords(appointment, atOnce) {
+    appointment ??= await this.#collecting(atOnce)
+    const { epoch, window_start_s, window_end_s, until_s } = appointment
+    const nowS = this.#now()
+    this.#await(appointment, atOnce)
+    const loaded = await this.#load()
+    const { state } = loaded
+    if (state.outgoing || JSON.stringify(state.appointment) !== JSON.stringify(appointment)) {
+      return this.#outcome('nothing new', epoch, 'another tab was faster')
+    }
+    const claim = this.#claim(appointment)
+    allow(checkClaim(state.claims, claim, this.#limits))
+    const startS = Math.max(window_start_s, state.forget_before_s)
+    const held = recordsIn(loaded.records, startS, window_end_s)
+    // Searches in random order, repeats left out: slot 0 is a search drawn at random.
+    const drawn = drawRecords(held, held.length, this.#dice)
+    const distinct = [...new Map(drawn.map((record) => [JSON.stringify(record), record])).values()]
+    const user_id = this.#optIn?.userId
+    const entries = distinct
+      .slice(0, appointment.records)
+      .map(([query, url], slot) => ({ epoch, query, slot, url, user_id }))
+    /** @type {Outgoing | null} */
+    const outgoing = entries.length
+      ? {
+          mode: 'opt-in',
+          epoch,
+          body: JSON.stringify(entries),
+          until_s: Math.min(until_s, startS + this.#limits.keepRecordsS),
+        }
+      : null
+    return this.#spend(loaded, claim, outgoing, Math.min(window_end_s, nowS + 1))
+  }
+
+  /** @param {boolean} atOnce @returns {Promise<Appointment>} */
+  async #collecting(atOnce) {
+    const answer = await this.#ask('/v1/epochs')
+    if (answer?.status !== 200) throw this.#tryLater(null, answer)
+    this.#checkClock(answer)
+    const limits = this.#limits
+    /** @type {any} */ let found
+    try {
+      found = json(answer).collecting
+    } catch {}
+    const nowS = this.#now()
+    if (found === null) throw { what: 'nothing new', detail: 'no epoch is collecting' }
+    const { epoch, window_start_s, window_end_s, optin_until_s, records_per_user } = found ?? {}
+    const numbers = [epoch, window_start_s, window_end_s, optin_until_s, records_per_user]
+    const whole = numbers.every((n) => Number.isSafeInteger(n) && n >= 0)
+    const inOrder = window_start_s < window_end_s && window_end_s <= optin_until_s
+    require(whole && inOrder && records_per_user > 0, 'its epochs are malformed')
+    const loaded = await this.#load()
+    const last = loaded.state.claims.at(-1)
+    if (last?.epoch === epoch && last?.window_start_s === window_start_s) {
+      throw { what: 'nothing new', epoch, detail: 'this window was already answered' }
+    }
+    const lengthS = this.#checkWindow(found)
+    require(records_per_user <= limits.maxOptinRecords, 'more than maxOptinRecords')
+    require(optin_until_s - window_end_s <= lengthS, 'it takes records for too long')
+    const now = window_start_s <= nowS + limits.maxClockSkewS && nowS < optin_until_s
+    require(now, 'it is not collecting now')
+    allow(checkClaim(loaded.state.claims, this.#claim(found), limits))
+    // In the last quarter of the window, and never far ahead.
+    const lateS = window_end_s - Math.floor(lengthS / 4)
+    const soonS = nowS + limits.maxWaitS
+    if (nowS < lateS && soonS < window_end_s && !atOnce) {
+      throw { what: 'nothing new', epoch, detail: 'it is early in this long window' }
+    }
+    const startS = Math.min(Math.max(nowS, lateS), soonS)
+    const span = Math.max(1, Math.min(window_end_s, soonS) - startS)
+    /** @type {Appointment} */
+    const appointment = {
+      mode: 'opt-in',
+      epoch,
+      subject: '',
+      window_start_s,
+      window_end_s,
+      records: records_per_user,
+      act_at_s: startS + below(this.#dice, span),
+      until_s: optin_until_s,
+    }
+    await this.#commit(loaded, { appointment })
+    return appointment
+  }
+
+  // -------------------------------------------------------------------------------- sending
+
+  /** Send the kept bytes once, and drop them when that settled it.
+   * @param {Loaded} loaded @param {Outgoing} outgoing @returns {Promise<Outcome>} */
+  async #deliver(loaded, { mode, epoch, body, until_s }) {
+    const settled = async (/** @type {What} */ what, /** @type {string} */ detail) => {
+      try {
+        await this.#commit(loaded, { outgoing: null })
+      } catch {
+        // The bytes stay and go out once more, unchanged: the server counts them once.
+      }
+      return this.#outcome(what, epoch, detail)
+    }
+    if (this.#now() >= until_s) return settled('expired', 'time ran out before delivery')
+    /** @type {Record<string, string>} */
+    const headers = { 'content-type': 'application/json' }
+    if (mode === 'opt-in') headers.authorization = 'Bearer ' + this.#optIn?.token
+    const path = mode === 'opt-in' ? '/v1/optin-records' : '/v1/reports'
+    const answer = await this.#ask(path, undefined, { method: 'POST', headers, body })
+    const what = answer && verdictOf(answer)
+    if (what) return settled(what, what === 'sent' ? 'accepted' : 'what it cost stays spent')
+    const last = loaded.state.claims.at(-1)
+    if (last && this.#now() >= last.at_s + this.#limits.maxWaitS) {
+      return settled('expired', 'the server would not take it')
+    }
+    return this.#tryLater(epoch, answer)
+  }
+}
+
+/** @param {TimedRecord[]} records @param {number} startS @param {number} endS
+ * @returns {[string, string][]} */
+const recordsIn = (records, startS, endS) =>
+  records.filter(([at]) => startS <= at && at < endS).map(([, query, url]) => [query, url])
+
+/** What this answer came to; null while the same bytes may still be wanted. Only the gateway's
+ * own words count: a hotel's login page answers 403 or 200, too.
+ * @param {Answer} answer @returns {What | null} */
+function verdictOf(answer) {
+  const { status, headers } = answer
+  if (status !== 200 && status !== 202) {
+    const problem = headers.get('content-type')?.startsWith('application/problem+json')
+    return problem && FINAL.includes(status) ? 'refused by server' : null
+  }
+  /** @type {any[]} */ let verdicts = []
+  try {
+    verdicts = json(answer).verdicts
+    for (const { status, reason = null } of verdicts) {
+      const known = ['accepted', 'refused', 'retry'].includes(status)
+      if (!known || !(reason === null || /^[a-z][a-z_]{0,39}$/.test(reason))) throw 0
+    }
+  } catch {
+    verdicts = []
+  }
+  if (!verdicts.length) return status === 202 ? 'sent' : null
+  if (verdicts.some((verdict) => verdict.status === 'retry')) return null
+  if (verdicts.some((verdict) => verdict.status === 'accepted')) return 'sent'
+  // Users take turns: no later answer would be another.
+  const turn = verdicts.every((verdict) => verdict.reason === 'other_cohort')
+  return turn ? 'nothing new' : 'refused by server'
+}

@@ -1,0 +1,90 @@
+// Local search, completion and trends from a published result: offline. Protocol, 7.
+import { hasKeys } from './document.js'
+import { byCodePoint, normaliseQuery } from './normalise.js'
+
+/** @typedef {{url: string, probability: number, low: number, high: number}} RankedUrl */
+/** @typedef {{query: string, probability: number, low: number, high: number}} RankedQuery */
+
+/** @param {any} row @param {string} read
+ * @returns {{probability: number, low: number, high: number} | null} */
+function numbers(row, read) {
+  for (const group of ['optin', 'client', 'blend']) {
+    if (row[group] !== null && !hasKeys(row[group], 'high low probability variance')) throw 0
+  }
+  if (row[read] === null || row[read].probability === null) return null
+  const { probability, low, high } = row[read]
+  if (![probability, low, high].every((x) => Math.abs(x) < 1e300 && typeof x === 'number')) throw 0
+  return { probability, low, high }
+}
+
+/** Likeliest first, ties by text: every device shows the same order.
+ * @template {{probability: number}} T @param {T[]} rows @param {(row: T) => string} text */
+const ranked = (rows, text) =>
+  rows.sort((a, b) => b.probability - a.probability || byCodePoint(text(a), text(b)))
+
+/** One epoch's publication. `PublishedResult.read` checks it: its writer may be hostile. */
+export class PublishedResult {
+  /** @type {Map<string, RankedUrl[]>} */ #urls = new Map()
+  /** @type {RankedQuery[]} */ #queries = []
+
+  /** @param {any} body */
+  constructor(body) {
+    if (body.schema !== 'blendstream/estimates/1' || !(body.epoch >= 0)) throw 0
+    if (!Number.isSafeInteger(body.epoch)) throw 0
+    /** @type {number} */ this.epoch = body.epoch
+    /** Which estimate the publication says to read: "blend" or "client".
+     * @type {string} */
+    this.shown = body.agreement === null ? 'blend' : body.agreement.prefer
+    if (!['blend', 'client'].includes(this.shown)) throw 0
+    for (const row of body.records) {
+      if (!hasKeys(row, 'blend client optin optin_weight projected query url')) throw 0
+      const figures = numbers(row, this.shown)
+      if (!figures || typeof row.query !== 'string' || typeof row.url !== 'string') continue
+      if (!this.#urls.has(row.query)) this.#urls.set(row.query, [])
+      this.#urls.get(row.query)?.push({ url: row.url, ...figures })
+    }
+    for (const row of body.queries) {
+      if (!hasKeys(row, 'blend client marginal optin optin_weight query')) throw 0
+      const figures = numbers(row, this.shown)
+      if (figures && typeof row.query === 'string')
+        this.#queries.push({ query: row.query, ...figures })
+    }
+    for (const urls of this.#urls.values()) ranked(urls, (row) => row.url)
+    ranked(this.#queries, (row) => row.query)
+  }
+
+  /** The publication in these bytes or this text, or null if there is none.
+   * @param {Uint8Array | string} source @returns {PublishedResult | null} */
+  static read(source) {
+    try {
+      const text =
+        typeof source === 'string'
+          ? source
+          : new TextDecoder('utf-8', { fatal: true }).decode(source)
+      return new PublishedResult(JSON.parse(text))
+    } catch {
+      return null
+    }
+  }
+
+  /** What others clicked for this query, likeliest first.
+   * @param {string} query @param {number} [limit] @returns {RankedUrl[]} */
+  search(query, limit = Infinity) {
+    return (this.#urls.get(normaliseQuery(query) ?? '') ?? []).slice(0, limit)
+  }
+
+  /** The published queries that begin so, likeliest first; a blank after a word ends the word.
+   * @param {string} prefix @param {number} [limit] @returns {RankedQuery[]} */
+  complete(prefix, limit = Infinity) {
+    // A letter at the end keeps the blank before it; it is taken off again.
+    const start = normaliseQuery(prefix + '.')?.slice(0, -1)
+    if (start === undefined) return []
+    return this.#queries.filter((row) => row.query.startsWith(start)).slice(0, limit)
+  }
+
+  /** The n queries searched for most.
+   * @param {number} n @returns {RankedQuery[]} */
+  trends(n) {
+    return this.#queries.slice(0, n)
+  }
+}
