@@ -45,4 +45,5 @@ class Cors:
         ]
 
 
-_EXPOSED = (b"access-control-expose-headers", b"etag, retry-after")
+#: Devices compare their clock with Date.
+_EXPOSED = (b"access-control-expose-headers", b"date, etag, retry-after")

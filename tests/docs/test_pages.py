@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text()
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
-ROOTS = "agents|bench|blender|deploy|docs|localclient|streams|tests"
+ROOTS = "agents|bench|blender|deploy|docs|localclient|streams|tests|webclient"
 
 
 def blocks(language: str, page: str = README) -> list[str]:
@@ -95,7 +95,7 @@ def test_links_and_named_files_exist(page):
     missing = [link for link in links if not (page.parent / link).exists()]
     # `path/to/file.py`, with or without ::test_name.
     for path in re.findall(
-        rf"`((?:{ROOTS})/[\w./-]+?\.(?:py|lua|toml|yaml|yml|json|md|txt))\b", text
+        rf"`((?:{ROOTS})/[\w./-]+?\.(?:js|mjs|py|lua|toml|yaml|yml|json|md|txt))\b", text
     ):
         if not (REPOSITORY / path).exists():
             missing.append(path)
