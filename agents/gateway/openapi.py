@@ -95,6 +95,11 @@ def _operation(route: Route, batch_entries: int) -> dict[str, Any]:
     }
     if route.parameters:
         operation["parameters"] = [_parameter(parameter) for parameter in route.parameters]
+    if route.schema is not None:
+        operation["externalDocs"] = {
+            "description": "JSON schema of the whole document.",
+            "url": f"/v1/schemas/{route.schema}",
+        }
     if route.token:
         operation["security"] = [{"application": []}]
     if route.body is not None:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -30,6 +31,8 @@ from agents.gateway.publications import Document, EpochView, Publications
 from agents.gateway.requests import Request
 from agents.gateway.routes import Collecting, Epochs, Health, PausedView
 from streams.records.epoch_numbers import MAX_EPOCH
+from streams.records.schemas import NAMES as SCHEMAS
+from streams.records.schemas import schema
 
 __all__ = ["Reading"]
 
@@ -211,6 +214,15 @@ class Reading:
         """`ready` and, if not, why."""
         return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
 
+    async def get_schema(self, request: Request, rest: str) -> Answer:
+        """The JSON schema of a document."""
+        if rest not in SCHEMAS:
+            return problem(404, f"schemas are named {', '.join(SCHEMAS)}")
+        name, body, packed = _schema(rest)
+        return document_answer(
+            request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
+        )
+
     async def get_openapi(self, request: Request, _: str) -> Answer:
         """The description of this API."""
         name, body, packed = _openapi(self._batch_entries)
@@ -221,7 +233,15 @@ class Reading:
 
 @functools.cache
 def _openapi(batch_entries: int) -> tuple[str, bytes, bytes]:
-    document = openapi_document(batch_entries=batch_entries)
+    return _described(openapi_document(batch_entries=batch_entries))
+
+
+@functools.cache
+def _schema(name: str) -> tuple[str, bytes, bytes]:
+    return _described(schema(name))
+
+
+def _described(document: dict[str, Any]) -> tuple[str, bytes, bytes]:
     body = msgspec.json.format(msgspec.json.encode(document), indent=1)
     return hashlib.sha256(body).hexdigest(), body, pack(body)
 

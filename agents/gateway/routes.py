@@ -89,6 +89,8 @@ class Route:
     body: Any = None
     csv: bool = False
     token: bool = False
+    #: The published document's schema, one of `streams.records.schemas.NAMES`.
+    schema: str | None = None
     parameters: tuple[Parameter, ...] = field(default=())
 
 
@@ -133,6 +135,7 @@ ROUTES: tuple[Route, ...] = (
         "The newest head list that devices report against.",
         "read",
         {200: Document, 304: None, 404: Problem},
+        schema="head-list",
     ),
     Route(
         "GET",
@@ -141,6 +144,7 @@ ROUTES: tuple[Route, ...] = (
         "A head list by its id, the SHA-256 of its bytes.",
         "read",
         {200: Document, 304: None, 404: Problem, 503: Problem},
+        schema="head-list",
         parameters=(Parameter("id", "path", str, "64 hexadecimal digits."),),
     ),
     Route(
@@ -164,6 +168,7 @@ ROUTES: tuple[Route, ...] = (
         "read",
         {200: Document, 304: None, 404: Problem, **_READ},
         csv=True,
+        schema="estimates",
     ),
     Route(
         "GET",
@@ -173,6 +178,7 @@ ROUTES: tuple[Route, ...] = (
         "read",
         {200: Document, 304: None, 404: Problem, **_READ},
         csv=True,
+        schema="estimates",
         parameters=(_EPOCH,),
     ),
     Route(
@@ -182,6 +188,7 @@ ROUTES: tuple[Route, ...] = (
         "The newest published query click graph.",
         "read",
         {200: Document, 304: None, 404: Problem},
+        schema="click-graph",
     ),
     Route(
         "GET",
@@ -190,7 +197,17 @@ ROUTES: tuple[Route, ...] = (
         "The query click graph of one epoch.",
         "read",
         {200: Document, 304: None, 404: Problem},
+        schema="click-graph",
         parameters=(_EPOCH,),
+    ),
+    Route(
+        "GET",
+        "/v1/schemas/{name}",
+        "get_schema",
+        "The JSON schema of a published document.",
+        "read",
+        {200: dict, 304: None, 404: Problem},
+        parameters=(Parameter("name", "path", str, "head-list, estimates or click-graph."),),
     ),
     Route(
         "GET",

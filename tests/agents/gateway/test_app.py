@@ -23,6 +23,7 @@ from streams.records.estimates_document import (
     Figure,
     Participants,
 )
+from streams.records.schemas import schema
 from tests.agents.gateway.doubles import make_gateway, report
 
 
@@ -338,6 +339,26 @@ async def test_only_listed_origins_may_read_answers():
     assert asked.status == 204
     assert "POST" in asked.headers["access-control-allow-methods"]
     assert "access-control-allow-methods" not in refused.headers
+
+
+async def test_schemas_of_documents_are_served_and_named_where_the_documents_are_described():
+    """Who writes a client in another language starts from the description."""
+    gateway = make_gateway()
+    described = (await gateway.ask("GET", "/openapi.json")).json()["paths"]
+
+    for path, name in (
+        ("/v1/head-lists/current", "head-list"),
+        ("/v1/head-lists/{id}", "head-list"),
+        ("/v1/estimates/latest", "estimates"),
+        ("/v1/click-graphs/{epoch}", "click-graph"),
+    ):
+        address = described[path]["get"]["externalDocs"]["url"]
+        served = await gateway.ask("GET", address)
+        assert address == f"/v1/schemas/{name}"
+        assert served.json() == schema(name)
+        assert served.headers["content-type"] == "application/json"
+    for name in ("", "nothing", "../estimates", "head-list.schema.json"):
+        assert (await gateway.ask("GET", f"/v1/schemas/{name}")).status == 404
 
 
 async def test_without_the_setting_no_origin_is_allowed():
