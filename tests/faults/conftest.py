@@ -84,7 +84,8 @@ async def made(
         yield it
 
 
-@pytest.fixture(scope="session")
+# Of a module, not of the session: three brokers would slow down every test after it.
+@pytest.fixture(scope="module")
 def _linked_cluster() -> Iterator[LinkedCluster]:
     from tests.faults.peer_links import LinkedCluster
 
