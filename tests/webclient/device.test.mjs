@@ -116,6 +116,26 @@ test('on disk too', async () => {
   assert.deepEqual((await readdir(folder)).sort(), ['begun', 'state'])
 })
 
+test('records that were damaged are given up, and no leftover outlives forgetting', async () => {
+  const folder = await newFolder()
+  const one = device(new FileStore(folder))
+  await one.status()
+  await writeFile(join(folder, 'records'), '[[1,"a secret search"')
+  await writeFile(join(folder, 'records.new'), '[[1,"a secret search","https://x.example/"]]')
+  assert.equal((await one.status()).recordsHeld, 0)
+  assert.equal((await one.forget()).detail, 'forgotten')
+  assert.deepEqual((await readdir(folder)).sort(), ['begun', 'records', 'state'])
+  assert.equal(await readFile(join(folder, 'records'), 'utf8'), '[]')
+})
+
+test('an outcome quotes nothing that was stored', async () => {
+  const store = new MemoryStore()
+  store.load = async () => JSON.parse('a secret search')
+  const { what, detail } = await device(store).status()
+  assert.equal(what, 'storage refused')
+  assert.doesNotMatch(detail, /secret/)
+})
+
 test('storage that fails is an outcome, and nothing is sent', async () => {
   const list = listOf(sending)
   const posted = []

@@ -7,6 +7,7 @@ import { below, drawRecords, makeReport, randomizerFor, systemDice } from './ran
 
 /** @typedef {import('./budget.js').Claim} Claim */
 /** @typedef {import('./budget.js').GivenLimits} GivenLimits */
+/** @typedef {import('./budget.js').Limits} Limits */
 /** @typedef {import('./budget.js').Mode} Mode */
 /** @typedef {import('./document.js').HeadList} HeadList */
 /** @typedef {import('./stores.js').Store} Store */
@@ -52,6 +53,9 @@ const refused = (detail) => ({ what: 'head list refused', detail })
 const require = (holds, detail) => {
   if (!holds) throw refused(detail)
 }
+/** @param {number} asked @param {Limits} limits @param {keyof Limits} name */
+const within = (asked, limits, name) =>
+  require(asked <= limits[name], 'it asks for more than ' + name)
 /** @param {import('./budget.js').Refusal | null} refusal */
 const allow = (refusal) => {
   if (refusal) throw refusal
@@ -195,7 +199,11 @@ export class Device {
       return await act()
     } catch (thrown) {
       const { what, epoch = null, detail, againAtS, freeAtS } = /** @type {any} */ (thrown) ?? {}
-      if (!what) return this.#outcome('storage refused', null, 'the browser refused: ' + thrown)
+      if (!what) {
+        // Its name only: a message may quote what was stored.
+        const name = /** @type {any} */ (thrown)?.name
+        return this.#outcome('storage refused', null, 'the storage failed: ' + name)
+      }
       const outcome = this.#outcome(what, epoch, detail, againAtS)
       return freeAtS === undefined ? outcome : { ...outcome, freeAtS }
     }
@@ -204,8 +212,8 @@ export class Device {
   /** @returns {Promise<Loaded>} */
   async #load() {
     const { text, begun, records } = await this.#store.load()
-    const lost = 'what this device has spent cannot be known; nothing is reported without it'
-    if (text === null && begun) throw { what: 'state unreadable', detail: lost }
+    const lost = { what: 'state unreadable', detail: 'what was spent cannot be known' }
+    if (text === null && begun) throw lost
     const found = text ?? JSON.stringify(FRESH)
     if (text === null) await this.#store.commit(null, found, 0)
     if (!begun) await this.#store.begin()
@@ -213,7 +221,7 @@ export class Device {
       const state = JSON.parse(found)
       if (state.version === 1 && Array.isArray(state.claims)) return { text: found, state, records }
     } catch {}
-    throw { what: 'state unreadable', detail: lost }
+    throw lost
   }
 
   /** @param {Loaded} loaded @param {Partial<State>} changes @param {number} [forgetBeforeS]
@@ -403,11 +411,11 @@ export class Device {
     const { randomizer: spec, window_end_s, reports_until_s } = document
     const limits = this.#limits
     require(NORMALISATIONS.includes(document.normalisation), 'unknown normalisation')
-    require(spec.epsilon <= limits.epsilonPerReport, 'epsilon above epsilonPerReport')
-    require(spec.delta <= limits.deltaPerReport, 'delta above deltaPerReport')
-    require(spec.answers <= limits.maxAnswers, 'more answers than maxAnswers')
-    require(spec.max_cells_per_answer <= limits.maxCellsPerAnswer, 'above maxCellsPerAnswer')
-    require(document.cohorts <= limits.maxCohorts, 'more cohorts than maxCohorts')
+    within(spec.epsilon, limits, 'epsilonPerReport')
+    within(spec.delta, limits, 'deltaPerReport')
+    within(spec.answers, limits, 'maxAnswers')
+    within(spec.max_cells_per_answer, limits, 'maxCellsPerAnswer')
+    within(document.cohorts, limits, 'maxCohorts')
     const lengthS = this.#checkWindow(document)
     require(reports_until_s - window_end_s <= 4 * lengthS, 'reports for over four windows')
     const nowS = this.#now()
@@ -506,7 +514,7 @@ export class Device {
       throw { what: 'nothing new', epoch, detail: 'this window was already answered' }
     }
     const lengthS = this.#checkWindow(found)
-    require(records_per_user <= limits.maxOptinRecords, 'more than maxOptinRecords')
+    within(records_per_user, limits, 'maxOptinRecords')
     require(optin_until_s - window_end_s <= lengthS, 'it takes records for too long')
     const now = window_start_s <= nowS + limits.maxClockSkewS && nowS < optin_until_s
     require(now, 'it is not collecting now')

@@ -1,6 +1,6 @@
 // The store of Node and Electron: a folder of the user's own. Imported by itself, never by browsers.
 import { createHash, randomUUID } from 'node:crypto'
-import { link, mkdir, open, readFile, rename, unlink, writeFile } from 'node:fs/promises'
+import { link, mkdir, open, readFile, rename, rm, unlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { grown } from './stores.js'
 
@@ -38,8 +38,10 @@ export class FileStore {
       const { text, records } = await this.load()
       if (text !== before) return false
       await this.#write('state', seal(after) + '\n' + after)
+      // What a crash left half-written may hold searches that are to be forgotten.
+      await rm(join(this.#folder, 'records.new'), { force: true })
       const left = records.filter(([at]) => at >= forgetBeforeS)
-      if (left.length < records.length) await this.#write('records', JSON.stringify(left))
+      if (forgetBeforeS) await this.#write('records', JSON.stringify(left))
       return true
     }))
   }
@@ -56,7 +58,12 @@ export class FileStore {
 
   /** @returns {Promise<TimedRecord[]>} */
   async #records() {
-    return JSON.parse((await this.#read('records')) || '[]')
+    const text = await this.#read('records')
+    try {
+      return JSON.parse(text ?? '[]')
+    } catch {
+      return [] // damaged: searches that cannot be read are given up
+    }
   }
 
   /** @param {string} name @returns {Promise<string | null>} */

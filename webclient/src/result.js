@@ -1,9 +1,12 @@
 // Local search, completion and trends from a published result: offline. Protocol, 7.
-import { hasKeys } from './document.js'
 import { byCodePoint, normaliseQuery } from './normalise.js'
 
 /** @typedef {{url: string, probability: number, low: number, high: number}} RankedUrl */
 /** @typedef {{query: string, probability: number, low: number, high: number}} RankedQuery */
+
+/** @param {any} value @param {string} names exactly these keys */
+const hasKeys = (value, names) =>
+  value !== null && typeof value === 'object' && Object.keys(value).sort().join(' ') === names
 
 /** @param {any} row @param {string} read
  * @returns {{probability: number, low: number, high: number} | null} */

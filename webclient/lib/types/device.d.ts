@@ -45,6 +45,7 @@ export class Device {
 }
 export type Claim = import("./budget.js").Claim;
 export type GivenLimits = import("./budget.js").GivenLimits;
+export type Limits = import("./budget.js").Limits;
 export type Mode = import("./budget.js").Mode;
 export type HeadList = import("./document.js").HeadList;
 export type Store = import("./stores.js").Store;

@@ -16,7 +16,6 @@ export function cellsOf({ records, listed, query_wildcards }: HeadList): {
     /** @param {[string, string] | null} record @returns {number} */
     numberOf(record: [string, string] | null): number;
 };
-export function hasKeys(value: any, names: string): boolean;
 export function keyOf([query, url]: [string, string]): string;
 export type Spec = {
     name: string;
