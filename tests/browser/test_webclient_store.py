@@ -143,19 +143,6 @@ def test_a_marker_that_was_lost_is_set_again(context: BrowserContext, origin: st
     assert found == ["status", 1]
 
 
-def test_workers_have_a_marker_too(context: BrowserContext, origin: str) -> None:
-    """Service workers, and so extensions, have no localStorage."""
-    found = page(context, origin).evaluate(
-        """() => new Promise((resolve, reject) => {
-          const worker = new Worker('/tests/webclient/worker.mjs', { type: 'module' })
-          worker.onmessage = (message) => resolve(message.data)
-          worker.onerror = (error) => reject(error.message)
-        })"""
-    )
-
-    assert found == ["status", "state unreadable"]
-
-
 def test_strict_durability_is_asked_for(context: BrowserContext, origin: str) -> None:
     """What was spent must be on the disk before anything is sent."""
     asked = run(
