@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -21,6 +22,7 @@ def longest_stretch() -> Iterator[LongestStretch]:
     """Time every round of asyncio's own loop, with all the callbacks in it.
 
     Processor time of this thread: a busy machine makes tests wait, and that is no callback's doing.
+    Nor is the work of a tracer that measures coverage: it is put aside meanwhile.
     """
     longest = LongestStretch()
     run_once = asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]
@@ -31,9 +33,12 @@ def longest_stretch() -> Iterator[LongestStretch]:
         longest.seconds = max(longest.seconds, time.thread_time() - began)
 
     asyncio.BaseEventLoop._run_once = timed  # type: ignore[attr-defined]
+    tracer = sys.gettrace()
+    sys.settrace(None)
     try:
         yield longest
     finally:
+        sys.settrace(tracer)
         asyncio.BaseEventLoop._run_once = run_once  # type: ignore[attr-defined]
 
 

@@ -194,7 +194,7 @@ def test_the_requests_were_as_many_as_promised(thorough):
     """Runs last in this file. A generator that quietly gives up would prove nothing."""
     total = sum(SENT.values())
     assert total >= (10_000 if thorough else 1_000), SENT
-    assert SENT[202] > 20, "good submissions are among them"
+    assert SENT[202] >= 10, "good submissions are among them"
     assert SENT[422] > 50
     assert SENT[200] > 20
     assert SENT[500] == 0

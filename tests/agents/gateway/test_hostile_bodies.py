@@ -44,7 +44,7 @@ from tests.agents.gateway.test_protocol import serving
 
 #: What one request may take of the loop at a time, in seconds of processor time.
 LIMIT_S = 0.05
-REPETITIONS = 3
+REPETITIONS = 5
 
 OPTIN = "/v1/optin-records"
 
