@@ -9,6 +9,7 @@ import pytest
 
 from streams.counted import CountsMoved, SealedCounts
 from streams.epochs import EpochBook, Share
+from streams.errors import StoreMismatch
 from streams.judging import Delivery, _shares, judge_optin_records
 from streams.keys import EpochKeys
 from streams.records.frames import OptinEntry, decode, encode_optin_records
@@ -137,3 +138,23 @@ async def test_counts_that_redis_loses_while_they_are_read_are_not_taken_for_who
     tables.happens = rolled_back
     with pytest.raises(CountsMoved, match="Redis lost its tail"):
         await SealedCounts(tables, 1, "test").read_optin(1, [1], complete=True)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_counts_of_a_released_epoch_are_an_error_and_not_an_empty_epoch(
+    redis_client, name_prefix, complete: bool
+):
+    """A job that read an old copy of the log found counts that another had released and removed:
+    it would have published the epoch as empty, and ended it."""
+    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    people = [bytes([number]) * 16 for number in range(30)]
+    await counted(
+        tables, [OptinEntry(p, 0, b"query", b"https://site.example/") for p in people], frames=1
+    )
+    await tables.close_epochs(0, 1)
+    await tables.release_epoch(0, 1)
+
+    with pytest.raises(StoreMismatch, match="epoch 1 must be unreleased"):
+        await SealedCounts(tables, 1, "test").read_optin(1, [1], complete=complete)
+    with pytest.raises(StoreMismatch, match="epoch 1 must be unreleased"):
+        await SealedCounts(tables, 1, "test").read_reports(1, [1], 3, complete=complete)
