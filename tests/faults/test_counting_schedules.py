@@ -175,7 +175,7 @@ class World:
     def _send_odd(self, partition: int, keys: list[bytes]) -> None:
         made, rng = self.made, self.rng
         entries = optin_entries(rng, keys)
-        odd = int(rng.integers(7))
+        odd = int(rng.integers(8))
         if odd == 0:
             stem = OPTIN if rng.random() < 0.5 else REPORTS
             made.send(stem, partition, rng.bytes(int(rng.integers(0, 200))))
@@ -197,6 +197,9 @@ class World:
             long = [OptinEntry(key, 0, b"q" * 300, b"u") for key in keys]
             made.send(OPTIN, partition, encode_optin_records(self.records, long))
             made.expect_refused(OPTIN, self.records, Reason.TOO_LONG, len(keys))
+        elif odd == 6:
+            for stem in Stem:  # As a keeper leaves them that dies before it seals.
+                made.send_marker(stem, self.records, partition)
 
     async def send_in_a_transaction(self) -> None:
         """Committed, so accepted; leaves offsets that no record has, maybe at the log's end."""
