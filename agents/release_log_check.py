@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Literal
 
 from blender.errors import BlenderError
+from streams.errors import StoreUnavailable
 from streams.kafka import KafkaLog
-from streams.releases.blocked import find_blocked, patience_s
+from streams.releases.blocked import BlockedLog, find_blocked, patience_s
 from streams.settings import Settings
 from streams.topics import Topics
 
@@ -21,7 +24,7 @@ async def check_release_log(
     try:
         if (await kafka.describe([topic]))[topic] is None:
             return "ok", "not there yet; nothing was released"
-        blocked = await find_blocked(settings.kafka, kafka, topic)
+        blocked = await _answered(settings, kafka, topic)
     except BlenderError as error:
         return "mend", f"both its ends must be told, got: {error}; look again"
     if blocked is None:
@@ -35,3 +38,15 @@ async def check_release_log(
             f"{patience_s(timeout_s):g} s, it blocks the log"
         )
     return "ok", f"a release is being committed at offset {blocked.committed_end}"
+
+
+async def _answered(settings: Settings, kafka: KafkaLog, topic: str) -> BlockedLog | None:
+    """What blocks the log; asked again for a while, as its leader may have changed just now."""
+    deadline = time.monotonic() + settings.kafka.request_timeout_s
+    while True:
+        try:
+            return await find_blocked(settings.kafka, kafka, topic)
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.5)

@@ -58,7 +58,7 @@ async def test_a_healthy_set_up_needs_no_mending(healthy: Settings) -> None:
     looked_at = {f.what for f in found}
     assert looked_at >= {
         "versions", "tokens", "kafka", "replication", "elections", "transactions", "leaders",
-        "topics", "clock", "redis", "eviction", "persistence",
+        "topics", "release log", "clock", "redis", "eviction", "persistence",
     }  # fmt: skip
 
 
