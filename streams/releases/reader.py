@@ -15,7 +15,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.ledger import Ledger
@@ -67,10 +73,12 @@ class LogReader:
                 "fetch.wait.max.ms": 50,
             }
         )
+        self._start = 0
         self.closed = False
 
     def start_at(self, offset: int) -> None:
         """Read from here on; 0 is the log's beginning, wherever that is."""
+        self._start = offset
         self._consumer.assign([TopicPartition(self._topic, 0, offset or OFFSET_BEGINNING)])
 
     def poll(self) -> tuple[list[LogRecord], int | None]:
@@ -90,10 +98,7 @@ class LogReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 end = message.offset() or 0
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise StoreMismatch(
-                    "the release log no longer has the records that were to be read next; it must "
-                    "be kept for ever. Restore it from a replica or a backup"
-                )
+                self._check_beginning()
             elif not error.retriable() and error.code() not in OUTAGES:
                 raise StoreUnavailable(f"the release log could not be read ({error.name()})")
         return records, end
@@ -149,6 +154,24 @@ class LogReader:
         """Let go of the connection."""
         self.closed = True
         self._consumer.close()
+
+    def _check_beginning(self) -> None:
+        """Raise if the log begins after what was to be read next.
+
+        Else it ends before that, on this server: one that was cut off, with an old copy. It shows
+        nothing, and the next reader may be answered by another.
+        """
+        try:
+            begin, _ = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, 0), timeout=self._timeout_s, cached=False
+            )
+        except KafkaException:
+            return
+        if self._start < begin:
+            raise StoreMismatch(
+                "the release log no longer has the records that were to be read next; it must "
+                "be kept for ever. Restore it from a replica or a backup"
+            )
 
     def _first_since(self, since_ms: int) -> int | None:
         """The first offset appended at or after a time; `None` when nothing is that young."""

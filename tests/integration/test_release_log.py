@@ -7,10 +7,12 @@ import os
 import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from agents.epochs import Open, next_keeper_move
 from streams.errors import StoreMismatch, StoreUnavailable
+from streams.kafka import librdkafka_settings
 from streams.releases import entries
 from streams.releases.book import Stage
 from streams.releases.documents import PART_BYTES, split
@@ -295,6 +297,33 @@ async def test_a_reader_that_starts_at_a_checkpoint_knows_what_one_from_the_star
     # A log in which nothing happened for years is found all the same.
     old = make_log(now_ms=lambda: now + 5 * 365 * 86_400_000)
     assert (await old.catch_up()).ledger == expected.ledger
+
+
+@pytest.fixture
+def reader(kafka, topic: str):
+    made = LogReader(librdkafka_settings(KafkaSettings(url=Url(kafka.url))), topic, 10.0)
+    yield made
+    made.close()
+
+
+async def test_a_server_whose_copy_ends_before_what_was_read_shows_nothing(make_log, reader):
+    """A broker that was cut off answered "out of range", and the job took the log for damaged."""
+    log = make_log()
+    await open_epoch(log)
+    reader.start_at(log.book.read_upto + 100)
+    for _ in range(8):
+        assert await asyncio.to_thread(reader.poll) == ([], None)
+
+
+async def test_a_log_that_lost_its_beginning_is_refused(make_log, reader, kafka, topic: str):
+    """Going on behind the gap would read the releases in it as if they never were."""
+    log = make_log()
+    await open_epoch(log)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
+        await asyncio.to_thread(future.result, 10)
+    with pytest.raises(StoreMismatch, match="must be kept for ever"):
+        await asyncio.to_thread(list, reader.to_end(1))
 
 
 async def test_a_turn_commits_once(make_log):
