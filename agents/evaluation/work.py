@@ -104,9 +104,11 @@ def compute(
 
 def _drop(pool: ProcessPoolExecutor) -> None:
     """End the processes: a unit may take half a minute, and nobody waits for its result."""
-    pool.shutdown(wait=False, cancel_futures=True)
     for child in active_children():
         child.kill()
+    # Waits for the pool's own thread alone, which ends with them: left behind, it could meet
+    # Python's exit with its pipes already closed.
+    pool.shutdown(cancel_futures=True)
 
 
 def describe_seconds(seconds: float) -> str:
