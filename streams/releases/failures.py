@@ -58,6 +58,8 @@ OUTAGES = frozenset(
         KafkaError._PURGE_INFLIGHT,
         KafkaError._STATE,
         KafkaError._DESTROY,
+        # The server's own unexpected error, seen when two jobs race. It does not say what was done.
+        KafkaError.UNKNOWN,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
