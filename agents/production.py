@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from streams.kafka import KafkaLog
-from streams.logs import Known
-from streams.redis_calls import Client, append_only
 from streams.settings import Settings
+from streams.stores.kafka import KafkaLog
+from streams.stores.redis import Client, append_only
+from streams.telemetry.structured_logs import Known
 from streams.topics import copies_of_topics
 
 __all__ = ["warn_of_risks"]

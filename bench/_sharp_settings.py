@@ -23,14 +23,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agents.evaluation.populations import (
+from blender.evaluation.populations import (
     AOL,
     YANDEX,
     Setting,
     TablePeople,
     ZipfPeople,
 )
-from agents.evaluation.tables import read_table
+from blender.evaluation.tables import read_table
 
 PEOPLE = ZipfPeople(
     queries=600_000, query_exponent=1.0, offset=5.7, urls=10, url_exponent=3.0, common=1.0

@@ -10,6 +10,7 @@ from bench._measured import measure, show
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, project_onto_simplex
 from blender.cells import Cells, RandomizerSpec
+from blender.interfaces import OptinCounts
 from blender.local import TwoStage
 from blender.noise import ExactNoise
 from blender.optin import add_noise, estimate_noisy_counts
@@ -17,7 +18,6 @@ from blender.parameters import PrivacyParameters
 from blender.profiles import OptinRelease, build_head_list, estimate_epoch
 from blender.record import Record
 from blender.registry import randomizer_for
-from blender.roles import OptinCounts
 from blender.stable_blend import StableBlender
 
 SIZES = (500, 50_000)

@@ -23,9 +23,9 @@ import numpy as np
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from agents.stack import LocalKafka, LocalRedis
-from streams.epochs import Stem
-from streams.records.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from agents.local import LocalKafka, LocalRedis
+from streams.stems import Stem
+from streams.wire.frames import OptinEntry, decode, encode_optin_records, encode_reports
 from tests.counting import Installation
 from tests.kafka_topics import create_topic
 

@@ -18,13 +18,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agents.stack import LocalKafka, LocalRedis
+from agents.local import LocalKafka, LocalRedis
 from blender.registry import randomizer_for
-from streams.epochs import Stem
-from streams.keys import EpochKeys
-from streams.records.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
-from streams.releases.book import Stage
 from streams.releases.entries import Kind
+from streams.releases.epoch_state import Stage
+from streams.stems import Stem
+from streams.stores.epoch_keys import EpochKeys
+from streams.wire.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
 from tests.epoch_service import MASTER, Service, service
 from tests.job_bench import Clock, JobBench, bench
 

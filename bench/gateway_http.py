@@ -28,8 +28,8 @@ import httpx
 import numpy as np
 import psutil
 
-from agents.stack import LocalKafka
-from agents.stack.ports import free_port
+from agents.local import LocalKafka
+from agents.local.ports import free_port
 from tests.gateway_service import GatewayService, head_list_document, running
 
 ROUNDS = 3

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation.populations import AOL
 from blender.cells import Cells, RandomizerSpec
+from blender.evaluation.populations import AOL
 from blender.noise import IntArray
 from blender.registry import RANDOMIZERS
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation.populations import AOL, YANDEX, Setting
+from blender.evaluation.populations import AOL, YANDEX, Setting
 from blender.head_list import ThresholdSelector
+from blender.interfaces import HeadListSelector
 from blender.noise import ExactNoise, IntArray, laplace_tail
 from blender.parameters import PrivacyParameters
-from blender.roles import HeadListSelector
 from blender.stable_histogram import StableHistogram
 
 RUNS, SEED, EPSILON = 5, 7, 4.0

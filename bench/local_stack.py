@@ -5,8 +5,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from agents.stack import LocalKafka, LocalRedis
-from agents.stack.jars import find_java
+from agents.local import LocalKafka, LocalRedis
+from agents.local.jars import find_java
 
 RUNS = 3
 

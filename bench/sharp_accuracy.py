@@ -19,11 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.evaluation.epochs import Epoch, Optin, draw_optin, parameters_of, run_epoch
-from agents.evaluation.populations import Setting
-from agents.evaluation.scores import l1_plain
 from bench._sharp_settings import SETTINGS, settings_on_table
-from blender.metrics import ndcg
+from blender.accuracy import ndcg
+from blender.evaluation.populations import Setting
+from blender.evaluation.scores import l1_plain
+from blender.evaluation.simulated_epochs import (
+    Optin,
+    SimulatedEpoch,
+    draw_optin,
+    parameters_of,
+    run_epoch,
+)
 from blender.profiles import PROFILES
 
 
@@ -38,7 +44,7 @@ def one_run(
     return error, _ndcg(epoch, setting), len(epoch.release.head_list.records)
 
 
-def _ndcg(epoch: Epoch, setting: Setting) -> float:
+def _ndcg(epoch: SimulatedEpoch, setting: Setting) -> float:
     top = setting.people.top(setting.list_size)
     records, p = setting.people.records(top), setting.people.probability(top)
     cells = epoch.release.head_list.cells

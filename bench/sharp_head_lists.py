@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.evaluation.own_experiments import listed_in_one_epoch
-from agents.evaluation.populations import Setting
 from bench._sharp_settings import SETTINGS
+from blender.evaluation.own_experiments import listed_in_one_epoch
+from blender.evaluation.populations import Setting
 
 RECORDS_HELD = 30
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.evaluation.epochs import draw_optin, parameters_of, run_epoch
-from agents.evaluation.scores import l1_plain
 from bench._sharp_settings import SETTINGS
+from blender.evaluation.scores import l1_plain
+from blender.evaluation.simulated_epochs import draw_optin, parameters_of, run_epoch
 from blender.noise import laplace_scale
 
 RUNS, SEED = 40, 11

@@ -14,12 +14,12 @@ import numpy as np
 
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import SystemDice
+from blender.interfaces import OptinCounts
 from blender.noise import ExactNoise
 from blender.parameters import PrivacyParameters
 from blender.profiles import PROFILES, build_head_list, estimate_epoch
 from blender.record import Record
 from blender.registry import RANDOMIZERS, randomizer_for
-from blender.roles import OptinCounts
 
 
 def seconds(work: Callable[[], object], rounds: int = 3) -> float:

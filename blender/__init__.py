@@ -12,8 +12,10 @@ and Release-Data of the earlier paper is `release_data`. Importing this needs nu
 does exact noise; what computes an opt-in interval imports SciPy when it is called.
 """
 
+from blender.accuracy import l1_distance, ndcg
 from blender.agreement import Agreement, measure_agreement
 from blender.blend import blend_probabilities, project_onto_simplex
+from blender.cell_estimates import Estimates, GroupEstimates
 from blender.cells import Cell, Cells, HeadList, RandomizerSpec
 from blender.click_graph import (
     ClickGraph,
@@ -27,17 +29,15 @@ from blender.click_graph import (
 from blender.client import estimate_client_probabilities
 from blender.dice import Dice, SystemDice
 from blender.errors import BlenderError, HeadListMismatch, ParameterError
-from blender.estimates import Estimates, GroupEstimates
 from blender.head_list import create_head_list
+from blender.interfaces import Blender, HeadListSelector, LocalRandomizer, OptinCounts, Selection
 from blender.local import local_alg
-from blender.metrics import l1_distance, ndcg
 from blender.noise import ExactNoise, Noise
 from blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
 from blender.parameters import PrivacyParameters
-from blender.partition import partition_users
 from blender.record import Record, normalise
 from blender.registry import BLENDERS, RANDOMIZERS, SELECTORS, randomizer_for
-from blender.roles import Blender, HeadListSelector, LocalRandomizer, OptinCounts, Selection
+from blender.user_groups import partition_users
 
 __all__ = [
     "BLENDERS",

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import HeadList
 from blender.errors import ParameterError, require
-from blender.estimates import FloatArray, GroupEstimates
+from blender.interfaces import LocalRandomizer
 from blender.intervals import sum_of_laplace
 from blender.noise import IntArray
 from blender.optin import NoisyCounts
-from blender.roles import LocalRandomizer
 
 __all__ = ["Agreement", "measure_agreement"]
 

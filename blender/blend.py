@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
 from blender.cells import Cells
 from blender.errors import HeadListMismatch, ParameterError
-from blender.estimates import Estimates, FloatArray, GroupEstimates
 from blender.intervals import Z_95
 from blender.selected_counts import SelectedCounts
 

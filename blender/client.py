@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.cells import Cells
 from blender.errors import HeadListMismatch
-from blender.estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.intervals import score_interval
 from blender.noise import IntArray
 

@@ -18,7 +18,7 @@ where δ_G(ε, d) is the divergence between d discrete Gaussians and the same sh
 The ln(1−π) pays for the new records that the *other* data set might have shown but did not
 (docs/privacy-sharp.md). δ_G comes from dp-accounting's discrete-Gaussian privacy loss, rounded
 towards privacy; the exact sums below only say where to look.
-Assumes: a user's records are distinct (`streams.judging` refuses a repetition): a
+Assumes: a user's records are distinct (`agents.worker.entry_checks` refuses a repetition): a
 record sent m times would move one count by m.
 
 Symbols: m = m_O, σ = scale, θ = threshold, d = how many counts differ, X = noise.
@@ -35,11 +35,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from blender.cell_estimates import FloatArray
 from blender.errors import ParameterError, require
-from blender.estimates import FloatArray
+from blender.interfaces import Selection
 from blender.noise import IntArray, Noise
 from blender.parameters import PrivacyParameters
-from blender.roles import Selection
 from blender.stable_histogram import FORGETTING
 
 __all__ = [

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender.errors import require
+from blender.interfaces import HeadListSelector, OptinCounts, Selection
 from blender.noise import IntArray, Noise, absence_bound, laplace_scale, rare_noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
-from blender.roles import HeadListSelector, OptinCounts, Selection
 
 __all__ = ["ThresholdSelector", "create_head_list", "threshold_for"]
 

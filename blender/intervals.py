@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from blender.estimates import FloatArray
+from blender.cell_estimates import FloatArray
 from blender.noise import IntArray
 
 __all__ = ["Z_95", "noisy_count_interval", "score_interval", "sum_of_laplace"]

@@ -17,15 +17,15 @@ from fractions import Fraction
 
 import numpy as np
 
+from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import Cells, RandomizerSpec
 from blender.client import TwoStageChannel, estimate_client_probabilities
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
-from blender.estimates import FloatArray, GroupEstimates
+from blender.interfaces import LocalRandomizer
 from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record
-from blender.roles import LocalRandomizer
 
 __all__ = ["TwoStage", "local_alg", "truth_probability"]
 

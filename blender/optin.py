@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.cells import Cells, HeadList, RandomizerSpec
 from blender.errors import HeadListMismatch, require
-from blender.estimates import Estimates, FloatArray, GroupEstimates, unknown_group
+from blender.interfaces import OptinCounts
 from blender.intervals import noisy_count_interval
 from blender.noise import IntArray, Noise, laplace_scale, laplace_variance
 from blender.parameters import PrivacyParameters
 from blender.record import Record
-from blender.roles import OptinCounts
 
 __all__ = [
     "NoisyCounts",

@@ -29,11 +29,12 @@ import numpy as np
 from blender import registry
 from blender.best_randomizer import best_randomizer
 from blender.blend import VarianceBlender
+from blender.cell_estimates import GroupEstimates, unknown_group
 from blender.cells import HeadList, RandomizerSpec
 from blender.errors import ParameterError
-from blender.estimates import GroupEstimates, unknown_group
 from blender.gaussian_histogram import calibrate
 from blender.head_list import create_head_list
+from blender.interfaces import HeadListSelector, OptinCounts
 from blender.local import TwoStage
 from blender.noise import IntArray, Noise, laplace_scale
 from blender.optin import (
@@ -44,7 +45,6 @@ from blender.optin import (
 )
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.record import Record
-from blender.roles import HeadListSelector, OptinCounts
 from blender.selected_counts import SelectedCounts
 from blender.stable_blend import StableBlender
 from blender.stable_histogram import drop_level

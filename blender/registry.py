@@ -13,8 +13,8 @@ from blender.cells import Cells, HeadList, RandomizerSpec
 from blender.errors import ParameterError
 from blender.gaussian_histogram import GaussianHistogram
 from blender.head_list import ThresholdSelector
+from blender.interfaces import Blender, HeadListSelector, LocalRandomizer
 from blender.local import TwoStage
-from blender.roles import Blender, HeadListSelector, LocalRandomizer
 from blender.stable_blend import StableBlender
 from blender.stable_histogram import StableHistogram
 from blender.subset_or_none import SubsetOrNone

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from blender.estimates import FloatArray
+from blender.cell_estimates import FloatArray
 
 __all__ = ["score_interval"]
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from blender.cell_estimates import FloatArray
 from blender.errors import HeadListMismatch
-from blender.estimates import FloatArray
 from blender.noise import IntArray, laplace_variance
 
 __all__ = ["SelectedCounts"]

@@ -27,9 +27,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from blender.blend import blend_probabilities, query_totals
+from blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.cells import Cells
 from blender.errors import HeadListMismatch
-from blender.estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.intervals import Z_95
 from blender.selected_counts import SelectedCounts
 

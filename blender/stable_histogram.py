@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender.errors import require
+from blender.interfaces import Selection
 from blender.noise import IntArray, Noise, laplace_scale, rare_noise
 from blender.parameters import PrivacyParameters
 from blender.rational import exp_rounded_down
-from blender.roles import Selection
 
 __all__ = ["FORGETTING", "StableHistogram", "drop_level", "stable_threshold"]
 

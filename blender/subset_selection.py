@@ -23,10 +23,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
-from blender.estimates import FloatArray, GroupEstimates
 from blender.noise import IntArray
 from blender.rational import exp_rounded_down
 from blender.record import Record

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from blender.cell_estimates import Estimates, FloatArray
 from blender.dice import Dice
 from blender.errors import HeadListMismatch
-from blender.estimates import Estimates, FloatArray
 from blender.intervals import Z_95
 from blender.noise import IntArray
 from blender.score_intervals import score_interval

@@ -1,6 +1,6 @@
 """What runs on a device: the local randomizer, its budget, and offline local search."""
 
-from localclient.client import AsyncLocalClient, LocalClient, Status
+from localclient.conversation import Outcome, What
 from localclient.errors import (
     ClientRefused,
     ClockWrong,
@@ -9,8 +9,8 @@ from localclient.errors import (
     StateUnreadable,
     StorageRefused,
 )
-from localclient.exchange import Outcome, What
 from localclient.limits import Limits
+from localclient.local_client import AsyncLocalClient, LocalClient, Status
 from localclient.opting_in import OptIn
 from localclient.search import PublishedResult, RankedQuery, RankedUrl
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from blender.errors import BlenderError
-from localclient.client import LocalClient, Status
 from localclient.limits import Limits
+from localclient.local_client import LocalClient, Status
 from localclient.opting_in import OptIn
 from localclient.search import PublishedResult
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from localclient.conversation import Context, DeviceRequest, Response, Talk, What
 from localclient.errors import StorageRefused
-from localclient.exchange import Context, Request, Response, Talk, What
 from localclient.state import Mode, Outgoing
-from streams.records.submissions import MalformedSubmission, Status, read_verdicts
+from streams.wire.submissions import MalformedSubmission, Status, read_verdicts
 
 __all__ = ["deliver", "tidy"]
 
@@ -44,7 +44,7 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
     headers = {"content-type": "application/json"}
     if outgoing.mode is Mode.OPT_IN:
         headers["authorization"] = f"Bearer {token}"
-    response = yield Request("POST", _PATHS[outgoing.mode], headers, outgoing.body.encode())
+    response = yield DeviceRequest("POST", _PATHS[outgoing.mode], headers, outgoing.body.encode())
     what = None if response is None else _settled_as(response)
     if response is None or what is None:
         if context.now_s() >= _given_up_at_s(context):

@@ -17,13 +17,21 @@ from dataclasses import dataclass, replace
 
 from blender.errors import ParameterError
 from localclient.budget import add_claim, within_limits
+from localclient.conversation import (
+    Context,
+    DeviceRequest,
+    Outcome,
+    Response,
+    Talk,
+    What,
+    check_clock,
+)
 from localclient.delivering import deliver, tidy
 from localclient.errors import HeadListRefused, StorageRefused
-from localclient.exchange import Context, Outcome, Request, Response, Talk, What, check_clock
-from localclient.head_lists import check_collecting_epoch
+from localclient.head_list_checks import check_collecting_epoch
 from localclient.state import Appointment, Claim, Mode, Outgoing
 from localclient.store import draw_records
-from streams.records.submissions import (
+from streams.wire.submissions import (
     MAX_USER_ID_BYTES,
     CollectingEpoch,
     MalformedSubmission,
@@ -66,7 +74,7 @@ def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Ta
 
     appointment = _kept_appointment(context)
     if appointment is None:
-        response = yield Request("GET", "/v1/epochs")
+        response = yield DeviceRequest("GET", "/v1/epochs")
         if response is None or response.status != 200:
             return context.try_later(None, response)
         found = _appoint(context, response, at_once=at_once)

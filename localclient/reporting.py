@@ -17,18 +17,26 @@ from contextlib import suppress
 from dataclasses import replace
 
 from blender.dice import Dice
+from blender.interfaces import LocalRandomizer
 from blender.local import local_alg
-from blender.roles import LocalRandomizer
 from localclient.budget import add_claim, check_follows, within_limits
-from localclient.channel import build_randomizer, check_answer
+from localclient.conversation import (
+    Context,
+    DeviceRequest,
+    Outcome,
+    Response,
+    Talk,
+    What,
+    check_clock,
+)
 from localclient.delivering import deliver, tidy
 from localclient.errors import HeadListRefused, StorageRefused
-from localclient.exchange import Context, Outcome, Request, Response, Talk, What, check_clock
-from localclient.head_lists import check_head_list, read_head_list
+from localclient.head_list_checks import check_head_list, read_head_list
+from localclient.randomizer_check import build_randomizer, check_answer
 from localclient.state import Appointment, Claim, Mode, Outgoing, State
 from localclient.store import draw_records
-from streams.records.head_list_document import HeadListDocument
-from streams.records.submissions import Report
+from streams.wire.head_list_document import HeadListDocument
+from streams.wire.submissions import Report
 
 __all__ = ["appointed_time", "report_talk"]
 
@@ -77,14 +85,16 @@ def _kept_appointment(context: Context) -> Appointment | None:
     return kept
 
 
-def _get_list(context: Context, which: str) -> Request:
+def _get_list(context: Context, which: str) -> DeviceRequest:
     # No If-None-Match: a hostile server could recognise a device by the list it names.
-    return Request("GET", f"/v1/head-lists/{which}", max_bytes=context.limits.max_head_list_bytes)
+    return DeviceRequest(
+        "GET", f"/v1/head-lists/{which}", max_bytes=context.limits.max_head_list_bytes
+    )
 
 
 def _look(
     context: Context,
-) -> Generator[Request, Response | None, Appointment | Outcome]:
+) -> Generator[DeviceRequest, Response | None, Appointment | Outcome]:
     response = yield _get_list(context, "current")
     if response is not None and response.status == 404:
         return context.nothing_new(None, "no head list has been published yet")

@@ -15,13 +15,13 @@ from typing import TypeVar
 
 from blender.errors import ParameterError
 from blender.record import normalise
-from streams.records.estimates_document import (
+from streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,
+    EstimatedShare,
     EstimatesDocument,
-    Figure,
 )
-from streams.records.head_list_document import MalformedDocument
+from streams.wire.head_list_document import MalformedDocument
 
 __all__ = ["MAX_RESULT_BYTES", "PublishedResult", "RankedQuery", "RankedUrl"]
 
@@ -112,7 +112,7 @@ def _read(path: Path) -> bytes:
 
 
 def _numbers(row: EstimatedCell | EstimatedQuery, read: str) -> tuple[float, float, float] | None:
-    figure: Figure | None = row.blend if read == "blend" else row.client
+    figure: EstimatedShare | None = row.blend if read == "blend" else row.client
     if figure is None or figure.probability is None:
         return None
     numbers = (figure.probability, figure.low, figure.high)

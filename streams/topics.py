@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from streams.epochs import Stem
 from streams.errors import StoreUnavailable, TopicMismatch
-from streams.kafka import KafkaLog, TopicDescription, librdkafka_settings
 from streams.settings import Settings
+from streams.stems import Stem
+from streams.stores.kafka import KafkaLog, TopicDescription, librdkafka_settings
 
 __all__ = [
     "Topic",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
-    from agents.stack import GivenServer, LocalKafka, LocalRedis
+    from agents.local import GivenServer, LocalKafka, LocalRedis
     from streams.settings import Settings
 
 # A run that was started with nohup or in the background ignores these, and so would every process
@@ -57,7 +57,7 @@ hypothesis.settings.load_profile("reliable")
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalKafka | GivenServer"]:
     """The run's broker: `.url` for Faust, `.bootstrap` for aiokafka. KAFKA_URL may name it."""
-    from agents.stack import GivenServer, LocalKafka
+    from agents.local import GivenServer, LocalKafka
     from tests.sharing import shared
 
     if url := os.environ.get("KAFKA_URL"):
@@ -70,7 +70,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalKafka | Gi
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalRedis | GivenServer"]:
     """The run's Redis: `.url`. REDIS_URL, if set, names it."""
-    from agents.stack import GivenServer, LocalRedis
+    from agents.local import GivenServer, LocalRedis
     from tests.sharing import shared
 
     if url := os.environ.get("REDIS_URL"):
@@ -83,7 +83,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalRed
 @pytest.fixture
 def own_kafka() -> Iterator["LocalKafka"]:
     """A broker of this test's own, to pause, kill and restart (about 5 s)."""
-    from agents.stack import LocalKafka
+    from agents.local import LocalKafka
     from tests.kafka_topics import SOON_BACK
 
     with LocalKafka(options=SOON_BACK) as broker:
@@ -93,7 +93,7 @@ def own_kafka() -> Iterator["LocalKafka"]:
 @pytest.fixture
 def own_redis() -> Iterator["LocalRedis"]:
     """A Redis of this test's own, to pause, kill, restart and roll back."""
-    from agents.stack import LocalRedis
+    from agents.local import LocalRedis
 
     with LocalRedis() as server:
         yield server
@@ -102,7 +102,7 @@ def own_redis() -> Iterator["LocalRedis"]:
 @pytest.fixture
 def own_cluster_redis() -> Iterator["LocalRedis"]:
     """A cluster-enabled Redis of this test's own: keys of one script must share a slot."""
-    from agents.stack import LocalRedis
+    from agents.local import LocalRedis
 
     with LocalRedis(cluster=True) as server:
         yield server
@@ -189,7 +189,7 @@ def written_logs() -> Iterator[io.StringIO]:
     """Everything this process logs during the test, as an operator would see it: search it."""
     import logging
 
-    from streams.logs import SafeHandler
+    from streams.telemetry.structured_logs import SafeHandler
 
     stream = io.StringIO()
     handler = SafeHandler(stream, form="json")

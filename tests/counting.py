@@ -26,11 +26,16 @@ import httpx
 import numpy as np
 from confluent_kafka import KafkaError, Message, Producer
 
-from streams.epochs import ENTRY_KEY, Share, Stem
-from streams.judging import SEPARATOR, Reason
-from streams.kafka import KafkaLog, producer_settings
-from streams.keys import EpochKeys
-from streams.records.frames import (
+from streams.releases.counted_epochs import ENTRY_KEY
+from streams.settings import Settings
+from streams.stems import Share, Stem
+from streams.stores.batch_verdict import SEPARATOR, Refusal
+from streams.stores.count_store import CountTables, connect_redis
+from streams.stores.epoch_keys import EpochKeys
+from streams.stores.kafka import KafkaLog, producer_settings
+from streams.stores.redis import text_of
+from streams.topics import Topics, ensure_topics
+from streams.wire.frames import (
     FrameKind,
     OptinEntry,
     cell_width,
@@ -38,10 +43,6 @@ from streams.records.frames import (
     encode_optin_records,
     encode_reports,
 )
-from streams.redis_calls import text_of
-from streams.settings import Settings
-from streams.tables import CountTables, connect_redis
-from streams.topics import Topics, ensure_topics
 from tests.old_frames import as_version_1
 
 MASTER = bytes(range(32))
@@ -322,7 +323,7 @@ class Installation:
         return self.expected.setdefault((stem, epoch), Expected())
 
     def expect_refused(
-        self, stem: Stem, epoch: int | str, reason: Reason, entries: int = 1
+        self, stem: Stem, epoch: int | str, reason: Refusal, entries: int = 1
     ) -> None:
         expected = self.of(stem, epoch)
         expected.received += entries
@@ -351,7 +352,7 @@ class Installation:
             expected.received += 1
             key = (Stem.CLIENT_REPORTS, epoch, contributor, 0)
             if key in self._seen:
-                expected.refused[Reason.DUPLICATE] += 1
+                expected.refused[Refusal.DUPLICATE] += 1
             else:
                 self._seen.add(key)
                 expected.fingerprints += 1
@@ -371,13 +372,13 @@ class Installation:
             key = (Stem.OPTIN_RECORDS, epoch, entry.contributor, entry.slot)
             none = not entry.query and not entry.url
             if none and (entry.slot > 0 or self.version_1):
-                expected.refused[Reason.MALFORMED] += 1
+                expected.refused[Refusal.MALFORMED] += 1
             elif entry.slot >= limit:
-                expected.refused[Reason.OVER_LIMIT] += 1
+                expected.refused[Refusal.OVER_LIMIT] += 1
             elif share is Share.T and entry.slot > 0:
-                expected.refused[Reason.SPARE] += 1
+                expected.refused[Refusal.SPARE] += 1
             elif key in self._seen:
-                expected.refused[Reason.DUPLICATE] += 1
+                expected.refused[Refusal.DUPLICATE] += 1
             else:
                 self._seen.add(key)
                 expected.fingerprints += 1
@@ -387,7 +388,7 @@ class Installation:
                     continue
                 sent = (epoch, entry.contributor, text)
                 if limit > 1 and sent in self._sent_records:
-                    expected.refused[Reason.REPEATED] += 1
+                    expected.refused[Refusal.REPEATED] += 1
                 else:
                     self._sent_records.add(sent)
                     expected.fingerprints += limit > 1
@@ -589,7 +590,7 @@ def scalar_siphash(key: bytes, data: bytes) -> int:
 
 
 def _free_port() -> int:
-    from agents.stack.ports import free_port
+    from agents.local.ports import free_port
 
     return free_port()
 

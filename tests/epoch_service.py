@@ -33,17 +33,22 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from agents.stack.ports import free_port
+from agents.local.ports import free_port
+from agents.worker.entry_checks import _shares as shares_of_contributors
 from blender.cells import HeadList
 from blender.record import Record
 from blender.registry import randomizer_for
-from streams.epochs import Share, Stem
 from streams.errors import StoreUnavailable
-from streams.judging import _shares as shares_of_contributors
-from streams.kafka import KafkaLog, producer_settings
-from streams.keys import EpochKeys
-from streams.publications import read_publications
-from streams.records.frames import (
+from streams.releases.compacted_topics import read_publications
+from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from streams.releases.log import ReleaseLog
+from streams.settings import Settings
+from streams.stems import Share, Stem
+from streams.stores.count_store import CountTables, connect_redis
+from streams.stores.epoch_keys import EpochKeys
+from streams.stores.kafka import KafkaLog, producer_settings
+from streams.topics import Topics, ensure_topics
+from streams.wire.frames import (
     Frame,
     Marker,
     OptinEntry,
@@ -52,12 +57,7 @@ from streams.records.frames import (
     encode_optin_records,
     encode_reports,
 )
-from streams.records.head_list_document import HeadListDocument
-from streams.releases.book import EpochState, ReleaseBook, Stage
-from streams.releases.log import ReleaseLog
-from streams.settings import Settings
-from streams.tables import CountTables, connect_redis
-from streams.topics import Topics, ensure_topics
+from streams.wire.head_list_document import HeadListDocument
 
 ROOT = Path(__file__).parent.parent
 MASTER = bytes(range(32))
@@ -544,7 +544,7 @@ class _View:
 
 
 def _view(plan: Any) -> Any:
-    from streams.releases.parameters import shares_ppm
+    from streams.releases.epoch_plan import shares_ppm
 
     return _View({Share(name): ppm for name, ppm in shares_ppm(plan).items()})
 

@@ -18,23 +18,23 @@ from typing import Any
 import httpx
 from confluent_kafka import Producer
 
-from agents.gateway.tokens import add_token
-from agents.stack.ports import free_port
+from agents.gateway.submit.token_file import add_token
+from agents.local.ports import free_port
 from blender.cells import HeadList, RandomizerSpec
 from blender.parameters import PrivacyParameters
 from blender.record import Record
 from blender.registry import randomizer_for
-from streams.epochs import Stem
-from streams.kafka import KafkaLog
-from streams.ledger import Cost, EpochCharge
-from streams.records.head_list_document import HeadListDocument
 from streams.releases import entries
 from streams.releases.documents import StoredDocument, split
-from streams.releases.entries import Outcome
-from streams.releases.parameters import EpochParameters, Plan
+from streams.releases.entries import EpochOutcome
+from streams.releases.epoch_plan import EpochParameters, Plan
+from streams.releases.ledger import Cost, EpochCharge
 from streams.settings import Settings
-from streams.tables import CountTables, connect_redis
+from streams.stems import Stem
+from streams.stores.count_store import CountTables, connect_redis
+from streams.stores.kafka import KafkaLog
 from streams.topics import Topics, ensure_topics
+from streams.wire.head_list_document import HeadListDocument
 
 ROOT = Path(__file__).parent.parent
 MASTER = bytes(range(32))
@@ -186,7 +186,7 @@ class ReleaseLog:
     def publish_estimates(self, epoch: int, body: bytes) -> None:
         """Release an estimates document."""
         stored = split("estimates", body)
-        self.commit(entries.estimate_released(epoch, stored, Outcome.COMPLETE, []), [stored])
+        self.commit(entries.estimate_released(epoch, stored, EpochOutcome.COMPLETE, []), [stored])
 
 
 class GatewayService:

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.click_graphs import publish_click_graph, publish_committed_click_graphs
-from agents.estimates import publish_committed_estimates, publish_estimates
-from agents.head_lists import publish_committed_head_lists, publish_head_list
-from agents.job_context import Dice, JobContext
-from agents.keeper import Keeper
-from streams.epochs import Share, Stem
+from agents.jobs.click_graphs import publish_click_graph, publish_committed_click_graphs
+from agents.jobs.epoch_lifecycle import Keeper
+from agents.jobs.estimates import publish_committed_estimates, publish_estimates
+from agents.jobs.head_lists import publish_committed_head_lists, publish_head_list
+from agents.jobs.release_step import JobContext, ReleaseDice
 from streams.errors import StoreUnavailable
-from streams.judging import Tally, Verdict
 from streams.releases.entries import Kind
 from streams.settings import Settings
-from streams.tables import CountTables, PartitionState, Seen, connect_redis
+from streams.stems import Share, Stem
+from streams.stores.batch_verdict import BatchVerdict, Tally
+from streams.stores.count_store import CountTables, PartitionState, Seen, connect_redis
 from tests.epoch_service import Service
 
 JOBS = {
@@ -107,7 +107,11 @@ class JobBench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    made: Service, clock: Clock, *, dice: Dice | None = None, settings: Settings | None = None
+    made: Service,
+    clock: Clock,
+    *,
+    dice: ReleaseDice | None = None,
+    settings: Settings | None = None,
 ) -> AsyncIterator[JobBench]:
     """A bench on a service; its settings unless others are given."""
     chosen = settings or made.settings
@@ -155,7 +159,7 @@ async def _add(made: Service, stem: Stem, epoch: int, tally: Tally, partition: i
         stored = await tables.stored_state(partition)
     assert stored.offset is not None
     state = PartitionState(partition, DIRECTLY, stored.offset, {epoch: Seen()})
-    outcome = await tables.add_once(state, Verdict({epoch: tally}), stored.offset + 1)
+    outcome = await tables.add_once(state, BatchVerdict({epoch: tally}), stored.offset + 1)
     assert type(outcome).__name__ == "Applied", outcome
     await tables.close()
     await pass_markers(made)
@@ -179,7 +183,7 @@ async def pass_markers(made: Service) -> None:
                 if stored.offset is None:
                     await _open(tables, partition)
                 state = PartitionState(partition, stored.topic_id or DIRECTLY, at)
-                await tables.add_once(state, Verdict(), end)
+                await tables.add_once(state, BatchVerdict(), end)
         await tables.close()
 
 

@@ -29,10 +29,10 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from agents.job_context import Dice
-from agents.jobs import run_jobs
-from streams.logs import configure_logging
+from agents.jobs.jobs_process import run_jobs
+from agents.jobs.release_step import ReleaseDice
 from streams.settings import load_settings
+from streams.telemetry.structured_logs import configure_logging
 from tests.doubles_jobs import RepeatableNoise
 
 __all__ = ["begin"]
@@ -75,7 +75,7 @@ def main(words: Sequence[str]) -> None:
     dice = None
     if arguments.seed is not None:
         seed = arguments.seed
-        dice = Dice(RepeatableNoise(seed), lambda: np.random.default_rng(seed))
+        dice = ReleaseDice(RepeatableNoise(seed), lambda: np.random.default_rng(seed))
 
     def ordered_ms(name: str) -> int:
         return int((arguments.orders / name).read_text())

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from agents.stack import GivenServer, LocalKafka, LocalRedis
+from agents.local import GivenServer, LocalKafka, LocalRedis
 
 Local = TypeVar("Local", LocalKafka, LocalRedis)
 

@@ -16,6 +16,7 @@ import pytest
 
 #: What a part may take in minutes, and its files; the first that fits decides.
 PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "evaluation": (1, ("blender/evaluation/*",)),
     "counting": (
         4,
         (
@@ -25,6 +26,7 @@ PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
             "integration/test_one_request*",
             "integration/test_sealed*",
             "streams/*",
+            "agents/worker/*",
         ),
     ),
     "epochs": (
@@ -40,10 +42,7 @@ PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
             "integration/test_operator*",
             "integration/test_release*",
             "model/*",
-            "agents/test_broker*",
-            "agents/test_click*",
-            "agents/test_epoch*",
-            "agents/test_keeper*",
+            "agents/jobs/*",
         ),
     ),
     "edge": (2, ("*/gateway/*", "*/test_gateway*", "localclient/*")),
@@ -58,9 +57,10 @@ PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
             "integration/test_secured*",
             "integration/test_stack*",
             "agents/test_*",
+            "agents/commands/*",
         ),
     ),
-    "the rest": (2, ("*",)),
+    "the rest": (1, ("*",)),
 }
 
 _seconds: dict[str, float] = defaultdict(float)

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from agents.demo.service import DemoService, EpochTimes
+from agents.local.demo.service import DemoService, EpochTimes
 from blender.record import Record
 from blender.registry import randomizer_for
-from streams.records.head_list_document import HeadListDocument
+from streams.wire.head_list_document import HeadListDocument
 
 T = TypeVar("T")
 

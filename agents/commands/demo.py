@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until the epochs are done or somebody stops it."""
     # Imported here, so that --help does not wait for the service's libraries.
-    from agents.demo.run import Demo  # noqa: PLC0415
-    from agents.demo.view import View  # noqa: PLC0415
+    from agents.local.demo.run import Demo  # noqa: PLC0415
+    from agents.local.demo.view import View  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _examine(settings: Settings) -> int:
-    from agents.doctor import Grade, examine  # noqa: PLC0415 - settings first, libraries after
+    from agents.operations.installation_checks import Grade, examine  # noqa: PLC0415 - settings first, libraries after
 
     to_mend = 0
     async for finding in examine(settings):

@@ -28,24 +28,24 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from agents.commands.output import say
-from agents.commands.reading import (
+from agents.commands.operator_context import (
     connected,
     read_log,
     refuse_while_jobs_run,
     told,
     waiting_for_log,
 )
-from agents.epochs import Wait, lost_epochs, next_estimates, next_head_list
-from agents.job_context import JobContext, limit_from
-from agents.unblock import unblock
+from agents.commands.output import say
+from agents.jobs.epoch_schedule import Wait, lost_epochs, next_estimates, next_head_list
+from agents.jobs.release_step import JobContext, limit_from
+from agents.operations.log_unblocking import unblock
 from blender.errors import ParameterError
-from streams.epochs import Stem
 from streams.releases import entries
-from streams.releases.book import EpochState, Publication
 from streams.releases.entries import MAX_REASON_CHARACTERS, Kind
-from streams.releases.parameters import plan_from
+from streams.releases.epoch_plan import plan_from
+from streams.releases.epoch_state import EpochState, Publication
 from streams.settings import Settings, load_settings
+from streams.stems import Stem
 
 __all__ = ["add_arguments", "go_on_with_restored", "run"]
 

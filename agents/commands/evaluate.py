@@ -22,16 +22,16 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from agents.evaluation.drawing import require_matplotlib
-from agents.evaluation.experiment import Experiment
-from agents.evaluation.experiments import EXPERIMENTS
-from agents.evaluation.figures import draw_all
-from agents.evaluation.measurements import Measurements
-from agents.evaluation.populations import AOL, YANDEX, Setting, table_setting
-from agents.evaluation.report import write_report, write_top_ten
-from agents.evaluation.summary import Summary
-from agents.evaluation.work import compute, plan
 from blender.errors import ParameterError, require
+from blender.evaluation.drawing import require_matplotlib
+from blender.evaluation.experiment import Experiment
+from blender.evaluation.experiments import EXPERIMENTS
+from blender.evaluation.figures import draw_all
+from blender.evaluation.measurements import Measurements
+from blender.evaluation.populations import AOL, YANDEX, Setting, table_setting
+from blender.evaluation.report import write_report, write_top_ten
+from blender.evaluation.summary import Summary
+from blender.evaluation.work import compute, plan
 from streams.version import version_of
 
 __all__ = ["add_arguments", "run"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 
-from agents.gateway.server import run_gateway
-from streams.logs import configure_logging
+from agents.gateway.gateway_process import run_gateway
 from streams.settings import load_settings
+from streams.telemetry.structured_logs import configure_logging
 
 __all__ = ["add_arguments", "run"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from streams.logs import configure_logging
 from streams.settings import load_settings
+from streams.telemetry.structured_logs import configure_logging
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,6 +22,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until told to stop."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
-    from agents.jobs import run_jobs  # noqa: PLC0415 - bad settings are told at once
+    from agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - bad settings are told at once
 
     return run_jobs(settings)

@@ -18,7 +18,7 @@ import secrets
 from pathlib import Path
 
 from blender.errors import ParameterError
-from streams.settings import checks, load_settings
+from streams.settings import load_settings, value_checks
 from streams.settings.private_files import exposed
 
 __all__ = ["add_arguments", "run"]
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked for."""
     if arguments.action == "new":
-        problem = checks.name(arguments.id)
+        problem = value_checks.name(arguments.id)
         if problem:
             raise ParameterError(f"a key's id {problem}, got {arguments.id!r}")
         line = f"{arguments.id}={secrets.token_hex(_BYTES)}"

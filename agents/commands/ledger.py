@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from agents.commands.reading import connected, read_log, told
-from agents.job_context import limit_from
-from streams.ledger import GROUPS, Group, Limit, Paused
-from streams.releases.book import ReleaseBook
-from streams.releases.parameters import plan_from
+from agents.commands.operator_context import connected, read_log, told
+from agents.jobs.release_step import limit_from
+from streams.releases.epoch_plan import plan_from
+from streams.releases.epoch_state import ReleaseBook
+from streams.releases.ledger import GROUPS, Group, Limit, Paused
 from streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "run", "show"]

@@ -16,12 +16,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from agents.commands.operator_context import connected, read_log
 from agents.commands.output import say
-from agents.commands.reading import connected, read_log
-from agents.job_context import JobContext
-from streams.epochs import Stem
+from agents.jobs.release_step import JobContext
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings import Settings, load_settings
+from streams.stems import Stem
 from streams.topics import Topics
 
 __all__ = ["add_arguments", "rebuild", "run"]

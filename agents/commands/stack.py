@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from agents.stack import LocalKafka, LocalRedis, Stack
+from agents.local import LocalKafka, LocalRedis, Stack
 
 __all__ = ["add_arguments", "run"]
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from agents.gateway.tokens import (
+from agents.gateway.submit.token_file import (
     TokenFileError,
     add_token,
     read_token_file,

@@ -15,18 +15,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from agents.commands.reading import connected, read_log
-from agents.job_context import JobContext
-from agents.keeper import released_through
+from agents.commands.operator_context import connected, read_log
+from agents.jobs.epoch_lifecycle import released_through
+from agents.jobs.release_step import JobContext
 from blender.registry import randomizer_for
-from streams.epochs import Share, Stem
 from streams.errors import StoreMismatch
-from streams.leftovers import held_epochs
-from streams.publications import read_publications
-from streams.records.head_list_document import HeadListDocument
-from streams.releases.book import EpochState, ReleaseBook
+from streams.releases.compacted_topics import read_publications
 from streams.releases.documents import DocumentReference
+from streams.releases.epoch_state import EpochState, ReleaseBook
 from streams.settings import Settings, load_settings
+from streams.stems import Share, Stem
+from streams.stores.stale_epochs import held_epochs
+from streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["add_arguments", "differences", "run"]
 

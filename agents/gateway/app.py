@@ -16,31 +16,31 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.gateway import meters
-from agents.gateway.admission import Admission
-from agents.gateway.answers import Answer, Headers, problem
-from agents.gateway.bodies import (
+from agents.gateway import metrics
+from agents.gateway.http.cors import Cors
+from agents.gateway.http.requests import Disconnected, Receive, Refused, Request, Scope, Send
+from agents.gateway.metrics import GATEWAY_TOTALS, RouteTotals
+from agents.gateway.read.publications import Publications
+from agents.gateway.read.read_api import Reading
+from agents.gateway.resource_limits import ByteBudget, TokenBucket, Turns
+from agents.gateway.responses import Answer, Headers, problem
+from agents.gateway.routes import ROUTES
+from agents.gateway.submit.admission import Admission
+from agents.gateway.submit.clock_check import ClockCheck
+from agents.gateway.submit.frame_writer import FrameWriter
+from agents.gateway.submit.pending_verdicts import QUEUED_ENTRY_BYTES, Queued, all_settled
+from agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
+from agents.gateway.submit.report_submissions import UNKNOWN, queue_reports
+from agents.gateway.submit.request_types import (
     OPTIN_RECORDS,
     REPORTS,
     EncodedEntry,
     MalformedBody,
     split,
 )
-from agents.gateway.clock import ClockCheck
-from agents.gateway.cors import Cors
-from agents.gateway.frame_writer import FrameWriter
-from agents.gateway.limits import ByteBudget, TokenBucket, Turns
-from agents.gateway.optin_records import Cohorts, queue_optin_records
-from agents.gateway.publications import Publications
-from agents.gateway.queued import QUEUED_ENTRY_BYTES, Queued, all_settled
-from agents.gateway.reading import Reading
-from agents.gateway.reports import UNKNOWN, queue_reports
-from agents.gateway.requests import Disconnected, Receive, Refused, Request, Scope, Send
-from agents.gateway.routes import ROUTES
-from agents.gateway.tokens import Application, ApplicationTokens
-from agents.gateway.verdicts import BUSY, Verdict, answer_for
-from streams.metrics import GATEWAY_TOTALS, RouteTotals
-from streams.records.submissions import MAX_BODY_BYTES
+from agents.gateway.submit.token_file import Application, ApplicationTokens
+from agents.gateway.submit.verdicts import BUSY, Verdict, answer_for
+from streams.wire.submissions import MAX_BODY_BYTES
 
 __all__ = ["Gateway", "GatewayLimits"]
 
@@ -125,7 +125,7 @@ class Gateway:
         if handlers is None:
             head, slash, rest = path.rpartition("/")
             handlers = self._below.get(head + slash) if rest else None
-        totals = meters.OTHER_ROUTES
+        totals = metrics.OTHER_ROUTES
         self.in_flight += 1
         try:
             try:
@@ -188,7 +188,7 @@ class Gateway:
         del body, entries, part
         request.body_dropped()
         verdicts = await all_settled(slices)
-        meters.CLIENT_REPORTS.judged(verdicts)
+        metrics.CLIENT_REPORTS.judged(verdicts)
         return request.hold_answer(answer_for(verdicts, retry_after_s=self._retry_after_s))
 
     def _queue_reports(
@@ -246,7 +246,7 @@ class Gateway:
         del body, entries, part
         request.body_dropped()
         verdicts = await all_settled(slices)
-        meters.OPTIN_RECORDS.judged(verdicts)
+        metrics.OPTIN_RECORDS.judged(verdicts)
         # Entries without an epoch are read as the open one; a retry after its end must say so.
         current = targets.now(now_ms) if left_out else None
         return request.hold_answer(

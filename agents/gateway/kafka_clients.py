@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from streams.kafka import aiokafka_settings
-from streams.records.frames import MAX_FRAME_BYTES
 from streams.settings.sections import KafkaSettings
+from streams.stores.kafka import aiokafka_settings
+from streams.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["make_producer", "make_reader"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from agents.gateway.answers import Problem
-from agents.gateway.bodies import EpochNumber, OptinRecord, Report
-from agents.gateway.publications import EpochView
-from agents.gateway.verdicts import Verdicts
+from agents.gateway.read.publications import EpochView
+from agents.gateway.responses import Problem
+from agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report
+from agents.gateway.submit.verdicts import Verdicts
 
 __all__ = ["ROUTES", "Document", "Parameter", "Route"]
 
@@ -89,7 +89,7 @@ class Route:
     body: Any = None
     csv: bool = False
     token: bool = False
-    #: The published document's schema, one of `streams.records.schemas.NAMES`.
+    #: The published document's schema, one of `streams.wire.schemas.NAMES`.
     schema: str | None = None
     parameters: tuple[Parameter, ...] = field(default=())
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streams.errors import StoreUnavailable
-from streams.kafka import KafkaLog
-from streams.kafka_transactions import OpenTransaction, transaction_admin
 from streams.settings.sections import KafkaSettings
+from streams.stores.kafka import KafkaLog
+from streams.stores.kafka_transactions import OpenTransaction, transaction_admin
 
 __all__ = ["BlockedLog", "LogWatch", "find_blocked", "patience_s"]
 

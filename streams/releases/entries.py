@@ -3,8 +3,8 @@
 All entries of one commit travel in one record, a JSON array, after the documents they name: so
 readers take all of them or none, wherever a transaction ends. (Logs of version 0.1.0 have a record
 for each entry; both are read.) Names and fields are those that counters fold too
-(`streams.epochs`); entries carry more than counters need, and readers pass over fields and names
-they do not know.
+(`streams.releases.counted_epochs`); entries carry more than counters need, and readers pass over
+fields and names they do not know.
 
     turn                every kind   a random id, first in each record; alone it only proves that
                                      its writer reached the leader, and shows up to where it reads
@@ -29,18 +29,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams.errors import StoreMismatch
-from streams.ledger import Ledger
 from streams.releases.documents import StoredDocument
-from streams.releases.parameters import EpochParameters
+from streams.releases.epoch_plan import EpochParameters
+from streams.releases.ledger import Ledger
 
 __all__ = [
     "ENTRY_KEY",
     "MAX_REASON_CHARACTERS",
     "PART_PREFIX",
     "Entry",
+    "EpochOutcome",
     "Kind",
-    "Outcome",
-    "Reason",
+    "Shortfall",
     "checkpoint",
     "click_graph_released",
     "decode",
@@ -76,7 +76,7 @@ class Kind(enum.StrEnum):
     OPERATOR = "operator"
 
 
-class Outcome(enum.StrEnum):
+class EpochOutcome(enum.StrEnum):
     """How complete a publication is."""
 
     COMPLETE = "complete"
@@ -84,7 +84,7 @@ class Outcome(enum.StrEnum):
     EMPTY = "empty"
 
 
-class Reason(enum.StrEnum):
+class Shortfall(enum.StrEnum):
     """Why a publication is empty or incomplete."""
 
     TOO_FEW_OPTIN_USERS = "too_few_optin_users"
@@ -123,7 +123,7 @@ def head_list_released(
     answers: int,
     wildcard_alone: bool,
     reports_until_ms: int,
-    reasons: Sequence[Reason],
+    reasons: Sequence[Shortfall],
 ) -> Entry:
     """The head list is out; the first document is the head list itself."""
     return {
@@ -141,7 +141,7 @@ def head_list_released(
 
 
 def estimate_released(
-    epoch: int, document: StoredDocument, outcome: Outcome, reasons: Sequence[Reason]
+    epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[Shortfall]
 ) -> Entry:
     """The epoch is published; its raw data ends here."""
     return {
@@ -154,7 +154,7 @@ def estimate_released(
 
 
 def click_graph_released(
-    epoch: int, document: StoredDocument, outcome: Outcome, reasons: Sequence[Reason]
+    epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[Shortfall]
 ) -> Entry:
     """The click graph of the epoch's graph share is out."""
     return {

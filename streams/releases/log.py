@@ -41,16 +41,21 @@ from typing import TypeVar
 from confluent_kafka import KafkaException, Producer
 
 from streams.errors import StoreMismatch, StoreUnavailable
-from streams.job_metrics import count_released
-from streams.kafka import librdkafka_settings, producer_settings
-from streams.ledger import Ledger
 from streams.releases import entries
-from streams.releases.book import ReleaseBook
+from streams.releases.commit_failures import (
+    CommitInDoubt,
+    CommitRefused,
+    Fenced,
+    opening,
+    releasing,
+)
 from streams.releases.documents import DocumentReference, StoredDocument
 from streams.releases.entries import Entry, Kind
-from streams.releases.failures import CommitInDoubt, CommitRefused, Fenced, opening, releasing
+from streams.releases.epoch_state import ReleaseBook
+from streams.releases.ledger import Ledger
 from streams.releases.reader import LogReader, LogRecord
 from streams.settings.sections import KafkaSettings
+from streams.stores.kafka import librdkafka_settings, producer_settings
 
 __all__ = [
     "CommitInDoubt",
@@ -93,13 +98,16 @@ class ReleaseLog:
         *,
         transaction_timeout_s: float = 60.0,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        on_committed: Callable[[Sequence[Entry]], None] = lambda _entries: None,
     ) -> None:
+        """`on_committed` is told of entries that were committed and read back, for a metric."""
         self._settings = librdkafka_settings(kafka)
         self._producer_settings = producer_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
         self._transaction_timeout_s = transaction_timeout_s
         self._topic = topic
         self._now_ms = now_ms
+        self.on_committed = on_committed
         self._book: ReleaseBook | None = None
         self._reader: LogReader | None = None
         self._reading = asyncio.Lock()
@@ -353,7 +361,7 @@ class Turn:
                 "a commit that Kafka acknowledged could not be read back; the next turn decides"
             ) from error
         self.committed = True
-        count_released(added)
+        self._log.on_committed(added)
         await self._observe(f"{self._kind.value}.committed")
 
     def _record(self, added: Sequence[Entry]) -> tuple[str, tuple[bytes, bytes]]:

@@ -24,10 +24,10 @@ from confluent_kafka import (
 )
 
 from streams.errors import StoreMismatch, StoreUnavailable
-from streams.ledger import Ledger
 from streams.releases import entries
+from streams.releases.commit_failures import OUTAGES, opening
 from streams.releases.documents import DocumentReference, join
-from streams.releases.failures import OUTAGES, opening
+from streams.releases.ledger import Ledger
 
 __all__ = ["LogReader", "LogRecord"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["MASK", "Problem", "Secret", "Url", "read_value", "required", "setting", "shown"]
+__all__ = ["MASK", "Secret", "SettingProblem", "Url", "read_value", "required", "setting", "shown"]
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ MASK = "***"
 Check = Callable[[Any], str | None]
 
 
-class Problem(ValueError):
+class SettingProblem(ValueError):
     """What must hold for one value; the loader adds the name and what was found."""
 
 
@@ -140,7 +140,7 @@ def required(sentence: str, *checks: Check) -> Any:
 
 
 def read_value(given: object, kind: Any) -> Any:
-    """Turn what a TOML file or the environment holds into the field's type, or raise `Problem`."""
+    """Turn a value from a TOML file or the environment into the field's type."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if type(None) in kinds and given == "":
         return None
@@ -149,12 +149,12 @@ def read_value(given: object, kind: Any) -> Any:
     if origin is tuple:
         words = given.split(",") if isinstance(given, str) else given
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-            raise Problem("must be a list of texts, or one text with commas")
+            raise SettingProblem("must be a list of texts, or one text with commas")
         return tuple(word.strip() for word in words if word.strip())
     if origin is typing.Literal:
         choices = typing.get_args(kind)
         if given not in choices:
-            raise Problem(f"must be one of {', '.join(choices)}")
+            raise SettingProblem(f"must be one of {', '.join(choices)}")
         return given
     if origin is not None and issubclass(origin, Mapping):
         return _secrets_by_id(given)
@@ -177,10 +177,10 @@ def _secrets_by_id(given: object) -> Mapping[str, Secret]:
         pairs = [pair.strip().partition("=") for pair in given.split(",") if pair.strip()]
         given = {name.strip(): secret.strip() for name, _, secret in pairs}
     if not isinstance(given, Mapping):
-        raise Problem("must be a table of id = secret, or one text id=secret,id=secret")
+        raise SettingProblem("must be a table of id = secret, or one text id=secret,id=secret")
     for name in given:
         if not isinstance(given[name], str):
-            raise Problem("must have texts as secrets")
+            raise SettingProblem("must have texts as secrets")
     return types.MappingProxyType({str(name): Secret(given[name]) for name in given})
 
 
@@ -192,7 +192,7 @@ def _integer(given: object) -> int:
             pass
     if isinstance(given, int) and not isinstance(given, bool):
         return given
-    raise Problem("must be a whole number")
+    raise SettingProblem("must be a whole number")
 
 
 def _number(given: object) -> float:
@@ -203,7 +203,7 @@ def _number(given: object) -> float:
             pass
     if isinstance(given, int | float) and not isinstance(given, bool):
         return float(given)
-    raise Problem("must be a number")
+    raise SettingProblem("must be a number")
 
 
 def _truth(given: object) -> bool:
@@ -211,13 +211,13 @@ def _truth(given: object) -> bool:
         return given
     if given in ("true", "false"):
         return given == "true"
-    raise Problem("must be true or false")
+    raise SettingProblem("must be true or false")
 
 
 def _text(given: object) -> str:
     if isinstance(given, str):
         return given
-    raise Problem("must be text")
+    raise SettingProblem("must be text")
 
 
 READERS: Mapping[Any, Callable[[object], Any]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streams.errors import SettingsError
-from streams.settings.fields import Problem, Secret, Url, read_value
+from streams.settings.fields import Secret, SettingProblem, Url, read_value
 from streams.settings.private_files import exposed
 from streams.settings.sections import KafkaSettings, RedisSettings
 from streams.settings.settings import Declared, Settings, declared_settings
@@ -76,7 +76,7 @@ def _section(section: str, environment: Mapping[str, str]) -> dict[str, Any]:
         declared = known[found.name]
         try:
             values[declared.field] = read_value(found.given, declared.kind)
-        except Problem as problem:
+        except SettingProblem as problem:
             problems.append(f"{found.name} {problem}; mend {found.origin}")
         else:
             problems += declared.problems(values[declared.field])

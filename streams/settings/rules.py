@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from blender.errors import ParameterError
 from blender.gaussian_histogram import MIN_DELTA
-from streams.releases.parameters import plan_from
+from streams.releases.epoch_plan import plan_from
 from streams.settings.private_files import exposed
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Literal
 
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.records_per_user import MOST_RECORDS
-from streams.records.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
-from streams.settings import checks
-from streams.settings.checks import above, at_least, between
+from streams.settings import value_checks
 from streams.settings.fields import Secret, Url, required, setting
+from streams.settings.value_checks import above, at_least, between
+from streams.wire.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
 
 __all__ = [
     "BudgetSettings",
@@ -45,18 +45,20 @@ class KafkaSettings:
     url: Url = required(
         "Brokers as kafka://host:port,host:port; kafka+ssl:// for TLS; may hold user:password@. "
         "KAFKA_URL is taken too.",
-        checks.url("kafka", "kafka+ssl", ""),
+        value_checks.url("kafka", "kafka+ssl", ""),
     )
     tls_ca_file: Path | None = setting(
         None,
         "PEM file of the authority that signed the brokers' certificates; none: the system's.",
-        checks.file_exists,
+        value_checks.file_exists,
     )
     tls_certificate_file: Path | None = setting(
-        None, "PEM file of our own certificate, where brokers ask for one.", checks.file_exists
+        None,
+        "PEM file of our own certificate, where brokers ask for one.",
+        value_checks.file_exists,
     )
     tls_key_file: Path | None = setting(
-        None, "PEM file of the key to our own certificate.", checks.file_exists
+        None, "PEM file of the key to our own certificate.", value_checks.file_exists
     )
     tls_key_password: Secret = setting(Secret(""), "What unlocks that key file.")
     sasl_mechanism: Literal["none", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = setting(
@@ -96,12 +98,12 @@ class RedisSettings:
     url: Url = required(
         "Redis as redis://host:port/0; rediss:// for TLS; an ACL user as user:password@. "
         "REDIS_URL is taken too.",
-        checks.url("redis", "rediss"),
+        value_checks.url("redis", "rediss"),
     )
     tls_ca_file: Path | None = setting(
         None,
         "PEM file of the authority that signed Redis's certificate; none: the system's.",
-        checks.file_exists,
+        value_checks.file_exists,
     )
     timeout_s: float = setting(
         2.0, "How long one call may take before it is tried again, in seconds.", above(0)
@@ -112,7 +114,7 @@ class RedisSettings:
 class TopicsSettings:
     """The topics that are created or checked at start."""
 
-    prefix: str = setting("blender", "First part of every topic and Redis key.", checks.name)
+    prefix: str = setting("blender", "First part of every topic and Redis key.", value_checks.name)
     version: int = setting(
         1,
         "Raised to move to new topics, with more partitions, at an epoch's boundary.",
@@ -176,9 +178,9 @@ class PrivacySettings:
     profile: Literal["sharp", "paper"] = setting(
         "sharp", "Mechanisms: paper (BLENDER's Figures 2-7) or sharp (closer at the same epsilon)."
     )
-    epsilon: float = setting(4.0, "ε of one epoch, for either group.", checks.epsilon)
+    epsilon: float = setting(4.0, "ε of one epoch, for either group.", value_checks.epsilon)
     delta: float = setting(
-        1e-5, "δ of one epoch; for the clients only in the paper's profile.", checks.delta
+        1e-5, "δ of one epoch; for the clients only in the paper's profile.", value_checks.delta
     )
     records_per_optin_user: int = setting(
         1,
@@ -230,8 +232,10 @@ class ClickGraphSettings:
     """The query click graph, released from opt-in users of its own."""
 
     share: float = setting(0.0, "Share of opt-in users it is built from; 0: none.", between(0, 0.9))
-    epsilon: float = setting(2.0, "ε of one release, add/remove; charged twice.", checks.epsilon)
-    delta: float = setting(1e-6, "δ of one release, add/remove.", checks.delta)
+    epsilon: float = setting(
+        2.0, "ε of one release, add/remove; charged twice.", value_checks.epsilon
+    )
+    delta: float = setting(1e-6, "δ of one release, add/remove.", value_checks.delta)
     queries_per_user: int = setting(1, "d: queries one user counts with.", at_least(1))
     clicks_per_user: int = setting(1, "d_c: clicks one user counts with.", at_least(1))
     selection_share: float = setting(
@@ -243,7 +247,7 @@ class ClickGraphSettings:
     url_table_file: Path | None = setting(
         None,
         "Which URLs each query may show (TSV, from outside the data); none: the last head list.",
-        checks.file_exists,
+        value_checks.file_exists,
     )
 
 
@@ -254,9 +258,9 @@ class KeysSettings:
     master_secrets: Mapping[str, Secret] = required(
         "Master secrets by id, 32 random bytes or more in hexadecimal; old ones stay until "
         "their epochs are released.",
-        checks.master_secrets,
+        value_checks.master_secrets,
     )
-    current_id: str = required("Which of them the next epoch opens with.", checks.name)
+    current_id: str = required("Which of them the next epoch opens with.", value_checks.name)
     cohort_id: str = setting(
         "",
         "Which of them decides the opt-in users' cohorts; keep it for good, since a change "
@@ -275,8 +279,8 @@ class GatewaySettings:
     """The HTTP edge."""
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 for every interface.")
-    port: int = setting(8080, "Port of the public API.", checks.port)
-    metrics_port: int = setting(9101, "Port of /metrics, not public.", checks.port)
+    port: int = setting(8080, "Port of the public API.", value_checks.port)
+    metrics_port: int = setting(9101, "Port of /metrics, not public.", value_checks.port)
     linger_s: float = setting(
         0.05, "How long a frame waits for more entries, in seconds.", between(0, 1)
     )
@@ -328,14 +332,14 @@ class GatewaySettings:
     token_file: Path | None = setting(
         None,
         "Hashed bearer tokens of applications that send opt-in records; none: all refused.",
-        checks.file_exists,
+        value_checks.file_exists,
     )
     tls_certificate_file: Path | None = setting(
         None,
         "PEM file to serve HTTPS with, at up to 0.75 MiB a connection; none: the balancer does.",
-        checks.file_exists,
+        value_checks.file_exists,
     )
-    tls_key_file: Path | None = setting(None, "PEM file of its key.", checks.file_exists)
+    tls_key_file: Path | None = setting(None, "PEM file of its key.", value_checks.file_exists)
     stop_deadline_s: float = setting(
         15.0, "How long a stop may take to flush what was accepted, in seconds.", above(0)
     )
@@ -364,7 +368,7 @@ class WorkerSettings:
     stop_deadline_s: float = setting(
         15.0, "How long a stop may take, Redis and Kafka hung or not, in seconds.", above(0)
     )
-    metrics_port: int = setting(9102, "Port of /metrics, not public.", checks.port)
+    metrics_port: int = setting(9102, "Port of /metrics, not public.", value_checks.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +386,7 @@ class JobsSettings:
         60.0, "Kafka aborts a release left open this long, in seconds.", at_least(1)
     )
     stop_deadline_s: float = setting(15.0, "How long a stop may take, in seconds.", above(0))
-    metrics_port: int = setting(9103, "Port of /metrics, not public.", checks.port)
+    metrics_port: int = setting(9103, "Port of /metrics, not public.", value_checks.port)
 
 
 @dataclass(frozen=True, slots=True)

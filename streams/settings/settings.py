@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from streams.errors import SettingsError
-from streams.settings.fields import Problem, Secret, read_value, shown
+from streams.settings.fields import Secret, SettingProblem, read_value, shown
 from streams.settings.rules import broken_rules
 from streams.settings.sections import (
     BudgetSettings,
@@ -77,7 +77,7 @@ class Settings:
             declared = known[name]
             try:
                 value = read_value(given, declared.kind)
-            except Problem as problem:
+            except SettingProblem as problem:
                 found = "text that is kept secret" if declared.secret else repr(given)
                 problems.append(f"{name} {problem}, got {found}; set {declared.variable}")
             else:

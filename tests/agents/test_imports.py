@@ -29,7 +29,7 @@ SERVER_ONLY = [
 ]
 
 
-@pytest.mark.parametrize("package", ["blender", "localclient", "streams.records"])
+@pytest.mark.parametrize("package", ["blender", "localclient", "streams.wire"])
 def test_what_a_device_needs_imports_without_the_servers_libraries(package):
     """Base install is numpy and httpx; one import too many would break every device."""
     code = BLOCKED.format(blocked=SERVER_ONLY, package=package)
@@ -42,7 +42,7 @@ def test_what_a_device_needs_imports_without_the_servers_libraries(package):
 
 
 def test_importing_streams_imports_nothing_else():
-    """A device imports `streams.records`, and with it `streams/__init__.py`."""
+    """A device imports `streams.wire`, and with it `streams/__init__.py`."""
     tree = ast.parse((REPOSITORY / "streams/__init__.py").read_text())
 
     assert [type(node) for node in tree.body] == [ast.Expr], "a docstring and nothing more"

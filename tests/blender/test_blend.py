@@ -7,7 +7,7 @@ import pytest
 
 from blender import BLENDERS, Estimates, HeadListMismatch, ParameterError, project_onto_simplex
 from blender.blend import blend_probabilities, optin_weight
-from blender.estimates import unknown_group
+from blender.cell_estimates import unknown_group
 from tests.channels import build
 
 

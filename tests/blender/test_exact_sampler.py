@@ -25,7 +25,7 @@ from blender.exact_law import NoiseLaw
 from blender.exact_rejection import _below, _happens, draw_gaussian, draw_laplace
 from blender.exact_sampler import InversionTable, draw, inversion_table
 from blender.noise import _TABLED_GAUSSIAN, _TABLED_LAPLACE, laplace_scale
-from streams.settings.checks import LEAST_EPSILON
+from streams.settings.value_checks import LEAST_EPSILON
 from tests.exact_laws import DIGITS, cumulative, floor_of, size_at
 
 LAWS = [("laplace", 0.25), ("laplace", 0.5), ("laplace", 5.3), ("gaussian", 0.8), ("gaussian", 9.1)]

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from blender import Cells, HeadListMismatch, Record
-from blender.estimates import Estimates, GroupEstimates, unknown_group
+from blender.cell_estimates import Estimates, GroupEstimates, unknown_group
 from blender.selected_counts import SelectedCounts
 from blender.stable_blend import StableBlender
 

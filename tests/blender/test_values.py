@@ -32,10 +32,10 @@ from blender import (
     ndcg,
     normalise,
 )
-from blender.metrics import rescale
+from blender.accuracy import rescale
 from blender.noise import ExactNoise
-from blender.partition import PARTS, partition_users
 from blender.record import MAX_QUERY_BYTES, MAX_RAW_QUERY_BYTES, NORMALISATION_VERSION
+from blender.user_groups import PARTS, partition_users
 
 A, B = Record("a", "x"), Record("b", "y")
 SPEC = RandomizerSpec("two-stage", 4.0)

@@ -15,10 +15,10 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from agents.gateway.publications import Document, EpochView, Paused
-from agents.gateway.static_pages import StaticPages
-from agents.stack.ports import free_port
-from streams.records.estimates_document import EstimatesDocument
+from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
+from agents.gateway.read.static_pages import StaticPages
+from agents.local.ports import free_port
+from streams.wire.estimates_document import EstimatesDocument
 from tests.agents.gateway.doubles import make_gateway
 from tests.browser.publications import DAY_S, publications
 
@@ -73,7 +73,7 @@ def _view(document: EstimatesDocument) -> EpochView:
 
 
 @contextmanager
-def serving(documents: list[EstimatesDocument], pause: Paused | None = None) -> Iterator[Site]:
+def serving(documents: list[EstimatesDocument], pause: PauseView | None = None) -> Iterator[Site]:
     """A gateway that has published these, oldest first."""
     port = free_port()
     started: list[uvicorn.Server] = []
@@ -84,7 +84,7 @@ def serving(documents: list[EstimatesDocument], pause: Paused | None = None) -> 
         held.last_pause = pause
         for document in documents:
             body = document.to_bytes()
-            held.estimates[document.epoch] = Document(
+            held.estimates[document.epoch] = PublishedDocument(
                 document.epoch, f"{document.epoch:064x}", body
             )
             held.epochs[document.epoch] = _view(document)

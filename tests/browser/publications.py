@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from blender.record import normalise
-from streams.records.estimates_document import (
-    Agreement,
+from streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,
+    EstimatedShare,
     EstimatesDocument,
-    Figure,
     Participants,
+    PublishedAgreement,
 )
-from streams.records.statements import privacy_statement
+from streams.wire.statements import privacy_statement
 
 Row = TypeVar("Row", EstimatedCell, EstimatedQuery)
 
@@ -34,10 +34,10 @@ TYPED = (
 QUERIES = tuple(normalise(typed, "https://any.example/").query for typed in TYPED)
 
 
-def _figure(p: float, epoch: int, place: int) -> Figure:
+def _figure(p: float, epoch: int, place: int) -> EstimatedShare:
     p *= 1 + 0.15 * math.sin(epoch * 1.3 + place)
     width = 0.004 + 0.02 * p
-    return Figure.of(p, (width / 1.96) ** 2, max(0.0, p - width), p + width)
+    return EstimatedShare.of(p, (width / 1.96) ** 2, max(0.0, p - width), p + width)
 
 
 def _document(epoch: int) -> EstimatesDocument:
@@ -69,7 +69,7 @@ def _document(epoch: int) -> EstimatesDocument:
         participants=Participants(9_000, 21_000, 1_234_567),
         records=tuple(cells),
         queries=tuple(queries),
-        agreement=Agreement(1.0, 0.4, True, "blend"),
+        agreement=PublishedAgreement(1.0, 0.4, True, "blend"),
         privacy={"statement": STATEMENT},
         versions={"blendstream": "0.2.0"},
     )
@@ -104,11 +104,11 @@ def disputed(document: EstimatesDocument) -> EstimatesDocument:
         whole = row.client
         assert whole is not None
         p, low, high = ((value or 0) / 2 for value in (whole.probability, whole.low, whole.high))
-        return replace(row, client=Figure.of(p, 1e-6, low, high))
+        return replace(row, client=EstimatedShare.of(p, 1e-6, low, high))
 
     return replace(
         document,
-        agreement=Agreement(20.0, 0.001, False, "client"),
+        agreement=PublishedAgreement(20.0, 0.001, False, "client"),
         records=tuple(map(half, document.records)),
         queries=tuple(map(half, document.queries)),
     )

@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Download, Route
 
-from agents.gateway.publications import Paused
+from agents.gateway.read.publications import PauseView
 from blender.record import normalise
 from tests.browser.conftest import Site, Visit, serving
 from tests.browser.publications import disputed, emptied, publications
@@ -326,7 +326,7 @@ def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
     """The publication says which estimate to read: here the clients', which are half as large."""
     document = disputed(publications()[0])
     # The gateway's clock stands at a million seconds.
-    pause = Paused(from_s=0, resumes_s=1_036_800, detail="the budget is spent")
+    pause = PauseView(from_s=0, resumes_s=1_036_800, detail="the budget is spent")
     with serving([document], pause) as site:
         opened = visit(site.url)
         page = opened.page

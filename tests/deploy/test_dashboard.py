@@ -2,14 +2,16 @@
 
 import re
 
-from streams import job_metrics, metrics
+from agents.gateway.metrics import GATEWAY
+from agents.jobs.metrics import _BOOK, JOBS
+from agents.worker.metrics import WORKER
 from tests.prometheus_rules import DASHBOARD, expressions, metrics_in, panels
 
 
 def declared() -> set[str]:
     """Every name that a scrape may hold."""
     names = {"up"}
-    for registry in (metrics.WORKER, metrics.GATEWAY, job_metrics.JOBS, job_metrics._BOOK):
+    for registry in (WORKER, GATEWAY, JOBS, _BOOK):
         for family in registry.collect():
             suffixes = {
                 "counter": ["_total"],
@@ -53,7 +55,7 @@ def test_every_metric_is_on_the_dashboard():
     bases = {re.sub(r"_(total|bucket|sum|count|info)$", "", name) for name in shown}
     ours = {
         family.name
-        for registry in (metrics.WORKER, metrics.GATEWAY, job_metrics.JOBS, job_metrics._BOOK)
+        for registry in (WORKER, GATEWAY, JOBS, _BOOK)
         for family in registry.collect()
         if family.name.startswith("blender_")
     }

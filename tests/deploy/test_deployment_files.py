@@ -408,7 +408,7 @@ def test_the_autoscaler_asks_for_a_metric_that_workers_have_and_the_adapter_serv
     ]
     adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter-rules.yml").read_text())
     served = [rule["seriesQuery"].partition("{")[0] for rule in adapter["externalRules"]]
-    declared = (REPOSITORY / "streams" / "metrics.py").read_text()
+    declared = (REPOSITORY / "agents" / "worker" / "metrics.py").read_text()
 
     assert external == ["blender_partition_lag"] == served
     assert '"blender_partition_lag"' in declared

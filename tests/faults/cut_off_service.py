@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.stack import LocalRedis
-from streams.epochs import Share, Stem
+from agents.local import LocalRedis
 from streams.errors import StoreUnavailable
-from streams.records.click_graph_document import ClickGraphDocument
-from streams.records.estimates_document import EstimatesDocument
-from streams.releases.book import EpochState, Seal, Stage
+from streams.releases.epoch_state import EpochState, Seal, Stage
 from streams.releases.optin_release import read_optin_release
+from streams.stems import Share, Stem
+from streams.wire.click_graph_document import ClickGraphDocument
+from streams.wire.estimates_document import EstimatesDocument
 from tests.epoch_service import Service, service
 from tests.faults.peer_links import LinkedCluster
 from tests.job_bench import GRAPHS

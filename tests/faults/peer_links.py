@@ -16,7 +16,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from agents.stack.local_cluster import LocalCluster, NodePorts
+from agents.local.local_cluster import LocalCluster, NodePorts
 
 
 class LinkedCluster(LocalCluster):

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.epochs import Share
-from streams.releases.book import Stage
+from streams.releases.epoch_state import Stage
+from streams.stems import Share
 from tests.faults.cut_off_service import CutOffService, service_to_cut_off
 from tests.faults.test_release_once import all_entries, same_bytes_everywhere
 

@@ -14,7 +14,7 @@ import faust
 import numpy as np
 import pytest
 
-from streams.epochs import Stem
+from streams.stems import Stem
 from tests.counting import (
     STARTED_S,
     Installation,
@@ -25,7 +25,7 @@ from tests.counting import (
 from tests.kafka_topics import throttle_fetches
 
 if TYPE_CHECKING:
-    from agents.stack import LocalKafka, LocalRedis
+    from agents.local import LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.faults
 

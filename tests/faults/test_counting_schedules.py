@@ -38,9 +38,9 @@ import numpy as np
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from streams.epochs import Stem
-from streams.judging import Reason
-from streams.records.frames import OptinEntry, encode_optin_records, encode_reports
+from streams.stems import Stem
+from streams.stores.batch_verdict import Refusal
+from streams.wire.frames import OptinEntry, encode_optin_records, encode_reports
 from tests.counting import (
     HOUR_MS,
     Installation,
@@ -51,8 +51,8 @@ from tests.counting import (
 )
 
 if TYPE_CHECKING:
-    from agents.stack import LocalKafka, LocalRedis
-    from agents.stack.local_redis import RedisSnapshot
+    from agents.local import LocalKafka, LocalRedis
+    from agents.local.local_redis import RedisSnapshot
 
 pytestmark = pytest.mark.faults
 
@@ -179,24 +179,24 @@ class World:
         if odd == 0:
             stem = OPTIN if rng.random() < 0.5 else REPORTS
             made.send(stem, partition, rng.bytes(int(rng.integers(0, 200))))
-            made.expect_refused(stem, "unknown", Reason.MALFORMED)
+            made.expect_refused(stem, "unknown", Refusal.MALFORMED)
         elif odd == 1:
             made.send(OPTIN, partition, encode_optin_records(self.over, entries))
-            made.expect_refused(OPTIN, self.over, Reason.LATE, len(entries))
+            made.expect_refused(OPTIN, self.over, Refusal.LATE, len(entries))
         elif odd == 2:
             made.send(OPTIN, partition, encode_optin_records(self.future, entries))
-            made.expect_refused(OPTIN, self.future, Reason.EARLY, len(entries))
+            made.expect_refused(OPTIN, self.future, Refusal.EARLY, len(entries))
         elif odd == 3:
             made.send(OPTIN, partition, encode_optin_records(10**9, entries))
-            made.expect_refused(OPTIN, "unknown", Reason.WRONG_EPOCH, len(entries))
+            made.expect_refused(OPTIN, "unknown", Refusal.WRONG_EPOCH, len(entries))
         elif odd == 4:
             cells = np.zeros((len(keys), 1), int)
             made.send(REPORTS, partition, encode_reports(self.reports, bytes(32), keys, cells, 1))
-            made.expect_refused(REPORTS, "unknown", Reason.UNKNOWN_HEAD_LIST, len(keys))
+            made.expect_refused(REPORTS, "unknown", Refusal.UNKNOWN_HEAD_LIST, len(keys))
         elif odd == 5:
             long = [OptinEntry(key, 0, b"q" * 300, b"u") for key in keys]
             made.send(OPTIN, partition, encode_optin_records(self.records, long))
-            made.expect_refused(OPTIN, self.records, Reason.TOO_LONG, len(keys))
+            made.expect_refused(OPTIN, self.records, Refusal.TOO_LONG, len(keys))
         elif odd == 6:
             for stem in Stem:  # As a keeper leaves them that dies before it seals.
                 made.send_marker(stem, self.records, partition)
@@ -215,8 +215,8 @@ class World:
                 await producer.send_and_wait(made.topics.optin_records.name, b"?", partition=1)
         finally:
             await producer.stop()
-        made.expect_refused(REPORTS, "unknown", Reason.MALFORMED)
-        made.expect_refused(OPTIN, "unknown", Reason.MALFORMED)
+        made.expect_refused(REPORTS, "unknown", Refusal.MALFORMED)
+        made.expect_refused(OPTIN, "unknown", Refusal.MALFORMED)
 
     # --- workers --------------------------------------------------------------------------------
 

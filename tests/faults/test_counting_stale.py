@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 import pytest
 
-from streams import partition, taking_up
-from streams.epochs import Stem
-from streams.judging import Reason
-from streams.kafka import KafkaLog, LogBounds
-from streams.records.frames import encode_reports
-from streams.stops import StopReason
+from agents.worker import partition_counter, partition_resume
+from agents.worker.halt_reasons import StopReason
+from streams.stems import Stem
+from streams.stores.batch_verdict import Refusal
+from streams.stores.kafka import KafkaLog, LogBounds
+from streams.wire.frames import encode_reports
 from tests.counting import Installation, contributors
 from tests.faults.test_counting_stops import Bench, send
 from tests.kafka_topics import delete_records
@@ -62,9 +62,9 @@ class Cut(KafkaLog):
 async def bench(
     made: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Bench, Cut]]:
-    monkeypatch.setattr(partition, "_LOG_WAIT_S", 0.3)
-    monkeypatch.setattr(partition, "_OVER_AGAIN_S", 0.0)
-    monkeypatch.setattr(taking_up, "_END_SETTLES_S", 0.3)
+    monkeypatch.setattr(partition_counter, "_LOG_WAIT_S", 0.3)
+    monkeypatch.setattr(partition_counter, "_OVER_AGAIN_S", 0.0)
+    monkeypatch.setattr(partition_resume, "_END_SETTLES_S", 0.3)
     tables = await made.tables(REPORTS)
     made.open_epoch(1)
     made.publish_head_list(1, cells=40)
@@ -149,7 +149,7 @@ async def test_a_position_that_is_none_of_this_log_holds_a_partition_up_only_unt
     await asyncio.sleep(2 * counting.skew_s + 0.2)
     made.open_epoch(2)
     await made.until(lambda: goes_on(counting), 10, "an end of the stop")
-    made.expect_refused(REPORTS, "unknown", Reason.UNKNOWN_HEAD_LIST, 3)
+    made.expect_refused(REPORTS, "unknown", Refusal.UNKNOWN_HEAD_LIST, 3)
     await counting.count(counting.log(start=1))
     await made.assert_exact()
 

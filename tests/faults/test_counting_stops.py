@@ -16,23 +16,24 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from streams import metrics
-from streams.counted import SealedCounts
-from streams.deliveries import Message
-from streams.directory import ReleaseLogDirectory
-from streams.epochs import Stem
-from streams.judging import Reason, judge_reports
-from streams.keys import KeyRing
-from streams.partitions import PartitionCounter
-from streams.records.frames import encode_reports
+from agents.worker import metrics
+from agents.worker.entry_checks import judge_reports
+from agents.worker.frame_batches import Message
+from agents.worker.halt_reasons import StopReason
+from agents.worker.topic_counter import PartitionCounter
 from streams.releases import entries
-from streams.stops import StopReason
-from streams.tables import CountTables
+from streams.releases.directory import ReleaseLogDirectory
+from streams.releases.sealed_counts import SealedCounts
+from streams.stems import Stem
+from streams.stores.batch_verdict import Refusal
+from streams.stores.count_store import CountTables
+from streams.stores.epoch_keys import KeyRing
+from streams.wire.frames import encode_reports
 from tests.counting import MASTER, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic, delete_records, delete_topics
 
 if TYPE_CHECKING:
-    from agents.stack import LocalKafka, LocalRedis
+    from agents.local import LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.faults
 REPORTS = Stem.CLIENT_REPORTS
@@ -156,7 +157,7 @@ async def test_control_records_are_passed_over_also_at_the_end(bench: Bench) -> 
         async with producer.transaction():
             await producer.send_and_wait(made.topics.client_reports.name, frame, partition=0)
     await producer.stop()
-    made.expect_refused(REPORTS, 1, Reason.DUPLICATE, 40)
+    made.expect_refused(REPORTS, 1, Refusal.DUPLICATE, 40)
     log = bench.log()
     end = (await made.ends(REPORTS))[0]
     assert [message.offset for message in log] == [0, 1, 3]
@@ -286,7 +287,7 @@ async def test_a_key_of_another_type_stops_before_anything_is_written(
         client.delete(bench.tables.key(0, "unknown", "totals"))
     bench.counter = bench.new_counter()
     await bench.count(bench.log())
-    made.expect_refused(REPORTS, "unknown", Reason.MALFORMED)
+    made.expect_refused(REPORTS, "unknown", Refusal.MALFORMED)
     await made.assert_exact()
 
 
@@ -439,7 +440,7 @@ async def test_a_released_epoch_takes_nothing_more_and_leaves_no_keys(
 async def test_no_count_has_a_time_to_live_and_a_contributor_costs_at_most_12_bytes(
     bench: Bench, single_redis: LocalRedis
 ) -> None:
-    """Stated in streams/tables.py; measured on 300 000 contributors of one partition."""
+    """Stated in streams/stores/count_store.py; measured on 300 000 contributors of a partition."""
     made = bench.made
     rng = np.random.default_rng(3)
     for _ in range(30):
@@ -503,7 +504,7 @@ async def test_a_contributor_chunk_is_followed_by_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And all of them are read back on assignment."""
-    monkeypatch.setattr("streams.tables.CHUNK_BYTES", 400)
+    monkeypatch.setattr("streams.stores.count_store.CHUNK_BYTES", 400)
     made = bench.made
     send(made, frames=5)
     log = bench.log()
@@ -531,7 +532,7 @@ async def test_an_unknown_head_list_is_looked_up_before_it_is_refused(bench: Ben
     stranger = encode_reports(2, bytes(32), contributors(rng, 5), np.zeros((5, 1), int), 1)
     made.send(REPORTS, 0, stranger)
     made.flush()
-    made.expect_refused(REPORTS, "unknown", Reason.UNKNOWN_HEAD_LIST, 5)
+    made.expect_refused(REPORTS, "unknown", Refusal.UNKNOWN_HEAD_LIST, 5)
     await bench.count(bench.log(start=1))
     await made.assert_exact()
 
@@ -554,7 +555,7 @@ async def test_records_and_reports_take_the_plain_path_on_a_cluster(
             made.send_reports(2, partition, keys[:20], rng)
         for stem in Stem:
             made.send(stem, 1, b"")
-            made.expect_refused(stem, "unknown", Reason.MALFORMED)
+            made.expect_refused(stem, "unknown", Refusal.MALFORMED)
         made.flush()
         worker = made.start_worker()
         await made.until_counted()

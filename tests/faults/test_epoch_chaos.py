@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from streams.errors import StoreUnavailable
-from streams.releases.book import Stage
+from streams.releases.epoch_state import Stage
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import RELEASES, STEPS, all_entries, same_bytes_everywhere
 from tests.integration.test_epochs_end_to_end import shorten

@@ -21,9 +21,9 @@ import httpx
 import pytest
 
 from agents.gateway.kafka_clients import make_producer
-from agents.gateway.producer import FrameProducer
-from agents.stack import LocalKafka
-from streams.epochs import Stem
+from agents.gateway.submit.frame_producer import FrameProducer
+from agents.local import LocalKafka
+from streams.stems import Stem
 from tests.gateway_service import (
     GatewayService,
     GatewayUnderTest,

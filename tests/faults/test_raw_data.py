@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from agents.click_graphs import _commit_nothing
 from agents.commands.verify import differences
-from agents.epochs import BuildClickGraph
-from agents.job_context import Due, publish_pending
-from streams.epochs import Stem
+from agents.jobs.click_graphs import _commit_nothing
+from agents.jobs.epoch_schedule import BuildClickGraph
+from agents.jobs.release_step import Due, publish_pending
 from streams.errors import StoreUnavailable
-from streams.publications import PublishedMarks
 from streams.releases import entries
-from streams.releases.book import KEPT_EPOCHS, Seal
-from streams.releases.entries import Kind, Reason
+from streams.releases.compacted_topics import PublishedMarks
+from streams.releases.entries import Kind, Shortfall
+from streams.releases.epoch_state import KEPT_EPOCHS, Seal
+from streams.releases.retention import LogTrimmer
+from streams.stems import Stem
 from streams.topics import Topics
-from streams.trimming import LogTrimmer
 from tests.epoch_service import Service, service
 from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records
 
 if TYPE_CHECKING:
-    from agents.stack import LocalRedis
+    from agents.local import LocalRedis
 
 HOUR_MS = 3_600_000
 OPTIN = Stem.OPTIN_RECORDS
@@ -123,7 +123,7 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
                 turn, BuildClickGraph(0, ()), long_over, Seal((), 0),
                 after.context.counts(OPTIN, Kind.CLICK_GRAPHS),
             )  # fmt: skip
-            await _commit_nothing(after.context, due, Reason.DRAW_FAILED)
+            await _commit_nothing(after.context, due, Shortfall.DRAW_FAILED)
 
 
 async def many_epochs_pass(made: Service, jobs: JobBench) -> None:

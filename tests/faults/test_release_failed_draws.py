@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.job_context import Dice, ReleaseFailed
-from agents.jobs import Jobs
-from agents.stack import LocalKafka
+from agents.jobs.jobs_process import Jobs
+from agents.jobs.release_step import ReleaseDice, ReleaseFailed
+from agents.local import LocalKafka
 from blender.errors import ParameterError
 from blender.noise import IntArray
 from streams.errors import StoreUnavailable
-from streams.releases.book import Stage
-from streams.releases.entries import Kind, Outcome
+from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import releases, same_bytes_everywhere
@@ -71,7 +71,7 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
     clock, noise = Clock(), FailingNoise()
     errors = [MemoryError(), FloatingPointError(), OSError("getrandom"), ParameterError("no")]
     async with service(kafka.url, redis_server.url) as made:
-        async with bench(made, clock, dice=Dice(noise)) as jobs:
+        async with bench(made, clock, dice=ReleaseDice(noise)) as jobs:
             await jobs.keep()
             for epoch, error in enumerate(errors):
                 await _ready_to_draw(made, jobs, epoch)
@@ -81,7 +81,7 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
                 assert failed.value.__cause__ is error
                 assert not await jobs.run(Kind.HEAD_LISTS), "nothing is left to do for this epoch"
                 assert noise.asked == epoch + 1
-        async with bench(made, clock, dice=Dice(noise)) as restarted:
+        async with bench(made, clock, dice=ReleaseDice(noise)) as restarted:
             assert not await restarted.run(Kind.HEAD_LISTS)
             assert noise.asked == len(errors), "drawn again after a restart"
             await _ready_to_draw(made, restarted, len(errors))
@@ -102,7 +102,7 @@ async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repe
     """The epoch goes on without one; the head list is drawn from other people."""
     clock, noise = Clock(), FailingNoise()
     async with service(kafka.url, redis_server.url, **GRAPHS) as made:
-        async with bench(made, clock, dice=Dice(noise)) as jobs:
+        async with bench(made, clock, dice=ReleaseDice(noise)) as jobs:
             await jobs.keep()
             for epoch in range(3):
                 await _ready_to_draw(made, jobs, epoch)
@@ -112,7 +112,7 @@ async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repe
                     with pytest.raises(ReleaseFailed):
                         await jobs.run(Kind.CLICK_GRAPHS)
                     assert noise.asked == asked + 1
-                    async with bench(made, clock, dice=Dice(noise)) as restarted:
+                    async with bench(made, clock, dice=ReleaseDice(noise)) as restarted:
                         assert not await restarted.run(Kind.CLICK_GRAPHS)
                     assert noise.asked == asked + 1, "drawn again after a restart"
                 else:
@@ -125,11 +125,11 @@ async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repe
         states = (await made.book()).epochs
         failed, after = states[1].click_graph, states[2].click_graph
         assert failed is not None
-        assert failed.outcome is Outcome.EMPTY
+        assert failed.outcome is EpochOutcome.EMPTY
         assert [reason.value for reason in failed.reasons] == ["draw_failed"]
         assert published[1] == await made.document(failed.document)
         assert after is not None
-        assert after.outcome is Outcome.COMPLETE
+        assert after.outcome is EpochOutcome.COMPLETE
 
 
 @pytest.mark.timeout(120)
@@ -143,7 +143,7 @@ async def test_running_jobs_outlive_a_failed_draw(kafka, redis_server):
         await hands.keep()
         await _ready_to_draw(made, hands, 0)
         jobs = await Jobs.connect(
-            made.settings, dice=Dice(noise), now_ms=clock, brokers_ms=clock.brokers_ms
+            made.settings, dice=ReleaseDice(noise), now_ms=clock, brokers_ms=clock.brokers_ms
         )
         running = asyncio.create_task(jobs.run())
         await made.until_stage(0, Stage.ABANDONED)
@@ -172,7 +172,7 @@ async def test_nothing_is_drawn_before_a_failed_draw_is_written_down(
     clock, noise = Clock(), FailingWithKafka(MemoryError())
     async with (
         service(fault_kafka.url, redis_server.url, kafka__request_timeout_s="2") as made,
-        bench(made, clock, dice=Dice(noise)) as jobs,
+        bench(made, clock, dice=ReleaseDice(noise)) as jobs,
     ):
         await jobs.keep()
         await _ready_to_draw(made, jobs, 0)
@@ -199,7 +199,7 @@ async def test_a_draw_that_fails_too_late_leaves_the_release_of_another_job_alon
     clock, noise = Clock(), FailingNoise(MemoryError())
     async with (
         service(kafka.url, redis_server.url) as made,
-        bench(made, clock, dice=Dice(noise)) as sleeper,
+        bench(made, clock, dice=ReleaseDice(noise)) as sleeper,
         bench(made, clock) as other,
     ):
         await other.keep()

@@ -17,20 +17,20 @@ import pytest
 from agents.commands.epochs import _abandon, _list, _unblock
 from agents.commands.ledger import _run as _ledger
 from agents.commands.verify import differences
-from agents.doctor import Grade
-from agents.jobs import Jobs
-from agents.leases import Lease
-from agents.release_log_check import check_release_log
+from agents.jobs.jobs_process import Jobs
+from agents.jobs.leases import Lease
+from agents.jobs.metrics import JOBS as JOBS_METRICS
+from agents.operations.installation_checks import Grade
+from agents.operations.release_log_check import check_release_log
 from blender.errors import ParameterError
 from streams.errors import StoreUnavailable
-from streams.job_metrics import JOBS as JOBS_METRICS
-from streams.kafka_transactions import TransactionAdmin
-from streams.publications import PublishedMarks
 from streams.releases import entries
-from streams.releases.book import Stage
+from streams.releases.commit_failures import CommitInDoubt
+from streams.releases.compacted_topics import PublishedMarks
 from streams.releases.entries import Kind
-from streams.releases.failures import CommitInDoubt
+from streams.releases.epoch_state import Stage
 from streams.releases.log import Turn
+from streams.stores.kafka_transactions import TransactionAdmin
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import releases, same_bytes_everywhere
 from tests.hanging import hang

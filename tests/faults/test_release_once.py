@@ -16,14 +16,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from agents.job_context import ReleaseFailed
+from agents.jobs.release_step import ReleaseFailed
 from blender.errors import HeadListMismatch
-from streams.epochs import Share, Stem
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.releases import entries
-from streams.releases.book import Stage
-from streams.releases.entries import Kind, Outcome
+from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
 from streams.releases.log import CommitRefused, Fenced
+from streams.stems import Share, Stem
 from streams.topics import ensure_topics
 from tests.epoch_service import Service, service
 from tests.job_bench import (
@@ -161,7 +161,7 @@ async def test_two_jobs_racing_release_once(kafka, redis_server, tmp_path: Path)
             await _race(one, two, Kind.CLICK_GRAPHS)
             graph = (await made.book()).epochs[epoch].click_graph
             assert graph is not None
-            assert graph.outcome is Outcome.COMPLETE
+            assert graph.outcome is EpochOutcome.COMPLETE
             await _race(one, two, Kind.HEAD_LISTS)
             state = await made.until_stage(epoch, Stage.REPORTING, timeout_s=10)
             assert state.head_list is not None
@@ -302,7 +302,7 @@ async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
         assert await jobs.run(Kind.HEAD_LISTS)
         state = (await made.book()).epochs[0]
         assert state.estimates is not None
-        assert state.estimates.outcome is Outcome.EMPTY
+        assert state.estimates.outcome is EpochOutcome.EMPTY
         assert [r.value for r in state.estimates.reasons] == ["too_few_optin_users"]
 
         await count_records(made, 1, some_records(1, rng))

@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.click_graphs import mechanism_parameters, read_url_table
-from agents.job_context import Dice
-from agents.stack import LocalKafka
-from agents.stack.ports import free_port
+from agents.jobs.click_graphs import mechanism_parameters, read_url_table
+from agents.jobs.release_step import ReleaseDice
+from agents.local import LocalKafka
+from agents.local.ports import free_port
 from blender.click_graph import release_data
 from blender.profiles import build_head_list
-from streams.epochs import Share, Stem
 from streams.errors import StoreUnavailable
-from streams.records.click_graph_document import ClickGraphDocument
-from streams.records.estimates_document import EstimatesDocument
-from streams.releases.book import Publication, ReleaseBook, Stage
 from streams.releases.entries import Kind
+from streams.releases.epoch_state import Publication, ReleaseBook, Stage
 from streams.releases.log import CommitInDoubt
 from streams.settings import Settings
+from streams.stems import Share, Stem
+from streams.wire.click_graph_document import ClickGraphDocument
+from streams.wire.estimates_document import EstimatesDocument
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
 from tests.faults.tcp_proxy import CuttingProxy
@@ -159,7 +159,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
     """Counts come again from Kafka, states from the log; what is published is as if nothing was."""
     rng, clock = np.random.default_rng(14), Clock()
     origin = int(time.time()) - 5
-    dice = Dice(RepeatableNoise(5), lambda: np.random.default_rng(5))
+    dice = ReleaseDice(RepeatableNoise(5), lambda: np.random.default_rng(5))
     urls = tmp_path / "urls.tsv"
     urls.write_text("".join(f"query 0 {n:03}\thttps://site-{n:03}.example/0\n" for n in range(41)))
     async with (
@@ -300,7 +300,7 @@ async def _counted(made: Service, stem: Stem) -> None:
 
 
 async def _flush(made: Service) -> None:
-    from streams.tables import connect_redis
+    from streams.stores.count_store import connect_redis
 
     client = await connect_redis(made.settings.redis)
     await client.flushall()

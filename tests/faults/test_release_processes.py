@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streams.epochs import Stem
-from streams.releases.book import Stage
-from streams.releases.entries import Kind, Outcome
+from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
+from streams.stems import Stem
 from tests.epoch_service import Part, Service, service
 from tests.faults.test_release_once import RELEASES, STEPS, releases, same_bytes_everywhere
 from tests.job_bench import (
@@ -110,7 +110,7 @@ async def test_click_graphs_disturbed_at_every_step_are_released_once(
             await disturbance.passes(epoch)
             state = await made.until_stage(epoch, Stage.REPORTING)
             assert state.click_graph is not None
-            assert state.click_graph.outcome is Outcome.COMPLETE
+            assert state.click_graph.outcome is EpochOutcome.COMPLETE
             assert state.head_list is not None
             made.send_raw(Stem.OPTIN_RECORDS, 0, b"of the next epoch")
             await made.until_stage(epoch + 1, Stage.COLLECTING)

@@ -18,11 +18,11 @@ import pytest
 
 from agents.commands.epochs import go_on_with_restored
 from agents.commands.ledger import show
-from agents.leases import Lease
-from agents.stack import LocalKafka, LocalRedis
+from agents.jobs.leases import Lease
+from agents.local import LocalKafka, LocalRedis
 from blender.errors import ParameterError
-from streams.releases.book import Stage
 from streams.releases.entries import Kind
+from streams.releases.epoch_state import Stage
 from tests.epoch_service import Service
 from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, some_records
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from streams.epochs import Share, Stem
-from streams.kafka import KafkaLog
-from streams.records.frames import FrameKind
-from streams.releases.book import Stage
-from streams.seal_markers import SealMarkers
-from streams.tables import connect_redis
+from streams.releases.epoch_state import Stage
+from streams.releases.seal_markers import SealMarkers
+from streams.stems import Share, Stem
+from streams.stores.count_store import connect_redis
+from streams.stores.kafka import KafkaLog
+from streams.wire.frames import FrameKind
 from tests.epoch_service import Service, service
 from tests.job_bench import Clock, bench
 

@@ -18,21 +18,21 @@ from aiokafka.cluster import ClusterMetadata
 from confluent_kafka import Consumer, TopicPartition
 from faust.assignor.partition_assignor import PartitionAssignor
 
+from agents.local.ports import free_port
 from agents.production import warn_of_risks
-from agents.stack.ports import free_port
-from agents.worker import Worker
-from streams.epochs import Stem
+from agents.worker.counting_process import Worker
 from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
-from streams.judging import Reason
-from streams.records.frames import OptinEntry, encode_optin_records
 from streams.settings import Settings
-from streams.tables import check_redis, connect_redis
+from streams.stems import Stem
+from streams.stores.batch_verdict import Refusal
+from streams.stores.count_store import check_redis, connect_redis
 from streams.topics import ensure_topics
+from streams.wire.frames import OptinEntry, encode_optin_records
 from tests.counting import ROOT, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic
 
 if TYPE_CHECKING:
-    from agents.stack import GivenServer, LocalKafka, LocalRedis
+    from agents.local import GivenServer, LocalKafka, LocalRedis
 
 OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
 
@@ -62,7 +62,7 @@ async def test_every_entry_ends_in_exactly_one_place_and_none_is_told(made: Inst
                 made.send_records(2, partition, entries)
     secret = OptinEntry(bytes(16), 0, b"a very private query\x00", b"https://private.example/")
     made.send(OPTIN, 0, encode_optin_records(2, [secret]))
-    made.expect_refused(OPTIN, 2, Reason.MALFORMED)
+    made.expect_refused(OPTIN, 2, Refusal.MALFORMED)
     made.flush()
     worker = made.start_worker()
     await made.until_counted()

@@ -21,17 +21,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.stack import LocalRedis
-from streams.counted import SealedCounts
-from streams.epochs import EpochBook, Share
+from agents.local import LocalRedis
+from agents.worker.entry_checks import judge_optin_records, judge_reports
 from streams.errors import StoreMismatch, StoreUnavailable
-from streams.fingerprints import FingerprintTable
-from streams.judging import Delivery, Verdict, judge_optin_records, judge_reports
-from streams.keys import EpochKeys
-from streams.records.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from streams.releases.counted_epochs import EpochBook
+from streams.releases.sealed_counts import SealedCounts
 from streams.settings.fields import Url
 from streams.settings.sections import RedisSettings
-from streams.tables import (
+from streams.stems import Share
+from streams.stores.batch_verdict import BatchVerdict, Delivery
+from streams.stores.count_store import (
     Applied,
     Closed,
     CountTables,
@@ -40,7 +39,10 @@ from streams.tables import (
     check_redis,
     connect_redis,
 )
-from tests.streams.test_judging import HEAD_LIST, KEYS, START, opened, published
+from streams.stores.epoch_keys import EpochKeys
+from streams.stores.fingerprints import FingerprintTable
+from streams.wire.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from tests.agents.worker.test_entry_checks import HEAD_LIST, KEYS, START, opened, published
 
 BOOK = EpochBook(
     [opened(1), published(1, cells=50, cells_per_answer=3), opened(2, records_per_user=2)]
@@ -144,10 +146,10 @@ async def test_scripts_count_fence_and_recover_on_every_server(server: LocalRedi
     ):
         await client.execute_command(*full)
         with pytest.raises(StoreUnavailable):
-            await reports.add_once(state, Verdict(), 2)
+            await reports.add_once(state, BatchVerdict(), 2)
         await client.execute_command(*free)
         assert (await reports.stored_state(0)).applying is None
-    assert isinstance(await reports.add_once(state, Verdict(), 2), Applied)
+    assert isinstance(await reports.add_once(state, BatchVerdict(), 2), Applied)
 
     # Released: barred, and nothing of the epoch is left.
     for tables, epoch in ((reports, 1), (records, 2)):
@@ -161,7 +163,7 @@ async def test_scripts_count_fence_and_recover_on_every_server(server: LocalRedi
     await client.delete(reports.key(0, "totals"))
     await client.set(reports.key(0, "totals"), "not a hash")
     with pytest.raises(StoreMismatch, match="must be a hash, found a string"):
-        await reports.add_once(state, Verdict(), 9)
+        await reports.add_once(state, BatchVerdict(), 9)
     assert (await reports.stored_state(0)).offset == 2
     await client.aclose()
 

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from streams.directory import ReleaseLogDirectory
-from streams.epochs import EpochBook, Stem
-from streams.fingerprints import FingerprintTable
-from streams.judging import Delivery, judge_optin_records, judge_reports, unknown_to
-from streams.keys import EpochKeys
-from streams.ledger import Ledger
-from streams.partition import Judge
-from streams.records.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from agents.worker.entry_checks import judge_optin_records, judge_reports, unknown_to
+from agents.worker.partition_counter import JudgeBatch
 from streams.releases import entries
+from streams.releases.counted_epochs import EpochBook
+from streams.releases.directory import ReleaseLogDirectory
+from streams.releases.ledger import Ledger
+from streams.stems import Stem
+from streams.stores.batch_verdict import Delivery
+from streams.stores.epoch_keys import EpochKeys
+from streams.stores.fingerprints import FingerprintTable
+from streams.wire.frames import OptinEntry, decode, encode_optin_records, encode_reports
 from tests.counting import MASTER, Installation, installation
 
 if TYPE_CHECKING:
-    from agents.stack import GivenServer, LocalKafka, LocalRedis
+    from agents.local import GivenServer, LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.integration
 OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
@@ -144,7 +146,7 @@ def frames(ids: list[bytes]) -> list[bytes]:
     return found
 
 
-def judged(judge: Judge, value: bytes, book: EpochBook) -> Any:
+def judged(judge: JudgeBatch, value: bytes, book: EpochBook) -> Any:
     frame = decode(value)
     delivery = Delivery(0, int(time.time() * 1000), frame, len(value))  # type: ignore[arg-type]
     keys = {n: EpochKeys.derive(MASTER, n) for n in (59, 60)}

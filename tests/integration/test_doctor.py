@@ -11,11 +11,18 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from agents.cli import main
-from agents.doctor import Finding, Grade, elections, examine, replication, versions
-from agents.gateway.tokens import add_token
-from agents.stack.ports import free_port
-from streams.kafka import KafkaLog
+from agents.gateway.submit.token_file import add_token
+from agents.local.ports import free_port
+from agents.operations.installation_checks import (
+    Finding,
+    Grade,
+    elections,
+    examine,
+    replication,
+    versions,
+)
 from streams.settings import Settings
+from streams.stores.kafka import KafkaLog
 from streams.topics import Topics, ensure_topics
 from tests.kafka_topics import create_topic
 

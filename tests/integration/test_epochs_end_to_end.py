@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from agents.estimates import build_estimates
-from agents.job_context import Dice
+from agents.jobs.estimates import build_estimates
+from agents.jobs.release_step import ReleaseDice
+from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
-from blender.roles import OptinCounts
-from streams.counted import ReportsRead
-from streams.epochs import Share, Stem
-from streams.records.estimates_document import EstimatesDocument, Participants
-from streams.records.frames import Marker
-from streams.records.head_list_document import HeadListDocument
-from streams.records.schemas import schema
-from streams.releases.book import Stage
-from streams.releases.entries import Outcome
+from streams.releases.entries import EpochOutcome
+from streams.releases.epoch_state import Stage
 from streams.releases.optin_release import read_optin_release, write_optin_release
+from streams.releases.sealed_counts import ReportsRead
+from streams.stems import Share, Stem
+from streams.wire.estimates_document import EstimatesDocument, Participants
+from streams.wire.frames import Marker
+from streams.wire.head_list_document import HeadListDocument
+from streams.wire.schemas import schema
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import SHORT, Service, service
 
@@ -88,7 +88,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
         for epoch in range(3):
             state = await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=60)
             assert state.estimates is not None
-            assert state.estimates.outcome is Outcome.COMPLETE, made.logs()
+            assert state.estimates.outcome is EpochOutcome.COMPLETE, made.logs()
             data = await made.document(state.estimates.document)
             document = EstimatesDocument.from_bytes(data)
             Draft202012Validator(schema("estimates")).validate(json.loads(data))
@@ -105,7 +105,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             cells = np.array(
                 [made.reported[epoch][c] for c in range(len(head_list.cells))], dtype=np.int64
             )
-            dice = Dice(RepeatableNoise(SEED), lambda: np.random.default_rng(SEED))
+            dice = ReleaseDice(RepeatableNoise(SEED), lambda: np.random.default_rng(SEED))
             again = build_estimates(
                 state, release, ReportsRead(cells, made.reports[epoch], False), (), dice
             )

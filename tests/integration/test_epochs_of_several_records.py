@@ -7,18 +7,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from agents.job_context import Dice
+from agents.jobs.release_step import ReleaseDice
+from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
 from blender.record import Record
-from blender.roles import OptinCounts
-from streams.epochs import EpochBook, Share
-from streams.judging import Reason
+from streams.releases.counted_epochs import EpochBook
 from streams.releases.entries import Kind
 from streams.releases.optin_release import write_optin_release
+from streams.stems import Share
+from streams.stores.batch_verdict import Refusal
+from tests.agents.worker.test_entry_checks import delivered, judged_records, opened, records
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import service
 from tests.job_bench import Clock, bench, count_tally
-from tests.streams.test_judging import delivered, judged_records, opened, records
 
 TEXTS = [(b"query %d" % n, b"https://site-%d.example/" % n) for n in range(4)]
 PEOPLE, EPOCH = 600, 1
@@ -45,8 +46,8 @@ async def test_a_user_counts_once_for_each_of_m_distinct_records_and_t_by_one(ka
     shares = {who: share_of(who) for who in range(PEOPLE)}
     people = Counter(shares.values())
     assert tally.refused == {
-        Reason.REPEATED: people[Share.S] + people[Share.GRAPH],
-        Reason.SPARE: 2 * people[Share.T],
+        Refusal.REPEATED: people[Share.S] + people[Share.GRAPH],
+        Refusal.SPARE: 2 * people[Share.T],
     }
 
     s, t = Counter[Record](), Counter[Record]()
@@ -63,7 +64,7 @@ async def test_a_user_counts_once_for_each_of_m_distinct_records_and_t_by_one(ka
         estimation_users=people[Share.T],
     )
 
-    dice = Dice(RepeatableNoise(5), lambda: np.random.default_rng(5))
+    dice = ReleaseDice(RepeatableNoise(5), lambda: np.random.default_rng(5))
     clock = Clock()
     async with (
         service(kafka.url, redis_server.url, privacy__records_per_optin_user="3") as made,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from agents.commands.epochs import _outcome
-from agents.job_context import Dice
-from streams.epochs import Share, Stem
-from streams.records.estimates_document import EstimatesDocument
-from streams.records.head_list_document import HeadListDocument
-from streams.releases.book import EpochState, Stage
+from agents.jobs.release_step import ReleaseDice
 from streams.releases.entries import Kind
+from streams.releases.epoch_state import EpochState, Stage
+from streams.stems import Share, Stem
+from streams.wire.estimates_document import EstimatesDocument
+from streams.wire.head_list_document import HeadListDocument
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
 from tests.job_bench import (
@@ -66,7 +66,7 @@ async def test_an_epoch_that_lacks_something_is_published_and_says_what(kafka, r
     passed when a job looks, the click graph's too.
     """
     rng, clock = np.random.default_rng(31), Clock()
-    dice = Dice(RepeatableNoise(1), lambda: np.random.default_rng(1))
+    dice = ReleaseDice(RepeatableNoise(1), lambda: np.random.default_rng(1))
     async with (
         service(kafka.url, redis_server.url, epoch__counting_deadline_s="1", **GRAPHS) as made,
         bench(made, clock, dice=dice) as jobs,

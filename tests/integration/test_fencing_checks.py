@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from agents.doctor import Finding, Grade, examine
-from agents.fencing_checks import TRANSACTION_LOG, leaders, transactions
-from agents.stack import LocalKafka
-from streams.kafka import KafkaLog
+from agents.local import LocalKafka
+from agents.operations.fencing_checks import TRANSACTION_LOG, leaders, transactions
+from agents.operations.installation_checks import Finding, Grade, examine
 from streams.settings import Settings
+from streams.stores.kafka import KafkaLog
 from streams.topics import Topics, ensure_topics
 
 pytestmark = pytest.mark.integration

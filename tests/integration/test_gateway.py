@@ -16,15 +16,15 @@ import time
 import httpx
 import pytest
 
-from agents.gateway.release_reader import ReleaseFold, ReleaseReader
+from agents.gateway.read.release_follower import ReleaseFold, ReleaseReader
 from blender.cells import RandomizerSpec
 from blender.registry import randomizer_for
-from localclient.client import LocalClient
-from localclient.exchange import What
+from localclient.conversation import What
 from localclient.limits import Limits
+from localclient.local_client import LocalClient
 from localclient.opting_in import OptIn
-from streams.epochs import Share, Stem
-from streams.judging import SEPARATOR
+from streams.stems import Share, Stem
+from streams.stores.batch_verdict import SEPARATOR
 from tests.agents.gateway.test_app import estimates
 from tests.gateway_service import (
     ROOT,
@@ -213,9 +213,9 @@ def _held_bytes(gateway: GatewayUnderTest) -> float:
 async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service):
     """Every commit leaves an offset without a record; waiting for it would be for ever."""
     from agents.gateway.kafka_clients import make_reader
-    from agents.gateway.publications import Publications
-    from streams.kafka import KafkaLog
-    from streams.keys import KeyRing
+    from agents.gateway.read.publications import Publications
+    from streams.stores.epoch_keys import KeyRing
+    from streams.stores.kafka import KafkaLog
 
     service.log.open_epoch(7)
     kafka = KafkaLog(service.settings.kafka)

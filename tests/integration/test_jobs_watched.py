@@ -7,12 +7,12 @@ import math
 
 from prometheus_client import generate_latest
 
-from agents.jobs import Jobs
-from streams import job_metrics
-from streams.job_metrics import JOBS
+from agents.jobs import metrics
+from agents.jobs.jobs_process import Jobs
+from agents.jobs.metrics import JOBS
 from streams.releases import entries
 from streams.releases.documents import split
-from streams.releases.entries import Kind, Outcome
+from streams.releases.entries import EpochOutcome, Kind
 from tests.epoch_service import service
 
 
@@ -36,7 +36,7 @@ async def test_a_keeper_tells_its_lease_at_once_and_outlives_an_unreadable_publi
                 )
             )
 
-    job_metrics.tell_lease(Kind.KEEPER, held=False)
+    metrics.tell_lease(Kind.KEEPER, held=False)
     async with service(kafka.url, redis_server.url) as made:
         jobs = await Jobs.connect(made.settings, observe=watch)
         running = asyncio.create_task(jobs.run())
@@ -46,7 +46,7 @@ async def test_a_keeper_tells_its_lease_at_once_and_outlives_an_unreadable_publi
             document = split("estimates", b"no publication of ours")
             async with made.log.turn(Kind.OPERATOR) as turn:
                 sealed = entries.records_sealed(0, [0, 0])
-                released = entries.estimate_released(0, document, Outcome.COMPLETE, [])
+                released = entries.estimate_released(0, document, EpochOutcome.COMPLETE, [])
                 await turn.commit([sealed, released], [document])
             await made.until(lambda: told("blender_epochs", stage="published"))
             await made.until(lambda: "publication_not_shown" in written_logs.getvalue())

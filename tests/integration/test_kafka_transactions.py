@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 
 from streams.errors import StoreUnavailable
-from streams.kafka import KafkaLog
-from streams.kafka_transactions import transaction_admin
 from streams.releases.blocked import find_blocked
 from streams.settings.fields import Url
 from streams.settings.sections import KafkaSettings
+from streams.stores.kafka import KafkaLog
+from streams.stores.kafka_transactions import transaction_admin
 from tests.hanging import hang
 
 

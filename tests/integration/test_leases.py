@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agents.leases import Lease
+from agents.jobs.leases import Lease
 from streams.errors import StoreUnavailable
 
 

@@ -21,16 +21,16 @@ from agents.commands.rebuild import _run as rebuild_verb
 from agents.commands.rebuild import rebuild
 from agents.commands.verify import _run as verify
 from agents.commands.verify import differences
-from agents.stack import LocalRedis
+from agents.local import LocalRedis
 from blender.errors import ParameterError
 from blender.registry import randomizer_for
-from streams.epochs import Share, Stem
 from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
-from streams.publications import read_publications
-from streams.records.schemas import schema
-from streams.releases.book import Stage
-from streams.releases.entries import Kind, Outcome
+from streams.releases.compacted_topics import read_publications
+from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
 from streams.releases.log import Fenced
+from streams.stems import Share, Stem
+from streams.wire.schemas import schema
 from tests.epoch_service import ROOT, Part, Service, service
 from tests.job_bench import Clock, JobBench, bench, count_records, count_reports, some_records
 
@@ -269,9 +269,9 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
         first, second = book.epochs[0].click_graph, book.epochs[1].click_graph
         assert first is not None
         assert second is not None
-        assert first.outcome is Outcome.EMPTY
+        assert first.outcome is EpochOutcome.EMPTY
         assert [r.value for r in first.reasons] == ["no_url_table"]
-        assert second.outcome is Outcome.COMPLETE
+        assert second.outcome is EpochOutcome.COMPLETE
         graph = json.loads(await made.document(second.document))
         Draft202012Validator(schema("click-graph")).validate(graph)
         assert len(graph["queries"]) >= 8

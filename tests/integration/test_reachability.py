@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agents.leases import Lease
+from agents.jobs.leases import Lease
 from streams.errors import StoreUnavailable
-from streams.kafka import KafkaLog
-from streams.metrics import SERVER_UP
-from streams.reachability import watch_servers
-from streams.redis_calls import connect_redis
+from streams.stores.kafka import KafkaLog
+from streams.stores.redis import connect_redis
+from streams.stores.server_probe import watch_servers
+from streams.telemetry.metrics import SERVER_UP
 
 
 def up(server: str) -> float:

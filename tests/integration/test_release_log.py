@@ -10,18 +10,18 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from agents.epochs import Open, next_keeper_move
+from agents.jobs.epoch_schedule import Open, next_keeper_move
 from streams.errors import StoreMismatch, StoreUnavailable
-from streams.kafka import librdkafka_settings
 from streams.releases import entries
-from streams.releases.book import Stage
 from streams.releases.documents import PART_BYTES, split
-from streams.releases.entries import Kind, Outcome
+from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
 from streams.releases.log import CommitInDoubt, Fenced, ReleaseLog
 from streams.releases.reader import LogReader
 from streams.settings.fields import Url
 from streams.settings.sections import KafkaSettings
-from tests.agents.model_log import PLENTY, plan
+from streams.stores.kafka import librdkafka_settings
+from tests.agents.jobs.model_log import PLENTY, plan
 
 #: Nothing is ever due for sealing: these tests are about the log.
 PLAN = plan(grace_ms=3_600_000)
@@ -62,7 +62,7 @@ async def open_epoch(log: ReleaseLog, now_ms: int | None = None) -> int:
 def released(epoch: int, data: bytes):
     """An estimates release of these bytes."""
     document = split("estimates", data)
-    return entries.estimate_released(epoch, document, Outcome.COMPLETE, []), document
+    return entries.estimate_released(epoch, document, EpochOutcome.COMPLETE, []), document
 
 
 async def test_what_one_process_commits_every_other_reads(make_log):

@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
-from streams.counted import CountsMoved, SealedCounts
-from streams.epochs import EpochBook, Share
+from agents.worker.entry_checks import _shares, judge_optin_records
 from streams.errors import StoreMismatch
-from streams.judging import Delivery, _shares, judge_optin_records
-from streams.keys import EpochKeys
-from streams.records.frames import OptinEntry, decode, encode_optin_records
-from streams.tables import CountTables, PartitionState, Seen
+from streams.releases.counted_epochs import EpochBook
+from streams.releases.sealed_counts import CountsMoved, SealedCounts
+from streams.stems import Share
+from streams.stores.batch_verdict import Delivery
+from streams.stores.count_store import CountTables, PartitionState, Seen
+from streams.stores.epoch_keys import EpochKeys
+from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.epoch_service import MASTER
 
 RECORDS_PER_USER = 3

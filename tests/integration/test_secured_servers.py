@@ -15,17 +15,17 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
-from agents.demo.service import _remove_all
-from agents.gateway.tokens import add_token
-from agents.stack import GivenServer, LocalRedis, Stack
-from agents.stack.keeper import Keeper, Server
-from agents.stack.ports import free_port
-from agents.worker import Worker
+from agents.gateway.submit.token_file import add_token
+from agents.local import GivenServer, LocalRedis, Stack
+from agents.local.demo.service import _remove_all
+from agents.local.ports import free_port
+from agents.local.process_guard import ProcessGuard, Server
+from agents.worker.counting_process import Worker
 from blender.errors import BlenderError
 from streams.errors import StoreUnavailable
-from streams.kafka import KafkaLog
-from streams.kafka_transactions import transaction_admin
 from streams.settings import Settings
+from streams.stores.kafka import KafkaLog
+from streams.stores.kafka_transactions import transaction_admin
 from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
 from tests.secured_servers import (
@@ -101,7 +101,7 @@ def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> No
         | {"jobs.poll_s": "0.3", "log.form": "json"}
     )
     gateway = f"http://127.0.0.1:{ports['http']}"
-    with Keeper() as keeper, httpx.Client(timeout=10) as http:
+    with ProcessGuard() as keeper, httpx.Client(timeout=10) as http:
         processes = [
             keeper.start(
                 [sys.executable, "-m", "tests.unit_limits", verb],

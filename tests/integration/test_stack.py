@@ -13,9 +13,9 @@ import psutil
 import pytest
 import redis
 
-from agents.stack import GivenServer, LocalKafka, LocalRedis, Stack, StackError
-from agents.stack.jars import cached_jars, kafka_jars
-from agents.stack.part import ticking
+from agents.local import GivenServer, LocalKafka, LocalRedis, Stack, StackError
+from agents.local.jars import cached_jars, kafka_jars
+from agents.local.local_server import ticking
 from tests.kafka_topics import create_topic
 
 
@@ -312,7 +312,7 @@ def test_a_wrong_jar_is_neither_kept_nor_run(monkeypatch, change, complaint):
 
 ROOT = Path(__file__).parents[2]
 FETCH = """
-from agents.stack.jars import kafka_jars
+from agents.local.jars import kafka_jars
 kafka_jars()
 """
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from agents.commands.verify import differences
-from agents.stack import LocalRedis
-from streams.epochs import Stem
+from agents.local import LocalRedis
+from streams.stems import Stem
 from tests.epoch_service import ROOT, Service, service
 from tests.job_bench import Clock, bench
 

@@ -21,13 +21,13 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents.gateway.routes import ROUTES
-from agents.gateway.verdicts import Reason as GatewayReason
-from agents.stack.ports import free_port
-from streams.epochs import Stem
-from streams.judging import Reason
-from streams.releases.book import Stage
-from streams.releases.entries import Kind, Outcome
-from streams.stops import StopReason
+from agents.gateway.submit.verdicts import Reason as GatewayReason
+from agents.local.ports import free_port
+from agents.worker.halt_reasons import StopReason
+from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
+from streams.stems import Stem
+from streams.stores.batch_verdict import Refusal
 from tests.prometheus_rules import ALERTS, expressions, metrics_in, scaled
 from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service
 
@@ -50,7 +50,7 @@ WORKER: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     **{
         f"blender_{stem}_refused": (
             "counter",
-            {"partition": PARTITIONS, "reason": {reason.value for reason in Reason}},
+            {"partition": PARTITIONS, "reason": {reason.value for reason in Refusal}},
         )
         for stem in STEMS
     },
@@ -114,10 +114,10 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_epochs": ("gauge", {"stage": {stage.value for stage in Stage}}),
     "blender_epoch_age_seconds": ("gauge", {"stage": WAITING}),
     "blender_epoch_overdue_seconds": ("gauge", {"stage": WAITING}),
-    "blender_epoch_outcomes": ("gauge", {"outcome": {o.value for o in Outcome}}),
+    "blender_epoch_outcomes": ("gauge", {"outcome": {o.value for o in EpochOutcome}}),
     "blender_last_epoch_outcome": (
         "gauge",
-        {"outcome": {"abandoned", *(outcome.value for outcome in Outcome)}},
+        {"outcome": {"abandoned", *(outcome.value for outcome in EpochOutcome)}},
     ),
     "blender_last_published_epoch": ("gauge", {}),
     "blender_releases_recorded_twice": ("gauge", {}),

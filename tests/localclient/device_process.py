@@ -23,9 +23,9 @@ import httpx
 
 from blender.dice import SystemDice
 from localclient import LocalClient, OptIn
-from localclient.channel import build_randomizer
-from localclient.client import _Parts
 from localclient.files import Files
+from localclient.local_client import _Parts
+from localclient.randomizer_check import build_randomizer
 from tests.localclient.support import LISTED, ManualClock, head_list, limits
 
 

@@ -16,10 +16,10 @@ from typing import Any
 from blender.cells import HeadList, RandomizerSpec
 from blender.record import NORMALISATION_VERSION, Record
 from localclient import Limits, LocalClient
-from localclient.client import _Parts
 from localclient.files import Files
+from localclient.local_client import _Parts
 from localclient.state import State
-from streams.records.head_list_document import HeadListDocument
+from streams.wire.head_list_document import HeadListDocument
 
 HOUR = 3_600
 DAY = 24 * HOUR

@@ -16,13 +16,13 @@ import pytest
 
 from blender.dice import SystemDice
 from localclient import ClockWrong, HeadListRefused, What
-from localclient.client import _REAL
+from localclient.local_client import _REAL
 from tests.localclient import (
     test_bodies,
-    test_channel,
     test_hostile_answers,
     test_lengths,
     test_opting_in,
+    test_randomizer_check,
     test_refusals,
     test_reporting,
     test_silence,
@@ -289,14 +289,14 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
         test_refusals.test_two_lists_for_one_epoch_get_one_report,
     ),
     "from the list's shape and ε": (
-        test_channel.test_every_registered_randomizer_passes,
-        test_channel.test_a_randomizer_built_for_another_list_is_caught,
+        test_randomizer_check.test_every_registered_randomizer_passes,
+        test_randomizer_check.test_a_randomizer_built_for_another_list_is_caught,
     ),
     "over all outputs where there are at most 512": (
-        test_channel.test_a_broken_randomizer_is_caught,
+        test_randomizer_check.test_a_broken_randomizer_is_caught,
     ),
     "over drawn ones otherwise": (
-        test_channel.test_a_broken_randomizer_over_many_cells_is_caught_by_drawing,
+        test_randomizer_check.test_a_broken_randomizer_over_many_cells_is_caught_by_drawing,
     ),
     "there is no `If-None-Match`": (test_a_talk_carries_nothing_of_the_last_one,),
     "Redirects are not followed": (test_redirects_are_not_followed,),

@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
-import localclient.client
+import localclient.local_client
 from localclient import AsyncLocalClient, ClientRefused, LocalClient, OptIn, Outcome, What
-from localclient.client import _Parts
+from localclient.local_client import _Parts
 from localclient.search import PublishedResult
 from localclient.state import State
-from streams.records.head_list_document import MalformedDocument
+from streams.wire.head_list_document import MalformedDocument
 from tests.localclient.support import (
     END,
     HOUR,
@@ -275,7 +275,7 @@ async def test_a_server_that_drips_does_not_hold_the_device(
     asyncio: bool,
 ) -> None:
     """Each byte comes in time, the answer never: a device that waited for it would read its 404."""
-    monkeypatch.setattr(localclient.client, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(localclient.local_client, "_ANSWER_S", 0.2)
     parts = _Parts(clock, SeededDice(1), UnsyncedFiles)
     with dripping(whole, first, drip, last) as url:
         if asyncio:

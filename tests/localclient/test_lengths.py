@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from blender.cells import HeadList
+from blender.interfaces import LocalRandomizer
 from blender.record import Record
 from blender.registry import RANDOMIZERS, randomizer_for
-from blender.roles import LocalRandomizer
 from localclient import What
-from streams.records.head_list_document import HeadListDocument
-from streams.records.submissions import Report, read_reports
+from streams.wire.head_list_document import HeadListDocument
+from streams.wire.submissions import Report, read_reports
 from tests.localclient.support import (
     END,
     HOUR,

@@ -21,7 +21,7 @@ from localclient import (
     What,
 )
 from localclient.search import PublishedResult
-from streams.records.head_list_document import HeadListDocument
+from streams.wire.head_list_document import HeadListDocument
 from tests.localclient.support import (
     DAY,
     END,

@@ -10,7 +10,7 @@ import pytest
 
 from blender.record import Record
 from localclient import AsyncLocalClient, HeadListRefused, LocalClient, What
-from localclient.client import _Parts
+from localclient.local_client import _Parts
 from localclient.state import Mode
 from localclient.store import draw_records
 from tests.localclient.support import (

@@ -11,22 +11,22 @@ import pytest
 
 from blender.errors import ParameterError
 from localclient import PublishedResult, RankedQuery, RankedUrl
-from streams.records.estimates_document import (
-    Agreement,
+from streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,
+    EstimatedShare,
     EstimatesDocument,
-    Figure,
     Participants,
+    PublishedAgreement,
 )
-from streams.records.head_list_document import MalformedDocument
+from streams.wire.head_list_document import MalformedDocument
 
 
-def figure(p: float | None) -> Figure:
+def figure(p: float | None) -> EstimatedShare:
     return (
-        Figure(None, None, None, None)
+        EstimatedShare(None, None, None, None)
         if p is None
-        else Figure(p, 1e-6, round(p - 0.01, 4), round(p + 0.01, 4))
+        else EstimatedShare(p, 1e-6, round(p - 0.01, 4), round(p + 0.01, 4))
     )
 
 
@@ -59,7 +59,7 @@ def publication(prefer: str = "blend", **changes: Any) -> EstimatesDocument:
             EstimatedQuery("news", None, figure(0.02), figure(-0.01), 0.5),
             EstimatedQuery("weather", None, figure(0.5), figure(0.35), 0.5),
         ),
-        "agreement": Agreement(1.0, 0.5, prefer == "blend", prefer),
+        "agreement": PublishedAgreement(1.0, 0.5, prefer == "blend", prefer),
         "privacy": {},
         "versions": {},
     }

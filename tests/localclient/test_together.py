@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from localclient import AsyncLocalClient, LocalClient, What
-from localclient.client import _Parts
+from localclient.local_client import _Parts
 from tests.localclient.device_process import Devices
 from tests.localclient.support import (
     END,
@@ -93,7 +93,7 @@ def test_a_device_needs_numpy_and_httpx_and_nothing_of_the_server() -> None:
         "sys.meta_path.insert(0, Barrier())\n"
         "import localclient, localclient.cli, localclient.search\n"
         "ours = {m for m in sys.modules if m.startswith('streams')}\n"
-        "assert all(m == 'streams' or m.startswith('streams.records') for m in ours), ours\n"
+        "assert all(m == 'streams' or m.startswith('streams.wire') for m in ours), ours\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

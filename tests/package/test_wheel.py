@@ -17,7 +17,7 @@ PACKAGES = ("blender", "streams", "agents", "localclient")
 # As `make test-fast` chooses; the tests of the source tree's own imports look at that tree.
 FAST = "not integration and not faults and not statistical and not browser and not package"
 SAMPLE = [
-    *("tests/streams", "tests/agents/test_cli.py", "tests/localclient/test_reporting.py"),
+    *("tests/streams", "tests/agents/commands/test_cli.py", "tests/localclient/test_reporting.py"),
     *("tests/blender/test_vectors.py", "tests/blender/test_local.py"),
 ]
 NOT_HERE = ["--deselect", "tests/agents/test_imports.py", "-p", "no:cacheprovider"]
@@ -127,7 +127,7 @@ def test_the_wheel_holds_the_four_packages_their_types_and_what_kafka_is_made_of
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(PACKAGES)
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
-    assert {"agents/stack/pom.xml", "agents/stack/jars.sha256"} <= set(names)
+    assert {"agents/local/pom.xml", "agents/local/jars.sha256"} <= set(names)
 
 
 def test_the_evaluation_brings_the_server_it_evaluates(wheel):
@@ -151,7 +151,7 @@ def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server
     """A browser team embeds `localclient`; it must not bring Kafka's and Redis's libraries."""
     python = install(tmp_path / "env", sys.executable, constraints, str(wheel))
 
-    import_all(python, tmp_path, "blender", "localclient", "streams.records")
+    import_all(python, tmp_path, "blender", "localclient", "streams.wire")
     installed = packages_in(python)
     assert {"numpy", "httpx", "blendstream"} <= installed
     assert not installed & {"faust-streaming", "aiokafka", "redis", "opendp", "scipy", "uvicorn"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from blender import Cells, Estimates, Record, blend_probabilities, ndcg, project_onto_simplex
 from blender.intervals import noisy_count_interval
 from blender.optin import NoisyCounts, estimate_noisy_counts
-from blender.partition import PARTS, partition_users
+from blender.user_groups import PARTS, partition_users
 from tests.channels import build
 
 # No deadline: a slow machine is no counterexample.

@@ -28,8 +28,8 @@ from hypothesis.stateful import (
 
 from blender.errors import BlenderError
 from localclient import LocalClient, OptIn
-from localclient.client import _Parts
-from streams.records.head_list_document import HeadListDocument
+from localclient.local_client import _Parts
+from streams.wire.head_list_document import HeadListDocument
 from tests.localclient.support import (
     DAY,
     HOUR,

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localclient import ClientRefused, LocalClient, OptIn, What
-from localclient.client import _Parts
+from localclient.local_client import _Parts
 from localclient.state import Mode
 from tests.localclient.support import (
     DAY,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blender import Cells, PrivacyParameters, Record
-from blender.estimates import Estimates, GroupEstimates
+from blender.cell_estimates import Estimates, GroupEstimates
 from blender.registry import RANDOMIZERS
 from blender.stable_blend import StableBlender
 from blender.stable_histogram import StableHistogram

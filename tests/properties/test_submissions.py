@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.records.submissions import (
+from streams.wire.submissions import (
     MalformedSubmission,
     OptinRecord,
     Report,

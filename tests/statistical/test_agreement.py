@@ -24,8 +24,8 @@ from blender import (
     measure_agreement,
     randomizer_for,
 )
+from blender.cell_estimates import unknown_group
 from blender.errors import ParameterError
-from blender.estimates import unknown_group
 from blender.optin import NoisyCounts
 from tests.doubles import SeededNoise
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.evaluation.clients import draw_report_counts
-from agents.evaluation.simulated_noise import SimulatedNoise
 from blender import OptinCounts, PrivacyParameters, Record, measure_agreement, randomizer_for
+from blender.evaluation.simulated_noise import SimulatedNoise
+from blender.evaluation.simulated_reports import draw_report_counts
 from blender.profiles import build_head_list, estimate_epoch
 
 pytestmark = pytest.mark.statistical

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from agents.evaluation.clients import draw_report_counts
-from agents.evaluation.epochs import draw_optin, truth_of
-from agents.evaluation.populations import AOL, ZipfPeople
-from agents.evaluation.simulated_noise import SimulatedNoise
 from blender import PrivacyParameters, randomizer_for
+from blender.evaluation.populations import AOL, ZipfPeople
+from blender.evaluation.simulated_epochs import draw_optin, truth_of
+from blender.evaluation.simulated_noise import SimulatedNoise
+from blender.evaluation.simulated_reports import draw_report_counts
 from blender.profiles import build_head_list, estimate_epoch
 
 pytestmark = pytest.mark.statistical

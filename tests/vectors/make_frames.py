@@ -9,9 +9,9 @@ import numpy as np
 
 from blender.errors import ParameterError
 from blender.record import NORMALISATION_VERSION, normalise
-from streams.fingerprints import siphash
-from streams.keys import EpochKeys, account
-from streams.records.frames import (
+from streams.stores.epoch_keys import EpochKeys, account
+from streams.stores.fingerprints import siphash
+from streams.wire.frames import (
     FrameKind,
     OptinEntry,
     encode_marker,

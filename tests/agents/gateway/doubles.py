@@ -12,13 +12,13 @@ from typing import Any
 from aiokafka.structs import RecordMetadata, TopicPartition
 
 from agents.gateway.app import Gateway, GatewayLimits
-from agents.gateway.clock import ClockCheck
-from agents.gateway.frame_writer import FrameLimits, FrameWriter, OptinFrames
-from agents.gateway.optin_records import Cohorts, OptinTarget, OptinTargets
-from agents.gateway.publications import Publications
-from agents.gateway.reports import ReportTarget
-from streams.keys import EpochKeys
-from streams.records.frames import OptinFrame, ReportFrame, decode
+from agents.gateway.read.publications import Publications
+from agents.gateway.submit.clock_check import ClockCheck
+from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, OptinFrames
+from agents.gateway.submit.record_submissions import Cohorts, OptinTarget, OptinTargets
+from agents.gateway.submit.report_submissions import ReportTarget
+from streams.stores.epoch_keys import EpochKeys
+from streams.wire.frames import OptinFrame, ReportFrame, decode
 
 MASTER = bytes(range(32))
 HEAD_LIST = "ab" * 32

@@ -13,8 +13,8 @@ from typing import Any
 
 import uvloop
 
-from agents.gateway.http_server import HttpServer, make_server
-from agents.gateway.protocol import sweep
+from agents.gateway.http.uvicorn_protocol import sweep
+from agents.gateway.http.uvicorn_server import HttpServer, make_server
 from streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 

@@ -20,14 +20,14 @@ import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
-from agents.gateway.cors import Cors
-from agents.gateway.openapi import openapi_document
-from agents.gateway.publications import Document, EpochView
-from agents.gateway.static_pages import StaticPages
-from agents.gateway.tokens import ApplicationTokens, add_token
+from agents.gateway.http.cors import Cors
+from agents.gateway.read.openapi import openapi_document
+from agents.gateway.read.publications import EpochView, PublishedDocument
+from agents.gateway.read.static_pages import StaticPages
+from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
+from tests.agents.gateway.http.test_uvicorn_protocol import exchange, serving
 from tests.agents.gateway.test_app import estimates
-from tests.agents.gateway.test_protocol import exchange, serving
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.filterwarnings("ignore")]
 
@@ -72,8 +72,12 @@ def gateway(loop, tmp_path_factory):
         )
 
     made = loop.run_until_complete(make())
-    made.publications.estimates = {n: Document(n, f"{n:064x}", estimates(n)) for n in range(5)}
-    made.publications.head_lists = {HEAD_LIST: Document(7, HEAD_LIST, b'{"schema":"x","epoch":7}')}
+    made.publications.estimates = {
+        n: PublishedDocument(n, f"{n:064x}", estimates(n)) for n in range(5)
+    }
+    made.publications.head_lists = {
+        HEAD_LIST: PublishedDocument(7, HEAD_LIST, b'{"schema":"x","epoch":7}')
+    }
     made.publications.current_head_list = HEAD_LIST
     made.publications.epochs = {8: EpochView(8, "collecting", 0, 1 << 50, 1 << 50, 1, 1)}
     return made, token

@@ -11,24 +11,24 @@ import re
 import pytest
 
 from agents.gateway.app import GatewayLimits
-from agents.gateway.cors import Cors
-from agents.gateway.estimates_csv import COLUMNS
-from agents.gateway.negotiation import FOR_EVER
-from agents.gateway.publications import Document, EpochView, Paused
-from agents.gateway.static_pages import StaticPages
-from streams.records import submissions
-from streams.records.estimates_document import (
+from agents.gateway.http.cors import Cors
+from agents.gateway.read.estimates_csv import COLUMNS
+from agents.gateway.read.negotiation import FOR_EVER
+from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
+from agents.gateway.read.static_pages import StaticPages
+from streams.wire import submissions
+from streams.wire.estimates_document import (
     EstimatedCell,
+    EstimatedShare,
     EstimatesDocument,
-    Figure,
     Participants,
 )
-from streams.records.schemas import schema
+from streams.wire.schemas import schema
 from tests.agents.gateway.doubles import make_gateway, report
 
 
 def estimates(epoch: int, query: str = "weather, today") -> bytes:
-    figure = Figure(0.25, 0.0001, 0.2, 0.3)
+    figure = EstimatedShare(0.25, 0.0001, 0.2, 0.3)
     return EstimatesDocument(
         epoch=epoch,
         window_start_s=epoch * 100,
@@ -54,7 +54,7 @@ def estimates(epoch: int, query: str = "weather, today") -> bytes:
 def with_estimates(*epochs: int):
     gateway = make_gateway()
     gateway.publications.estimates = {
-        epoch: Document(epoch, f"{epoch:064x}", estimates(epoch)) for epoch in epochs
+        epoch: PublishedDocument(epoch, f"{epoch:064x}", estimates(epoch)) for epoch in epochs
     }
     return gateway
 
@@ -66,7 +66,7 @@ async def test_a_head_list_is_served_byte_for_byte_under_its_hash():
     """Devices check the bytes against the id."""
     gateway = make_gateway()
     body = b'{"schema":"blendstream/head-list/1","filler":"' + b"x" * 2000 + b'"}'
-    document = Document(7, "ab" * 32, body)
+    document = PublishedDocument(7, "ab" * 32, body)
     gateway.publications.head_lists = {document.id: document}
     gateway.publications.current_head_list = document.id
 
@@ -177,7 +177,8 @@ async def test_a_page_of_history_is_compressed_for_those_who_take_it(accept):
     """The results page reads sixty whole publications, on telephones too."""
     gateway = make_gateway()
     gateway.publications.estimates = {
-        n: Document(n, f"{n:064x}", estimates(n, query="weather " * 200)) for n in range(30)
+        n: PublishedDocument(n, f"{n:064x}", estimates(n, query="weather " * 200))
+        for n in range(30)
     }
     path = "/v1/estimates?limit=30"
 
@@ -197,7 +198,7 @@ async def test_a_page_of_history_is_sent_from_what_is_kept_and_not_copied():
     """Ten thousand readers that take their time would hold ten thousand pages."""
     gateway = make_gateway()
     body = estimates(1, query="weather " * 20_000)
-    gateway.publications.estimates = {1: Document(1, "ab" * 32, body)}
+    gateway.publications.estimates = {1: PublishedDocument(1, "ab" * 32, body)}
     sent = []
 
     async def send(message):
@@ -237,7 +238,7 @@ async def test_epochs_tell_states_and_times_and_what_a_device_needs():
         8, 999_000, 1_001_000, 1_001_060, 1
     )
     gateway.publications.epochs = {}
-    gateway.publications.last_pause = Paused(999_999, 1_000_500, "the budget is spent")
+    gateway.publications.last_pause = PauseView(999_999, 1_000_500, "the budget is spent")
     paused = await gateway.ask("GET", "/v1/epochs")
     assert submissions.read_collecting_epoch(paused.body) is None
     assert paused.json()["paused"] == {"resumes_s": 1_000_500, "detail": "the budget is spent"}

@@ -6,13 +6,13 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from agents.gateway.publications import Publications
-from agents.gateway.release_reader import ReleaseFold, ReleaseReader
-from agents.gateway.server import GatewayProcess
-from streams.kafka import KafkaLog
-from streams.kafka_transactions import OpenTransaction
-from streams.keys import KeyRing
+from agents.gateway.gateway_process import GatewayProcess
+from agents.gateway.read.publications import Publications
+from agents.gateway.read.release_follower import ReleaseFold, ReleaseReader
 from streams.releases.blocked import BlockedLog, LogWatch
+from streams.stores.epoch_keys import KeyRing
+from streams.stores.kafka import KafkaLog
+from streams.stores.kafka_transactions import OpenTransaction
 from streams.topics import Topics
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from blender.errors import ParameterError
 from localclient import ClientRefused, LimitReached, Limits, OptIn
-from localclient.client import _Core, _Parts
-from localclient.exchange import Outcome, Request, Response
-from streams.records.head_list_document import HeadListDocument
+from localclient.conversation import DeviceRequest, Outcome, Response
+from localclient.local_client import _Core, _Parts
+from streams.wire.head_list_document import HeadListDocument
 from tests.localclient.support import UnsyncedFiles
 from tests.vectors.device.claims import DAY
 from tests.vectors.device.documents import head_list
@@ -100,7 +100,7 @@ class Talker:
             if not isinstance(step, Outcome):
                 talk = step
                 step = self._client._advance(talk, None)  # type: ignore[assignment]
-                while isinstance(step, Request):
+                while isinstance(step, DeviceRequest):
                     answer = left.pop(0)
                     said.append({"request": _request(step), "response": _response(answer)})
                     step = self._client._advance(talk, answer)  # type: ignore[assignment]
@@ -139,7 +139,7 @@ def _words(name: str) -> str:
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 
-def _request(request: Request) -> dict[str, Any]:
+def _request(request: DeviceRequest) -> dict[str, Any]:
     return {
         "method": request.method,
         "path": request.path,

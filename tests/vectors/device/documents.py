@@ -8,7 +8,7 @@ from typing import Any
 
 from blender.cells import HeadList, RandomizerSpec
 from blender.record import Record
-from streams.records.head_list_document import HeadListDocument, MalformedDocument
+from streams.wire.head_list_document import HeadListDocument, MalformedDocument
 
 LISTED = (
     Record("weather", "https://weather.example/"),

@@ -8,15 +8,15 @@ from itertools import combinations
 from typing import Any
 
 from blender.cells import HeadList, RandomizerSpec
+from blender.interfaces import LocalRandomizer
 from blender.local import local_alg
 from blender.rational import exp_rounded_down
 from blender.record import Record
 from blender.registry import RANDOMIZERS
-from blender.roles import LocalRandomizer
 from blender.subset_or_none import best_named_size
 from blender.subset_selection import best_subset_size
 from localclient.store import draw_records
-from streams.records.submissions import Report
+from streams.wire.submissions import Report
 from tests.doubles import SeededDice
 
 EPSILONS = [

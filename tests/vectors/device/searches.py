@@ -7,19 +7,19 @@ from typing import Any
 
 from blender.errors import BlenderError
 from localclient import PublishedResult
-from streams.records.estimates_document import (
-    Agreement,
+from streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,
+    EstimatedShare,
     EstimatesDocument,
-    Figure,
     Participants,
+    PublishedAgreement,
 )
 
 
-def figure(probability: float | None) -> Figure:
+def figure(probability: float | None) -> EstimatedShare:
     low, high = (None, None) if probability is None else (probability / 2, probability * 1.5)
-    return Figure(probability, 1e-6, low, high)
+    return EstimatedShare(probability, 1e-6, low, high)
 
 
 def cell(
@@ -64,7 +64,7 @@ def publication(prefer: str | None = "blend") -> EstimatesDocument:
         participants=Participants(1, 1, 1),
         records=records,
         queries=queries,
-        agreement=None if prefer is None else Agreement(0.1, 0.9, True, prefer),
+        agreement=None if prefer is None else PublishedAgreement(0.1, 0.9, True, prefer),
         privacy={},
         versions={},
     )

@@ -1,0 +1,87 @@
+"""What the operator's verbs share: reading the release log once, saying when it is blocked or when
+jobs run, and telling times."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from agents.jobs.leases import Lease
+from agents.jobs.release_step import JobContext
+from blender.errors import ParameterError
+from streams.errors import StoreUnavailable
+from streams.releases.blocked import BlockedLog, find_blocked
+from streams.releases.entries import Kind
+from streams.releases.epoch_state import ReleaseBook
+from streams.settings import Settings
+from streams.stores.count_store import connect_redis
+from streams.stores.kafka import KafkaLog
+from streams.topics import check_topics
+
+__all__ = ["connected", "read_log", "refuse_while_jobs_run", "told", "waiting_for_log"]
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[JobContext]:
+    """A context for one command; the topics must be right, and none is made."""
+    topics = await check_topics(settings, KafkaLog(settings.kafka))
+    context = JobContext.build(settings, topics, await connect_redis(settings.redis))
+    try:
+        yield context
+    finally:
+        await context.close()
+
+
+async def read_log(context: JobContext) -> ReleaseBook:
+    """The log to its committed end; warns when a transaction hides what comes after."""
+    async with waiting_for_log(context):
+        book = await context.log.catch_up()
+    blocked = await _blocked(context)
+    if blocked is not None:
+        print(f"blendstream: this is not the newest; {blocked.told()}", file=sys.stderr)
+    return book
+
+
+@contextlib.asynccontextmanager
+async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
+    """Around what waits for the log: a failure also names what blocks it."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        blocked = await _blocked(context)
+        if blocked is None:
+            raise
+        raise StoreUnavailable(f"{error}. {blocked.told()}") from error
+
+
+async def _blocked(context: JobContext) -> BlockedLog | None:
+    """What blocks the log for good, as far as Kafka tells; a release under way does not."""
+    try:
+        found = await find_blocked(
+            context.settings.kafka, context.kafka, context.topics.releases.name
+        )
+    except StoreUnavailable:
+        return None
+    timeout_s = context.settings.jobs.transaction_timeout_s
+    return found if found is not None and found.lasts(timeout_s) else None
+
+
+async def refuse_while_jobs_run(context: JobContext) -> None:
+    """Raise while any jobs process has a lease."""
+    settings = context.settings
+    for kind in Kind:
+        lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
+        if await lease.taken():
+            raise ParameterError(
+                f"no jobs process may run before this is done, but one holds the lease for "
+                f"{kind.value}; stop them all, wait {settings.jobs.lease_s:g} s and run this again"
+            )
+
+
+def told(time_ms: int | None) -> str:
+    """A time for people, in UTC."""
+    if time_ms is None:
+        return "-"
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,370 @@
+"""The gateway process: connects, serves until told to stop, and leaves nothing accepted behind.
+
+    start   token file read, topics checked, producer connected, then listening
+    ready   while Kafka answers, the release log was read to its end and can be followed, and the
+            clock is right, by comparison with the brokers' (/readyz)
+    stop    unready at once; requests under way are answered, frames flushed and connections
+            closed, all of it within one deadline
+
+Promises: wrong settings, an unreachable Kafka or a bad token file are one clear error before
+anything listens. The access log is off: it would hold addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+
+import uvloop
+from prometheus_client import start_http_server
+
+from agents.gateway import metrics
+from agents.gateway.app import Gateway, GatewayLimits
+from agents.gateway.http.cors import Cors
+from agents.gateway.http.loop_stalls import watch_stalls
+from agents.gateway.http.uvicorn_protocol import sweep
+from agents.gateway.http.uvicorn_server import BACKLOG, HttpServer, make_server
+from agents.gateway.kafka_clients import make_producer, make_reader
+from agents.gateway.read.publications import Publications
+from agents.gateway.read.release_follower import ReleaseFold, ReleaseReader
+from agents.gateway.read.static_pages import StaticPages
+from agents.gateway.submit.admission import load_admission
+from agents.gateway.submit.clock_check import ClockCheck
+from agents.gateway.submit.frame_producer import FrameProducer
+from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
+from agents.gateway.submit.record_submissions import Cohorts
+from agents.gateway.submit.token_file import ApplicationTokens
+from agents.listening import listening
+from streams.errors import StoreUnavailable
+from streams.releases.blocked import LogWatch
+from streams.settings import Settings
+from streams.stores.epoch_keys import KeyRing
+from streams.stores.kafka import KafkaLog
+from streams.telemetry.metrics import SERVER_UP
+from streams.topics import Topics, ensure_topics
+
+__all__ = ["GatewayProcess", "run_gateway"]
+
+log = logging.getLogger(__name__)
+
+#: How often the brokers' clock and answer are looked at when nobody submits anything.
+_PROBE_EVERY_S = 2.0
+#: The same at the start, when nothing can be taken before there is an answer.
+_FIRST_PROBE_AGAIN_S = 0.1
+_PROBE = b"clock"
+
+#: A stop's steps, and the part of its deadline by which each is over. Answering gets the most: a
+#: request waits for Kafka as long as `gateway.delivery_deadline_s`. Whatever is not acknowledged
+#: when the flush is over was not accepted, and its sender sends it again.
+_ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
+#: The process ended itself: something hung past the stop's deadline.
+_EXIT_HUNG = 3
+
+
+def run_gateway(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; the process's exit code."""
+    # What was imported lives for ever and requests leave no cycles behind, so looking for
+    # garbage as often as Python does by default is a tenth of a busy gateway's time for nothing.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    return uvloop.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    process = GatewayProcess(settings)
+    loop = asyncio.get_running_loop()
+    deadline = threading.Timer(settings.gateway.stop_deadline_s, _end_hung, [settings])
+    deadline.daemon = True
+
+    def told() -> None:
+        process.stop()
+        if deadline.ident is None:
+            deadline.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    try:
+        await process.start()
+        await process.serve()
+    finally:
+        await process.close()
+    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _end_hung(settings: Settings) -> None:
+    """End the process, from a thread of its own: the event loop may be what hangs."""
+    log.error("stop_deadline_passed", extra={"seconds": settings.gateway.stop_deadline_s})
+    logging.shutdown()
+    os._exit(_EXIT_HUNG)
+
+
+def _looked_back_s(settings: Settings) -> float:
+    """How much of the release log a start reads: the history, and any pause still in force.
+
+    An epoch counts from its opening, so many windows ahead of its own; three later it is published.
+    """
+    epochs = settings.gateway.history_epochs + settings.epoch.epochs_ahead + 3
+    window_s = settings.epoch.window_s
+    return max(epochs * window_s, settings.budget.period_s + window_s)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with listening("gateway.host and gateway.port", host, port):
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+def _serve_metrics(settings: Settings) -> None:
+    host, port = settings.metrics.host, settings.gateway.metrics_port
+    with listening("metrics.host and gateway.metrics_port", host, port):
+        start_http_server(port, addr=host, registry=metrics.GATEWAY)
+
+
+class GatewayProcess:
+    """Everything one gateway holds, from connecting to closing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._kafka = KafkaLog(settings.kafka)
+        self._producer = FrameProducer(lambda: make_producer(settings.kafka))
+        self._clock = ClockCheck(allowed_s=settings.epoch.allowed_skew_s)
+        self._publications = Publications()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._stop_began = 0.0
+        self._caught_up_at: float | None = None
+        self._kafka_answered_at = time.monotonic()
+        self._listening: socket.socket
+        self._server: HttpServer | None = None
+        self._writer: FrameWriter | None = None
+        self._reader: ReleaseReader | None = None
+        self._log_watch: LogWatch | None = None
+
+    async def start(self) -> None:
+        """Connect and read what was published; raises with one clear line when it cannot."""
+        settings, gateway = self._settings, self._settings.gateway
+        tokens = None
+        if gateway.token_file is not None:
+            tokens = ApplicationTokens(gateway.token_file, clock=time.monotonic)
+            metrics.GATEWAY_TOKENS_STALE.set_function(lambda: tokens.stale)
+        admission = load_admission(gateway.admission)
+        topics = await ensure_topics(settings, self._kafka)
+        try:
+            await self._producer.start()
+        except Exception as error:
+            raise StoreUnavailable(
+                f"Kafka must answer a producer at {settings.kafka.bootstrap}, got "
+                f"{type(error).__name__}; is it running, and may this user write?"
+            ) from error
+        self._listening = _listen(gateway.host, gateway.port)
+        _serve_metrics(settings)
+        self._writer = FrameWriter(
+            self._producer,
+            FrameLimits(
+                linger_s=gateway.linger_s,
+                deadline_s=gateway.delivery_deadline_s,
+                max_held_bytes=gateway.buffer_bytes,
+                max_frame_bytes=gateway.frame_bytes,
+                max_entries=gateway.frame_entries,
+            ),
+            on_delivery=self._delivered,
+            on_late=metrics.GATEWAY_LATE_FRAMES.inc,
+        )
+        self._follow_releases(topics)
+        app = Gateway(
+            limits=GatewayLimits(
+                body_bytes=gateway.body_bytes,
+                batch_entries=gateway.batch_entries,
+                bodies_bytes=gateway.bodies_bytes,
+                reports_per_s=gateway.reports_per_s,
+                optin_records_per_s=gateway.optin_records_per_s,
+            ),
+            publications=self._publications,
+            writer=self._writer,
+            clock=self._clock,
+            cohorts=Cohorts(settings.keys.masters(), settings.keys.cohort_id),
+            tokens=tokens,
+            admission=admission,
+            cors=Cors(gateway.cors_origins) if gateway.cors_origins else None,
+            pages=StaticPages(),
+            unready=self._unready,
+        )
+        self._server = make_server(app, gateway, stop_s=_ANSWERED * gateway.stop_deadline_s)
+        metrics.GATEWAY_IN_FLIGHT.set_function(lambda: app.in_flight)
+        self._watch(topics)
+
+    def _follow_releases(self, topics: Topics) -> None:
+        settings = self._settings
+        fold = ReleaseFold(
+            self._publications,
+            keys=KeyRing(settings.keys.masters()),
+            topics=topics,
+            history_epochs=settings.gateway.history_epochs,
+        )
+        self._log_watch = LogWatch(
+            settings.kafka, self._kafka, topics.releases.name, settings.jobs.transaction_timeout_s
+        )
+        self._reader = ReleaseReader(
+            lambda: make_reader(settings.kafka),
+            fold,
+            self._kafka,
+            topics.releases.name,
+            patience_s=settings.gateway.delivery_deadline_s,
+            since_s=time.time() - _looked_back_s(settings),
+        )
+        self._tasks.append(asyncio.create_task(self._reader.run()))
+
+    def _watch(self, topics: Topics) -> None:
+        assert self._server is not None
+        self._tasks += [
+            asyncio.create_task(sweep(self._server.server_state.connections)),
+            asyncio.create_task(self._probe_clock(topics)),
+            asyncio.create_task(self._probe_kafka()),
+            asyncio.create_task(watch_stalls(metrics.GATEWAY_LOOP_LAG.observe)),
+        ]
+        writer = self._writer
+        assert writer is not None
+        metrics.GATEWAY_HELD_BYTES.set_function(lambda: writer.held_bytes)
+        metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
+        metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
+        metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
+        metrics.GATEWAY_READY.set_function(lambda: not self._unready() and self._clock.ok)
+        SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
+        connections = self._server.server_state.connections
+        metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
+
+    async def serve(self) -> None:
+        """Listen until `stop`."""
+        assert self._server is not None
+        if self._stopping:
+            return
+        port = self._settings.gateway.port
+        log.info("gateway_started", extra={"port": port, "pid": os.getpid()})
+        await self._server.serve(sockets=[self._listening])
+
+    def stop(self) -> None:
+        """Take no more connections, answer what is under way, and return from `serve`."""
+        if not self._stopping:
+            self._stopping = True
+            self._stop_began = time.monotonic()
+        if self._server is not None:
+            self._server.should_exit = True
+
+    async def close(self) -> None:
+        """Flush what was accepted and disconnect, in what is left of the stop's deadline."""
+        self.stop()
+        for task in self._tasks:
+            task.cancel()
+        if self._writer is not None:
+            await self._writer.close(self._left_s(_FLUSHED))
+        await self._producer.stop(self._left_s(_DISCONNECTED))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._left_s(_CLOSED)):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self._kafka.close()
+        log.info("gateway_stopped")
+
+    def _left_s(self, part: float) -> float:
+        """Seconds until this part of the stop's deadline has passed."""
+        passed_s = time.monotonic() - self._stop_began
+        return max(0.0, part * self._settings.gateway.stop_deadline_s - passed_s)
+
+    # --- readiness -------------------------------------------------------------------------------
+
+    def _unready(self) -> list[str]:
+        reasons = []
+        if self._stopping:
+            reasons.append("this gateway is stopping; send requests to another")
+        if self._reader is not None and self._reader.failure is not None:
+            reasons.append(self._reader.failure)
+        elif self._caught_up_at is None:
+            reading = "the release log is still being read; this passes by itself"
+            reasons.append(self._blocked() or reading)
+        elif (behind_s := time.monotonic() - self._caught_up_at) > self._behind_patience_s():
+            why = self._blocked() or "see to the brokers, or restart this gateway"
+            reasons.append(
+                f"the release log was not read to its end for {behind_s:.0f} s, and what was "
+                f"published since is not known here; {why}"
+            )
+        silent_s = self._kafka_silent_s()
+        if silent_s:
+            reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
+        return reasons
+
+    def _blocked(self) -> str | None:
+        blocked = None if self._log_watch is None else self._log_watch.blocked
+        return None if blocked is None else blocked.told()
+
+    def _kafka_silent_s(self) -> float:
+        """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""
+        silent_s = time.monotonic() - self._kafka_answered_at
+        patience_s = self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S
+        return silent_s if silent_s > patience_s else 0.0
+
+    def _behind_patience_s(self) -> float:
+        """How long the end of the release log may be out of reach.
+
+        A transaction that a job left open hides it until Kafka aborts that, from all gateways.
+        """
+        settings = self._settings
+        return settings.jobs.transaction_timeout_s + 3 * settings.gateway.delivery_deadline_s
+
+    async def _probe_kafka(self) -> None:
+        assert self._reader is not None
+        assert self._log_watch is not None
+        while True:
+            # Also tells whether the release log could be read to its end.
+            if await self._reader.read_to_end():
+                self._caught_up_at = time.monotonic()
+            with contextlib.suppress(StoreUnavailable):
+                await self._log_watch.look()
+            self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
+            await asyncio.sleep(
+                _FIRST_PROBE_AGAIN_S if self._caught_up_at is None else _PROBE_EVERY_S
+            )
+
+    async def _probe_clock(self, topics: Topics) -> None:
+        # An unready gateway gets no traffic; without this it could never learn that its clock is
+        # right.
+        while True:
+            sent_s = time.time()
+            with contextlib.suppress(Exception):
+                answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
+                self._compare_clocks((topics.clock.name, 0), sent_s, append_time_ms(answer))
+            await asyncio.sleep(_PROBE_EVERY_S if self._clock.measured else _FIRST_PROBE_AGAIN_S)
+
+    def _delivered(
+        self, place: Place, sent_s: float, append_ms: int | None, size: int, entries: int
+    ) -> None:
+        metrics.GATEWAY_FRAMES.inc()
+        metrics.GATEWAY_FRAME_BYTES.observe(size)
+        metrics.GATEWAY_FRAME_ENTRIES.observe(entries)
+        self._compare_clocks(place, sent_s, append_ms)
+
+    def _compare_clocks(self, place: Place, sent_s: float, append_ms: int | None) -> None:
+        if append_ms is None:
+            return
+        clock = self._clock
+        was_off = clock.measured and not clock.ok
+        clock.appended(
+            sent_s=sent_s,
+            append_s=append_ms / 1000,
+            acknowledged_s=time.time(),
+            place=place,
+        )
+        if clock.measured and not clock.ok and not was_off:
+            topic, partition = place
+            skew_s = round(clock.skew_s, 3)
+            log.error(
+                "clock_is_off", extra={"skew_s": skew_s, "topic": topic, "partition": partition}
+            )

@@ -1,0 +1,1 @@
+"""HTTP under the gateway: the server, one request, and the limits on both."""

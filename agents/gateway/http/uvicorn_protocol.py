@@ -1,0 +1,316 @@
+"""HTTP/1.1 on uvicorn, with the limits and checks that uvicorn leaves to others.
+
+A connection that sends a request byte by byte, or never reads its answer, holds memory and a
+descriptor for as long as it likes unless somebody closes it; a header without end, before the body
+or after it, grows without end, and so do requests sent ahead of their answers. uvicorn 0.x limits
+none of them, so this subclass of its httptools protocol does: how long a request may take to
+arrive and an answer to be taken, how large a head may be, how many connections there are. It also
+refuses what the parser takes and HTTP/1.1 does not (`agents.gateway.http.head_checks`).
+
+Promises: answers to what cannot be parsed are problem+json too, and come after the answers to
+what was asked before. No address is looked at or kept.
+Assumes: one sweep a second over all connections is cheaper than a timer for each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from agents.gateway.http.head_checks import NOT_HTTP, SENT_AHEAD, head_fault
+from agents.gateway.responses import TAKEN_AT_ONCE, Answer, problem
+
+__all__ = ["GatewayProtocol", "protocol_class", "sweep"]
+
+log = logging.getLogger(__name__)
+
+_SWEEP_EVERY_S = 1.0
+#: Joining copies; beyond this the copy costs more than the second write that it saves, and what
+#: many answers share would be held once for each of them.
+_JOINED_BYTES = 16 * 1024
+#: A reader must take so much of its answer, or all that is left of it, within the time that a
+#: request has to arrive. Less would let it hold an answer for hours by reading a byte now and then.
+_TAKEN_BYTES = 64 * 1024
+#: Strangers decide how often a request cannot be read; a line of the log covers so long.
+_LOGGED_EVERY_S = 60.0
+
+
+class _JoinedWrites:
+    """A transport that sends an answer's head and body together.
+
+    uvicorn writes them one after the other, and the second system call was a tenth of a busy
+    gateway's time. The head is held until the body comes, the answer is complete or the
+    connection closes, whichever is first.
+    """
+
+    __slots__ = (
+        "_head", "_transport", "get_write_buffer_size", "is_closing", "pause_reading",
+        "resume_reading", "written",
+    )  # fmt: skip
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+        #: Bytes of all answers so far.
+        self.written = 0
+        self.is_closing = transport.is_closing
+        self.get_write_buffer_size = transport.get_write_buffer_size
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+
+    def write(self, data: bytes | memoryview) -> None:
+        if self.is_closing():  # uvloop raises where asyncio says nothing
+            return
+        self.written += len(data)
+        if self._head is not None:
+            if len(data) > _JOINED_BYTES:
+                self.flush()
+            else:
+                data, self._head = self._head + data, None
+        elif data[:9] == b"HTTP/1.1 " and data[9:12] != b"100":
+            self._head = bytes(data)
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        if self._head is not None:
+            data, self._head = self._head, None
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class GatewayProtocol(HttpToolsProtocol):
+    """One connection. `reading_since` is set while a request is expected or half here.
+
+    A connection always has a deadline: `reading_since` when it sent anything since its last
+    answer, uvicorn's keep-alive timer when it did not, and Kafka's while it waits for an answer.
+    """
+
+    max_head_bytes = 16 * 1024
+    max_connections = 10_000
+    read_timeout_s = 20.0
+
+    reading_since: float | None = None
+    #: Between the head of a request and the end of its body.
+    in_body = False
+    #: What came since the last whole head or piece of a body.
+    head_bytes = 0
+    #: What the parser was last given; its end may already be part of the next head.
+    fed_bytes = 0
+    #: Why the parser was stopped, if not by itself.
+    fault: Answer | None = None
+    #: Set when no more can be read but earlier requests wait for their answers: sent after them.
+    last_answer: Answer | None = None
+    #: What the reader had taken of its answers when it last took enough of them, and when.
+    taken_bytes = 0
+    taken_at = 0.0
+    #: Requests that could not be read since the last line about them in the log; the next line.
+    unreadable = 0
+    log_next_at = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, or turn it away when there are too many."""
+        super().connection_made(transport)
+        self._joined = _JoinedWrites(transport)
+        self.transport = cast(asyncio.Transport, self._joined)
+        # Nobody has use for the address: neither logs nor limits go by it.
+        self.client = None
+        # Beyond so much an answer waits for its reader. With TLS it would be 512 KiB.
+        transport.set_write_buffer_limits(high=TAKEN_AT_ONCE)
+        self.reading_since = self.taken_at = time.monotonic()
+        if len(self.connections) > self.max_connections:
+            self._answer_and_close(
+                problem(
+                    503,
+                    "too many connections are open; try again later",
+                    retry_after_s=1,
+                    reason="busy",
+                )
+            )
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, within the limit on what is neither body nor a whole request."""
+        if len(data) <= self.max_head_bytes:
+            self._feed(data)
+            return
+        # The limit is looked at after each piece: all of a large head may come at once.
+        whole = memoryview(data)
+        for start in range(0, len(data), self.max_head_bytes):
+            self._feed(whole[start : start + self.max_head_bytes])
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        if self.last_answer is not None or self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self.fed_bytes = len(data)
+        self.head_bytes += len(data)
+        try:
+            while True:
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except httptools.HttpParserUpgrade as upgrade:
+                    # Nothing is upgraded to: what follows is the next request.
+                    data = data[upgrade.args[0] :]
+        except httptools.HttpParserError:
+            self._log_unreadable()
+            self._turn_away(self.fault or NOT_HTTP)
+            return
+        if self.reading_since is None:
+            # No request is half here. If none is under way either, then these bytes began none
+            # (an empty line), but stopped uvicorn's clock for silent connections: start ours.
+            if self.cycle.response_complete:
+                self.reading_since = time.monotonic()
+        elif self.head_bytes > self.max_head_bytes:
+            self._turn_away(self._too_large())
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self.reading_since = time.monotonic()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header. Those that follow a body in pieces are nobody's, and not kept."""
+        if not self.in_body:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is here, the body may follow."""
+        self.fault = self._fault()
+        if self.fault is not None:
+            raise httptools.HttpParserError  # which ends `feed_data`
+        if not self.url.startswith(b"/"):
+            self._shorten_target()
+        self.head_bytes = 0
+        super().on_headers_complete()
+        self.in_body = True
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self.head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The whole request is here."""
+        self.reading_since = None
+        self.in_body = False
+        self.head_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer is complete; one without a body ends here."""
+        self._joined.flush()
+        if self.last_answer is not None and not self.pipeline:
+            self._answer_and_close(self.last_answer)
+        super().on_response_complete()
+
+    def _fault(self) -> Answer | None:
+        """Why a whole head is refused."""
+        if len(self.pipeline) >= SENT_AHEAD:
+            return NOT_HTTP
+        came = self.head_bytes + self.fed_bytes
+        if came > self.max_head_bytes and self._head_size() > self.max_head_bytes:
+            return self._too_large()
+        version = self.parser.get_http_version()
+        if version == "1.0":
+            self.expect_100_continue = False  # it knows no answer before the answer
+        return head_fault(version, self.headers, upgrade=self.parser.should_upgrade())
+
+    def _head_size(self) -> int:
+        fields = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        return len(self.url) + fields
+
+    def _too_large(self) -> Answer:
+        return problem(431, f"a request's head must be at most {self.max_head_bytes} bytes")
+
+    def _shorten_target(self) -> None:
+        """`http://host/path` is the same as `/path` to a server, and may be without a path."""
+        url = httptools.parse_url(self.url)
+        self.url = (url.path or b"/") + (b"?" + url.query if url.query else b"")
+
+    def _log_unreadable(self) -> None:
+        shared, now = type(self), time.monotonic()
+        shared.unreadable += 1
+        if now >= shared.log_next_at:
+            log.warning("requests_unreadable", extra={"requests": shared.unreadable})
+            shared.unreadable, shared.log_next_at = 0, now + _LOGGED_EVERY_S
+
+    def close_if_slow(self, now: float) -> None:
+        """Turn a connection away that does not send its request or take its answer in time."""
+        if self._leaves_its_answer(now):
+            # Closing would wait for the reader; this drops what it did not take.
+            self.transport.abort()
+            return
+        since = self.reading_since
+        if since is None or now - since < self.read_timeout_s or self.transport.is_closing():
+            return
+        if self.head_bytes or self.in_body:
+            self._turn_away(
+                problem(408, f"a request must arrive whole within {self.read_timeout_s:g} s")
+            )
+        else:
+            self.transport.close()
+
+    def _leaves_its_answer(self, now: float) -> bool:
+        unread = self.transport.get_write_buffer_size()
+        taken = self._joined.written - unread
+        if not unread or taken >= self.taken_bytes + _TAKEN_BYTES:
+            self.taken_bytes, self.taken_at = taken, now
+            return False
+        return now - self.taken_at >= self.read_timeout_s
+
+    def _turn_away(self, answer: Answer) -> None:
+        """Answer the request that is half here, if it has no answer yet, and close.
+
+        Requests before it are answered first.
+        """
+        cycle = self.cycle
+        if self.in_body and self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()  # it waits for its turn, and this will be its answer
+        elif self.in_body and cycle.response_started:
+            self.transport.close()
+            return
+        elif self.in_body or cycle is None or cycle.response_complete:
+            self._answer_and_close(answer)
+            return
+        self.last_answer = answer
+        self.reading_since = None
+        self.flow.pause_reading()
+
+    def _answer_and_close(self, answer: Answer) -> None:
+        head = [STATUS_LINE[answer.status]]
+        dated = self.server_state.default_headers
+        for name, value in (*dated, *answer.headers, (b"connection", b"close")):
+            head += [name, b": ", value, b"\r\n"]
+        self.transport.write(b"".join((*head, b"\r\n", answer.body)))
+        self.transport.close()
+
+
+def protocol_class(*, max_connections: int, read_timeout_s: float) -> type[GatewayProtocol]:
+    """The protocol with an operator's limits."""
+    limits: dict[str, Any] = {
+        "max_connections": max_connections,
+        "read_timeout_s": read_timeout_s,
+    }
+    return type("LimitedGatewayProtocol", (GatewayProtocol,), limits)
+
+
+async def sweep(connections: Iterable[Any], every_s: float = _SWEEP_EVERY_S) -> None:
+    """For ever: close what is slow. `connections` is the server's own, changing set."""
+    while True:
+        await asyncio.sleep(every_s)
+        now = time.monotonic()
+        for connection in list(connections):
+            connection.close_if_slow(now)

@@ -1,0 +1,1 @@
+"""What the gateway publishes: documents, tables, pages and the API's description."""

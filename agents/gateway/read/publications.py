@@ -1,0 +1,104 @@
+"""What the service has published, as this gateway last read it, ready to be served.
+
+Promises: documents are served byte for byte as they were released; each is compressed once, not
+once for each reader. Nothing here is a function of unpublished data: states, times, documents.
+Assumes: the reader (`agents.gateway.read.release_follower`) replaces fields whole, on the event
+loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from agents.gateway.read.gzip_join import pack
+from agents.gateway.submit.record_submissions import OptinTargets
+from agents.gateway.submit.report_submissions import ReportTarget
+from agents.gateway.submit.request_types import EpochNumber
+
+__all__ = ["EpochView", "PauseView", "Publications", "PublishedDocument"]
+
+#: Smaller answers gain nothing from compression.
+_WORTH_COMPRESSING = 1024
+
+
+class PublishedDocument:
+    """One published document: its bytes, its compressed bytes and its name."""
+
+    __slots__ = ("body", "epoch", "id", "packed")
+
+    def __init__(self, epoch: int, document_id: str, body: bytes) -> None:
+        self.epoch = epoch
+        self.id = document_id
+        self.body = body
+        packed = pack(body) if len(body) >= _WORTH_COMPRESSING else None
+        self.packed = packed if packed is not None and len(packed) < len(body) else None
+
+
+class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One epoch as the world may see it: its state and times, nothing counted."""
+
+    epoch: EpochNumber
+    state: str
+    window_start_s: int
+    window_end_s: int
+    #: Opt-in records of the window are taken until then.
+    optin_until_s: int
+    #: Most records an opt-in user counts with (m_O).
+    records_per_user: int
+    #: Users and devices take turns in this many cohorts (R); the epoch admits cohort epoch mod R.
+    cohorts: int
+    head_list: str | None = None
+    #: Reports on the head list are taken until then.
+    reports_until_s: int | None = None
+    outcome: str | None = None
+    reasons: tuple[str, ...] = ()
+    #: Why the epoch was given up, in the words of whoever did; nothing more is released for it.
+    abandoned: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PauseView:
+    """The privacy budget of a period is spent; no epoch is open between the two times."""
+
+    from_s: int
+    resumes_s: int
+    detail: str
+
+
+async def _nothing_to_read() -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Publications:
+    """Everything the public API shows and judges by."""
+
+    epochs: dict[int, EpochView] = field(default_factory=dict)
+    head_lists: dict[str, PublishedDocument] = field(default_factory=dict)
+    current_head_list: str | None = None
+    estimates: dict[int, PublishedDocument] = field(default_factory=dict)
+    click_graphs: dict[int, PublishedDocument] = field(default_factory=dict)
+    #: Head lists whose reports are over; a report on one of them is late, not unknown.
+    past_head_lists: frozenset[str] = frozenset()
+    report_targets: dict[str, ReportTarget] = field(default_factory=dict)
+    optin_targets: OptinTargets = field(default_factory=OptinTargets)
+    last_pause: PauseView | None = None
+    #: Reads the release log to the end it has now; False when that did not succeed in time. Only
+    #: afterwards is a head list unknown.
+    read_to_end: Callable[[], Awaitable[bool]] = _nothing_to_read
+
+    def collecting(self, now_s: float) -> EpochView | None:
+        """The epoch whose window holds this moment."""
+        for view in self.epochs.values():
+            in_window = view.window_start_s <= now_s < view.window_end_s
+            if in_window and view.state == "collecting":
+                return view
+        return None
+
+    def paused(self, now_s: float) -> PauseView | None:
+        """The pause that is in force now, if one is."""
+        pause = self.last_pause
+        return pause if pause is not None and pause.from_s <= now_s < pause.resumes_s else None

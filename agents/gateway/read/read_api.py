@@ -1,0 +1,299 @@
+"""GET: head lists, estimates, click graphs, epochs, health, and the API's own description.
+
+Promises: published bytes and states only, so anybody may read them and any cache may keep them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from agents.gateway.http.requests import Request
+from agents.gateway.read.estimates_csv import csv_head, csv_rows
+from agents.gateway.read.gzip_join import Piece, pack, pack_together
+from agents.gateway.read.negotiation import (
+    CSV,
+    FOR_A_MINUTE,
+    FOR_EVER,
+    choose_form,
+    document_answer,
+    no_such_form,
+    page_answer,
+)
+from agents.gateway.read.openapi import openapi_document
+from agents.gateway.read.publications import EpochView, Publications, PublishedDocument
+from agents.gateway.responses import JSON, Answer, json_answer, problem
+from agents.gateway.routes import Collecting, Epochs, Health, PausedView
+from streams.wire.epoch_numbers import MAX_EPOCH
+from streams.wire.schemas import NAMES as SCHEMAS
+from streams.wire.schemas import schema
+
+__all__ = ["Reading"]
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 10, 100
+#: A page ends early rather than grow beyond this.
+_PAGE_BYTES = 8 * 1024 * 1024
+#: Tables made from documents, kept because analysts ask for the same again and again, and one of
+#: 500 records takes 15 ms to make. They are those of some 270 such epochs.
+_KEPT_TABLE_BYTES = 64 * 1024 * 1024
+_CSV_TYPE = b"text/csv; charset=utf-8; header=present"
+#: States change by the minute at most; a stampede of devices should not ask each second.
+_FOR_SECONDS = b"public, max-age=5"
+
+
+class Reading:
+    """The handlers of every GET address; `rest` is what stands in place of a path's `{…}`."""
+
+    def __init__(
+        self, publications: Publications, wall_clock: Callable[[], float], *, batch_entries: int
+    ) -> None:
+        """`batch_entries` is what the API's description says that one request may hold."""
+        self._publications = publications
+        self._batch_entries = batch_entries
+        self._wall_clock = wall_clock
+        self._tables: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
+        self._making_table = asyncio.Lock()
+        self._table_bytes = 0
+
+    # --- documents -------------------------------------------------------------------------------
+
+    async def get_current_head_list(self, request: Request, _: str) -> Answer:
+        """The newest head list that is reported against."""
+        current = self._publications.current_head_list
+        found = None if current is None else self._publications.head_lists.get(current)
+        if found is None:
+            return problem(
+                404, "no head list can be reported on yet; see /v1/epochs and ask again later"
+            )
+        return _served(request, found, FOR_A_MINUTE)
+
+    async def get_head_list(self, request: Request, rest: str) -> Answer:
+        """A head list by id."""
+        held = self._publications
+        found = held.head_lists.get(rest)
+        if found is None:
+            # Another gateway may have named one that this one has not read yet.
+            if not await held.read_to_end():
+                return problem(
+                    503,
+                    "the release log could not be read to its end, so nobody knows whether there "
+                    "is such a head list; ask again later",
+                    retry_after_s=1,
+                )
+            found = held.head_lists.get(rest)
+        if found is None:
+            return problem(404, "no head list of this id is kept; fetch the current one")
+        return _served(request, found, FOR_EVER)
+
+    async def get_latest_estimates(self, request: Request, _: str) -> Answer:
+        """The newest published epoch."""
+        estimates = self._publications.estimates
+        if not estimates:
+            return problem(404, "no epoch has been published yet; see /v1/epochs")
+        return await self._estimates(request, estimates[max(estimates)], FOR_A_MINUTE)
+
+    async def get_epoch_estimates(self, request: Request, rest: str) -> Answer:
+        """One published epoch."""
+        found = _of_epoch(self._publications.estimates, rest)
+        if found is None:
+            return problem(404, "no published epoch of this number is kept; see /v1/estimates")
+        return await self._estimates(request, found, FOR_EVER)
+
+    async def get_latest_click_graph(self, request: Request, _: str) -> Answer:
+        """The newest click graph."""
+        graphs = self._publications.click_graphs
+        if not graphs:
+            return problem(404, "no click graph has been published; it is an optional release")
+        return _served(request, graphs[max(graphs)], FOR_A_MINUTE)
+
+    async def get_click_graph(self, request: Request, rest: str) -> Answer:
+        """The click graph of one epoch."""
+        found = _of_epoch(self._publications.click_graphs, rest)
+        if found is None:
+            return problem(404, "no click graph of this epoch is kept")
+        return _served(request, found, FOR_EVER)
+
+    async def _estimates(
+        self, request: Request, found: PublishedDocument, cache_control: bytes
+    ) -> Answer:
+        form = choose_form(request.headers.get(b"accept", b""))
+        if form == JSON:
+            return _served(request, found, cache_control)
+        if form != CSV:
+            return no_such_form()
+        rows, packed = await self._rows(found)
+        return document_answer(
+            request.headers,
+            name=f"{found.id}-csv",
+            body=csv_head() + rows,
+            packed=b"".join(pack_together([(csv_head(), None), (rows, packed)])),
+            content_type=_CSV_TYPE,
+            cache_control=cache_control,
+        )
+
+    async def _rows(self, found: PublishedDocument) -> tuple[bytes, bytes]:
+        """The document's part of a table, and the same packed."""
+        if found.id not in self._tables:
+            # A large one takes a second, and several times the memory of its document: so one at a
+            # time, and in a thread, because others are served meanwhile.
+            async with self._making_table:
+                if found.id not in self._tables:
+                    made = await asyncio.to_thread(_table, found.body)
+                    self._keep(found.id, made)
+                    return made
+        self._tables.move_to_end(found.id)
+        return self._tables[found.id]
+
+    def _keep(self, name: str, made: tuple[bytes, bytes]) -> None:
+        self._tables[name] = made
+        self._table_bytes += len(made[0]) + len(made[1])
+        while self._table_bytes > _KEPT_TABLE_BYTES:
+            _, oldest = self._tables.popitem(last=False)
+            self._table_bytes -= len(oldest[0]) + len(oldest[1])
+
+    # --- history ---------------------------------------------------------------------------------
+
+    async def get_estimates(self, request: Request, _: str) -> Answer:
+        """Published epochs, newest first, a page at a time."""
+        asked = _page_asked(request.scope["query_string"])
+        if asked is None:
+            return problem(
+                400,
+                f"before must be a whole number from 0 to {MAX_EPOCH}, limit one from 1 to "
+                f"{_LARGEST_PAGE}",
+            )
+        before, limit = asked
+        estimates = self._publications.estimates
+        numbers = sorted((n for n in estimates if before is None or n < before), reverse=True)
+        page: list[PublishedDocument] = []
+        size = 0
+        for number in numbers[:limit]:
+            size += len(estimates[number].body)
+            if page and size > _PAGE_BYTES:
+                break
+            page.append(estimates[number])
+        more = len(page) < len(numbers)
+        following = f"/v1/estimates?before={page[-1].epoch}&limit={limit}" if more else None
+        form = choose_form(request.headers.get(b"accept", b""))
+        headers = [(b"cache-control", FOR_A_MINUTE)]
+        if following is not None:
+            headers.append((b"link", f'<{following}>; rel="next"'.encode()))
+        if form == CSV:
+            table: list[Piece] = [(csv_head(), None)]
+            for document in page:
+                table.append(await self._rows(document))
+            return page_answer(request.headers, table, _CSV_TYPE, headers)
+        if form != JSON:
+            return no_such_form()
+        pieces: list[Piece] = []
+        for document in page:
+            pieces += ((b"," if pieces else b"", None), (document.body, document.packed))
+        end = b'],"next":' + msgspec.json.encode(following) + b"}"
+        pieces = [(b'{"estimates":[', None), *pieces, (end, None)]
+        return page_answer(request.headers, pieces, JSON, headers)
+
+    # --- states ----------------------------------------------------------------------------------
+
+    async def get_epochs(self, request: Request, _: str) -> Answer:
+        """States and times."""
+        held = self._publications
+        now_s = self._wall_clock()
+        collecting = _collecting(held.collecting(now_s))
+        pause = held.paused(now_s)
+        paused = None if pause is None else PausedView(pause.resumes_s, pause.detail)
+        newest_first = [held.epochs[number] for number in sorted(held.epochs, reverse=True)]
+        return json_answer(
+            200, Epochs(collecting, paused, newest_first), [(b"cache-control", _FOR_SECONDS)]
+        )
+
+    def health(self, status: int, reasons: list[str]) -> Answer:
+        """`ready` and, if not, why."""
+        return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
+
+    async def get_schema(self, request: Request, rest: str) -> Answer:
+        """The JSON schema of a document."""
+        if rest not in SCHEMAS:
+            return problem(404, f"schemas are named {', '.join(SCHEMAS)}")
+        name, body, packed = _schema(rest)
+        return document_answer(
+            request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
+        )
+
+    async def get_openapi(self, request: Request, _: str) -> Answer:
+        """The description of this API."""
+        name, body, packed = _openapi(self._batch_entries)
+        return document_answer(
+            request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
+        )
+
+
+@functools.cache
+def _openapi(batch_entries: int) -> tuple[str, bytes, bytes]:
+    return _described(openapi_document(batch_entries=batch_entries))
+
+
+@functools.cache
+def _schema(name: str) -> tuple[str, bytes, bytes]:
+    return _described(schema(name))
+
+
+def _described(document: dict[str, Any]) -> tuple[str, bytes, bytes]:
+    body = msgspec.json.format(msgspec.json.encode(document), indent=1)
+    return hashlib.sha256(body).hexdigest(), body, pack(body)
+
+
+def _table(body: bytes) -> tuple[bytes, bytes]:
+    rows = csv_rows(body)
+    return rows, pack(rows)
+
+
+def _collecting(view: EpochView | None) -> Collecting | None:
+    if view is None:
+        return None
+    return Collecting(
+        epoch=view.epoch,
+        window_start_s=view.window_start_s,
+        window_end_s=view.window_end_s,
+        optin_until_s=view.optin_until_s,
+        records_per_user=view.records_per_user,
+    )
+
+
+def _served(request: Request, found: PublishedDocument, cache_control: bytes) -> Answer:
+    return document_answer(
+        request.headers,
+        name=found.id,
+        body=found.body,
+        packed=found.packed,
+        cache_control=cache_control,
+    )
+
+
+def _of_epoch(documents: dict[int, PublishedDocument], text: str) -> PublishedDocument | None:
+    # `isdecimal` takes digits of every script; int() would too, and one epoch has one address.
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16):
+        return None
+    return documents.get(int(text)) if text == str(int(text)) else None
+
+
+def _page_asked(query_string: bytes) -> tuple[int | None, int] | None:
+    before, limit = None, _DEFAULT_PAGE
+    for pair in query_string.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name not in (b"before", b"limit"):
+            continue
+        if not (value.isdigit() and len(value) <= 16):
+            return None
+        if name == b"before":
+            before = int(value)
+        else:
+            limit = int(value)
+    if before is not None and before > MAX_EPOCH:
+        return None
+    return (before, limit) if 1 <= limit <= _LARGEST_PAGE else None

@@ -1,0 +1,161 @@
+"""Answers over HTTP, and problems that say what to do (application/problem+json).
+
+Promises: a problem tells what must hold, what was found and what to do next, and never quotes a
+query, a URL, a user id, a token or an address. Retry-After is there whenever repeating helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agents.gateway.submit.request_types import EpochNumber
+
+__all__ = [
+    "JSON",
+    "TAKEN_AT_ONCE",
+    "Answer",
+    "Headers",
+    "Part",
+    "Problem",
+    "json_answer",
+    "problem",
+]
+
+Headers = list[tuple[bytes, bytes]]
+Messages = Iterable[dict[str, Any]]
+Part = bytes | memoryview
+
+#: A larger answer is sent in pieces of this size, and over only when its reader has taken it but
+#: for so much: what a request holds is counted for as long as it is there, and TLS, which copies
+#: what it is given, copies a piece at a time. Servers stop writing here too.
+TAKEN_AT_ONCE = 64 * 1024
+
+JSON = b"application/json"
+_PROBLEM_JSON = b"application/problem+json"
+_encode = msgspec.json.Encoder().encode
+
+
+class Answer:
+    """Status, headers and body, as the ASGI messages that carry them."""
+
+    __slots__ = ("_messages", "headers", "parts", "size", "status")
+
+    def __init__(
+        self, status: int, body: bytes | Sequence[Part], content_type: bytes, headers: Headers
+    ) -> None:
+        """A body in parts is sent part by part: what many answers share is never copied."""
+        self.status = status
+        self.parts: Sequence[Part] = (body,) if isinstance(body, bytes) else body
+        self.size = sum(map(len, self.parts))
+        if self.size <= TAKEN_AT_ONCE and len(self.parts) > 1:
+            self.parts = (b"".join(self.parts),)
+        self.headers: Headers = [
+            (b"content-type", content_type),
+            (b"content-length", b"%d" % self.size),
+            *headers,
+        ]
+        if status in (204, 304):
+            self.headers = headers
+        self._messages: Messages | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.parts)
+
+    def with_headers(self, extra: Headers) -> Answer:
+        """The same answer with more headers."""
+        self.headers = self.headers + extra
+        return self
+
+    def messages(self, extra: Headers | None = None) -> Messages:
+        """`http.response.start`, then the body; made once for small answers, which may recur."""
+        if extra is None and self._messages is not None:
+            return self._messages
+        headers = self.headers if extra is None else self.headers + extra
+        start = {"type": "http.response.start", "status": self.status, "headers": headers}
+        if len(self.parts) > 1 or len(self.parts[0]) > TAKEN_AT_ONCE:
+            return self._in_pieces(start)
+        messages = (start, {"type": "http.response.body", "body": self.parts[0]})
+        if extra is None:
+            self._messages = messages
+        return messages
+
+    def _in_pieces(self, start: dict[str, Any]) -> Messages:
+        yield start
+        for part in self.parts:
+            for piece in _pieces(part):
+                yield {"type": "http.response.body", "body": piece, "more_body": True}
+        yield {"type": "http.response.body"}
+
+
+def _pieces(part: Part) -> Iterator[Part]:
+    if len(part) <= TAKEN_AT_ONCE:
+        yield part
+        return
+    whole = memoryview(part)  # slices of it copy nothing
+    for start in range(0, len(whole), TAKEN_AT_ONCE):
+        yield whole[start : start + TAKEN_AT_ONCE]
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "type"}):
+    """What went wrong and what to do about it (RFC 9457)."""
+
+    title: str
+    status: int
+    detail: str
+    kind: str = "about:blank"
+    #: A code for programs, one of the reasons listed in the API description.
+    reason: str | None = None
+    #: Seconds since 1970 at which the service expects to take submissions again.
+    resumes_s: int | None = None
+    #: The epoch that entries without one were read as: a retry must state it.
+    epoch: EpochNumber | None = None
+    #: One verdict for each entry sent, when the body could be read.
+    verdicts: list[Any] | None = None
+
+
+_TITLES: Mapping[int, str] = {
+    400: "The request could not be read",
+    401: "A valid token is needed",
+    403: "Not admitted",
+    404: "There is nothing here",
+    405: "This method is not offered here",
+    406: "No such representation",
+    408: "The request took too long",
+    410: "No longer kept",
+    413: "The body is too large",
+    414: "The address is too long",
+    415: "The body is of an unsupported type",
+    422: "No entry was accepted",
+    429: "Too many entries",
+    431: "The headers are too large",
+    500: "The gateway failed",
+    501: "Not offered",
+    503: "Not now",
+    505: "This version of HTTP is not offered",
+}
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    retry_after_s: float | None = None,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    **members: Any,
+) -> Answer:
+    """An answer that explains itself; `retry_after_s` rounds up to whole seconds."""
+    extra = [(b"cache-control", b"no-store"), *headers]
+    if retry_after_s is not None:
+        extra.append((b"retry-after", b"%d" % max(1, -int(-retry_after_s // 1))))
+    body = Problem(title=_TITLES[status], status=status, detail=detail, **members)
+    return Answer(status, _encode(body), _PROBLEM_JSON, extra)
+
+
+def json_answer(status: int, value: Any, headers: Headers | None = None) -> Answer:
+    """Any value msgspec can write, as JSON."""
+    return Answer(status, _encode(value), JSON, headers or [])

@@ -1,0 +1,1 @@
+"""What the gateway takes in: opt-in records and reports, on their way to Kafka."""

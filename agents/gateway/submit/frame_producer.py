@@ -1,0 +1,117 @@
+"""The Kafka producer behind the frames: idempotent, acknowledged by all, replaced when it dies.
+
+Promises: a message is sent until every in-sync replica has it, or refused with an exception. A
+producer that Kafka has fenced or that lost its sequence fails what it holds and gives way to a
+fresh one; the senders of those frames are told to send again, and count once.
+Assumes: the caller has a deadline of its own (`agents.gateway.submit.frame_writer`), since
+aiokafka's idempotent producer has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
+from aiokafka.structs import RecordMetadata
+
+__all__ = ["FrameProducer"]
+
+log = logging.getLogger(__name__)
+
+_STOP_OLD_WITHIN_S = 5.0
+_CLOSE_WITHIN_S = 0.5
+_REPLACE_EVERY_S = 1.0
+
+
+class FrameProducer:
+    """`send` for the frame writer."""
+
+    def __init__(self, make: Callable[[], AIOKafkaProducer]) -> None:
+        """`make` builds a producer that is idempotent and waits for all in-sync replicas."""
+        self._make = make
+        self._producer: AIOKafkaProducer | None = None
+        self._replacing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Connect; raises when Kafka is not there."""
+        producer = self._make()
+        try:
+            await producer.start()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await producer.stop()
+            raise
+        self._producer = producer
+
+    async def send(
+        self, topic: str, partition: int, value: bytes
+    ) -> asyncio.Future[RecordMetadata]:
+        """Hand one message over; the future tells when it was acknowledged."""
+        producer = self._producer
+        if producer is None:
+            raise ConnectionError("no producer is connected")
+        try:
+            sent: asyncio.Future[RecordMetadata] = await producer.send(
+                topic, value, partition=partition
+            )
+        except KafkaError as error:
+            self._replace_after(producer, error)
+            raise
+        sent.add_done_callback(partial(self._look_at, producer))
+        return sent
+
+    def _look_at(self, producer: AIOKafkaProducer, sent: asyncio.Future[RecordMetadata]) -> None:
+        if not sent.cancelled() and (error := sent.exception()) is not None:
+            self._replace_after(producer, error)
+
+    def _replace_after(self, broken: AIOKafkaProducer, error: BaseException) -> None:
+        if isinstance(error, KafkaTimeoutError | MessageSizeTooLargeError):
+            return
+        if self._producer is broken and self._replacing is None:
+            self._producer = None
+            self._replacing = asyncio.create_task(self._start_another(broken))
+
+    async def _start_another(self, broken: AIOKafkaProducer) -> None:
+        log.warning("producer_replaced")
+        stopping = asyncio.create_task(_stop(broken))
+        while self._producer is None:
+            try:
+                await self.start()
+            except Exception as error:
+                log.warning("producer_not_started", exc_info=error)
+                await asyncio.sleep(_REPLACE_EVERY_S)
+        await stopping
+        self._replacing = None
+
+    async def stop(self, within_s: float) -> None:
+        """Disconnect. What was not acknowledged by now is not going to be."""
+        if self._replacing is not None:
+            self._replacing.cancel()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await _stop(producer, within_s)
+
+
+async def _stop(producer: AIOKafkaProducer, within_s: float = _STOP_OLD_WITHIN_S) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(within_s):
+            await producer.stop()
+            return
+    # A partition without a leader takes nothing, and aiokafka waits for it before it closes
+    # anything: its sender and its connections would stay for ever, one more each time. What they
+    # hold was not acknowledged, and its senders send it again.
+    sending = None if producer._sender is None else producer._sender.sender_task
+    if sending is not None:
+        sending.cancel()  # It ends when the requests under way have, which closing brings about.
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_WITHIN_S):
+            await producer.client.close()
+    if sending is not None:
+        await asyncio.wait({sending}, timeout=_CLOSE_WITHIN_S)
+        sending.cancel()
+    producer._message_accumulator.fail_all(ConnectionError("the producer could not be flushed"))

@@ -1,0 +1,232 @@
+"""POST /v1/optin-records: judge opt-in users' records against their epoch and queue them.
+
+Promises: a user id is hashed, with the space that the application's token puts it in, under the
+epoch's key before its record is looked at, and neither kept nor sent on; nothing in a request
+chooses the space. Accepted means in time by the broker's append time, which is what the counters
+judge by. A retry that repeats user, epoch and slot counts once, across the epoch's end
+too, since the epoch it states decides and not the moment it arrives. Only one cohort of users is
+admitted in an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from agents.gateway.submit.frame_writer import Delivered, FrameWriter, OptinFrames
+from agents.gateway.submit.pending_verdicts import Queued
+from agents.gateway.submit.request_types import OptinRecord
+from agents.gateway.submit.verdicts import (
+    ACCEPTED,
+    BUSY,
+    NOT_ACKNOWLEDGED,
+    Reason,
+    Verdict,
+    refused,
+    retry,
+)
+from blender.errors import ParameterError
+from blender.record import normalise
+from streams.stores.epoch_keys import EpochKeys, account
+from streams.wire.frames import OptinEntry
+from streams.wire.submissions import MAX_USER_ID_BYTES
+
+__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "queue_optin_records"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OptinTarget:
+    """An epoch that opt-in records may be sent for."""
+
+    epoch: int
+    keys: EpochKeys
+    frames: OptinFrames
+    partitions: int
+    records_per_user: int
+    cohorts: int
+    cohort_id: str
+    user_id_spaces: bool
+    window_start_ms: int
+    window_end_ms: int
+    early_before_ms: int
+    late_from_ms: int
+
+    def contributor(self, space: str, user_id: bytes) -> bytes:
+        """Who this is, by the rule that the epoch was opened with."""
+        return self.keys.contributor_of(account(space, user_id) if self.user_id_spaces else user_id)
+
+    def verdict(self, append_ms: int | None) -> Verdict:
+        """What the counters will say of a record that the broker appended at this moment."""
+        if append_ms is None:
+            return NOT_ACKNOWLEDGED
+        if append_ms < self.early_before_ms:
+            return _early(self)
+        return _late(self) if append_ms >= self.late_from_ms else ACCEPTED
+
+
+class OptinTargets:
+    """The epochs whose records may be on their way, and which of them is now."""
+
+    def __init__(self, targets: Sequence[OptinTarget] = ()) -> None:
+        self._targets = {target.epoch: target for target in targets}
+
+    def get(self, epoch: int) -> OptinTarget | None:
+        """The target of this epoch, if there is one."""
+        return self._targets.get(epoch)
+
+    def now(self, now_ms: float) -> OptinTarget | None:
+        """The epoch whose window holds this moment."""
+        for target in self._targets.values():
+            if target.window_start_ms <= now_ms < target.window_end_ms:
+                return target
+        return None
+
+    def stated(self, epoch: int, now_ms: float) -> OptinTarget | None:
+        """The epoch an entry states, from its beginning until its grace is over.
+
+        A device whose clock is a little ahead may state an epoch that begins in a moment. This
+        asks our own clock; the broker's has the last word, once it has appended the record.
+        """
+        target = self._targets.get(epoch)
+        if target is None or not (target.early_before_ms <= now_ms < target.late_from_ms):
+            return None
+        return target
+
+
+class Cohorts:
+    """Which of R cohorts a user is in: a keyed hash that stays the same in every epoch.
+
+    Epoch e admits cohort e mod R, so that somebody who is always there spends R times slower. The
+    key should outlive the epochs' master secrets: a new one shuffles the cohorts, and a person may
+    be admitted twice in a row. So an epoch's key is the one it was opened with, and charged for.
+    For the same reason a turn depends on the user id alone: it stays when an application's users
+    come into another space.
+    """
+
+    def __init__(self, secrets: Mapping[str, bytes], cohort_id: str = "") -> None:
+        """Secrets by id; `cohort_id` is for epochs opened before the log named theirs."""
+        self._keys = {name: _cohort_key(secret) for name, secret in secrets.items()}
+        self._cohort_id = cohort_id
+
+    def admits(self, user_id: bytes, target: OptinTarget) -> bool:
+        """Whether it is this user's turn."""
+        if target.cohorts == 1:
+            return True
+        key = self._keys.get(target.cohort_id or self._cohort_id)
+        if key is None:
+            raise LookupError("an epoch with cohorts needs the setting keys.cohort_id")
+        digest = blake2b(user_id, key=key, digest_size=8).digest()
+        cohort = int.from_bytes(digest, "little") % target.cohorts
+        return target.epoch % target.cohorts == cohort
+
+
+def _cohort_key(secret: bytes) -> bytes:
+    return HKDF(hashes.SHA256(), 32, salt=None, info=b"blendstream cohorts").derive(secret)
+
+
+_OTHER_COHORT = refused(
+    Reason.OTHER_COHORT,
+    "it is not this user's turn in this epoch: users take turns so that each spends less of their "
+    "privacy budget; nothing is wrong, and the record may be forgotten",
+)
+_USER_ID = refused(
+    Reason.MALFORMED, f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8"
+)
+
+
+def queue_optin_records(
+    entries: Sequence[OptinRecord | str],
+    targets: OptinTargets,
+    cohorts: Cohorts,
+    writer: FrameWriter,
+    *,
+    user_ids: str,
+    now_ms: float,
+    paused_detail: str | None = None,
+) -> Queued:
+    """Judge each entry (or the sentence that says why it is none) and queue the good ones.
+
+    `user_ids` is the space that the sender's token puts its user ids in.
+    """
+    current = targets.now(now_ms)
+    queued = Queued([])
+    places: dict[Delivered, list[int]] = {}
+    for i, entry in enumerate(entries):
+        if isinstance(entry, str):
+            queued.verdicts.append(refused(Reason.MALFORMED, entry))
+            continue
+        target = current
+        if entry.epoch is not None:
+            target = targets.stated(entry.epoch, now_ms)
+        if target is None:
+            queued.verdicts.append(_wrong_epoch(current, paused_detail))
+            continue
+        fate = _queue(entry, user_ids, target, cohorts, writer)
+        if isinstance(fate, Verdict):
+            queued.verdicts.append(fate)
+        else:
+            queued.verdicts.append(ACCEPTED)
+            if fate not in places:
+                places[fate] = []
+                queued.waiting.append((fate, target, places[fate]))
+            places[fate].append(i)
+    return queued
+
+
+def _queue(
+    record: OptinRecord, user_ids: str, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
+) -> Verdict | Delivered:
+    # msgspec lets no unpaired surrogates through, so this cannot fail.
+    user_id = record.user_id.encode()
+    if not 0 < len(user_id) <= MAX_USER_ID_BYTES:
+        return _USER_ID
+    contributor = target.contributor(user_ids, user_id)
+    if not cohorts.admits(user_id, target):
+        return _OTHER_COHORT
+    if record.slot >= target.records_per_user:
+        return refused(
+            Reason.OVER_LIMIT,
+            f"slot must be below {target.records_per_user}, the records a user counts with in "
+            f"epoch {target.epoch}; send no more than that, chosen at random",
+        )
+    try:
+        query, url = normalise(record.query, record.url)
+    except ParameterError as error:
+        return refused(Reason.MALFORMED, str(error))
+    entry = OptinEntry(contributor, record.slot, query.encode(), url.encode())
+    partition = target.keys.partition_of(contributor, target.partitions)
+    if not writer.has_room(len(entry.query) + len(entry.url) + 64) or writer.is_stalled(
+        target.frames.topic, partition
+    ):
+        return BUSY
+    return writer.add_optin_record(target.frames, partition, entry)
+
+
+def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verdict:
+    if current is None and paused_detail is not None:
+        return refused(Reason.PAUSED, paused_detail)
+    now = "no epoch is open" if current is None else f"epoch {current.epoch} is open"
+    return refused(
+        Reason.WRONG_EPOCH,
+        f"epoch must be one that takes records now (the open one, or the last one during its "
+        f"grace); {now}; see /v1/epochs",
+    )
+
+
+def _early(target: OptinTarget) -> Verdict:
+    return retry(
+        Reason.EARLY,
+        f"the record reached the log before epoch {target.epoch} began, by the brokers' clock, and "
+        "is not counted; send the same entry again",
+    )
+
+
+def _late(target: OptinTarget) -> Verdict:
+    return refused(
+        Reason.LATE,
+        f"the record reached the log after the grace of epoch {target.epoch}; it is not counted",
+    )

@@ -1,0 +1,320 @@
+"""POST /v1/reports: judge devices' reports against their head lists and queue them.
+
+    body ──▶ entries ──▶ head list known? shape? in time? ──▶ contributor key ──▶ frame ──▶ verdicts
+
+Promises: a device's id is hashed under the epoch's key before anything else is done with the
+report, and the id itself is not kept. An accepted report was appended before its epoch's reports
+are late, by the broker's own clock, which is what the counters judge by.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
+from itertools import chain
+from typing import Final, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.gateway.submit.frame_writer import FrameWriter, ReportFrames
+from agents.gateway.submit.pending_verdicts import Queued
+from agents.gateway.submit.request_types import Report
+from agents.gateway.submit.verdicts import (
+    ACCEPTED,
+    BUSY,
+    NOT_ACKNOWLEDGED,
+    Reason,
+    Verdict,
+    refused,
+)
+from streams.stores.epoch_keys import EpochKeys
+from streams.wire.frames import CONTRIBUTOR_BYTES, cell_width
+
+__all__ = ["UNKNOWN", "ReportTarget", "queue_reports"]
+
+_IDENTITY_BYTES: Final = 16
+_STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I"}
+
+
+class ReportTarget:
+    """A head list that may be reported against: its shape, its times and its epoch's keys."""
+
+    def __init__(
+        self,
+        *,
+        head_list_id: str,
+        epoch: int,
+        keys: EpochKeys,
+        topic: str,
+        partitions: int,
+        cells: int,
+        cells_per_answer: int,
+        answers: int,
+        wildcard_alone: bool,
+        late_from_ms: int,
+        log_position: int,
+    ) -> None:
+        self.epoch = epoch
+        self.keys = keys
+        self.partitions = partitions
+        self.cells = cells
+        self.cells_per_answer = cells_per_answer
+        self.answers = answers
+        # Of an answer of one cell there is nothing to fill up.
+        self.wildcard_alone = wildcard_alone and cells_per_answer > 1
+        self.late_from_ms = late_from_ms
+        width = cell_width(cells)
+        per_entry = cells_per_answer * answers
+        self.frames = ReportFrames(
+            topic, epoch, bytes.fromhex(head_list_id), per_entry, width, log_position
+        )
+        self.dtype = np.dtype(f"<u{width}")
+        self.pack = struct.Struct(f"<{per_entry}{_STRUCT_CODES[width]}").pack
+        self.wrong_shape = refused(
+            Reason.WRONG_SHAPE,
+            f"a report on this head list must hold {answers} answers of {cells_per_answer} "
+            f"strictly increasing cell numbers from 0 to {cells - 1}; build it with the "
+            "randomizer that the head list names",
+        )
+        self.late = refused(
+            Reason.LATE,
+            f"reports on the head list of epoch {epoch} are over; fetch the current head list",
+        )
+
+    def fits(self, answers: list[list[int]]) -> bool:
+        """Whether these answers have the shape that the head list asks for."""
+        if len(answers) != self.answers:
+            return False
+        wide, cells = self.cells_per_answer, self.cells
+        for answer in answers:
+            if len(answer) != wide or answer[-1] >= cells:
+                return False
+            if wide > 1 and (sorted(answer) != answer or len(set(answer)) != wide):
+                return False
+            if self.wildcard_alone and answer[-1] == cells - 1 and answer[-2] != wide - 2:
+                return False
+        return True
+
+    def verdict(self, append_ms: int | None) -> Verdict:
+        """What the counters will say of a report that the broker appended at this moment."""
+        if append_ms is None:
+            return NOT_ACKNOWLEDGED
+        return self.late if append_ms >= self.late_from_ms else ACCEPTED
+
+
+UNKNOWN = refused(
+    Reason.UNKNOWN_HEAD_LIST,
+    "head_list must be the id of a published head list that is still reported against; fetch the "
+    "current one",
+)
+_PAST = refused(Reason.LATE, "reports on this head list are over; fetch the current head list")
+_NOT_HEX = refused(
+    Reason.MALFORMED, "contributor must be 128 random bits: 32 lower-case hexadecimal digits"
+)
+
+
+def queue_reports(
+    entries: Sequence[Report | str],
+    targets: Mapping[str, ReportTarget],
+    past: Collection[str],
+    writer: FrameWriter,
+    *,
+    now_ms: float,
+    unknown: Verdict | None,
+) -> Queued | None:
+    """Judge each entry (or the sentence that says why it is none) and queue the good ones.
+
+    `past` are head lists whose reports are over. `unknown` is the verdict on reports about other
+    head lists; without one, nothing is queued when there are such reports, and `None` is returned.
+    """
+    # Nearly every request holds well-formed reports on one head list that is known here.
+    first = entries[0]
+    if isinstance(first, Report):
+        target = targets.get(first.head_list)
+        if target is not None:
+            if len(entries) == 1:
+                return _queue_one(first, target, writer, now_ms)
+            if _all_on_one_head_list(entries, first.head_list):
+                return _queue_many(entries, target, writer, now_ms)
+    return _queue_mixed(entries, targets, past, writer, now_ms, unknown)
+
+
+def _queue_mixed(
+    entries: Sequence[Report | str],
+    targets: Mapping[str, ReportTarget],
+    past: Collection[str],
+    writer: FrameWriter,
+    now_ms: float,
+    unknown: Verdict | None,
+) -> Queued | None:
+    by_head_list: dict[str, list[int]] = {}
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, str):
+            by_head_list.setdefault(entry.head_list, []).append(i)
+    if unknown is None:
+        if not all(head_list in targets or head_list in past for head_list in by_head_list):
+            return None
+        unknown = UNKNOWN
+    queued = Queued(
+        [refused(Reason.MALFORMED, e) if isinstance(e, str) else unknown for e in entries]
+    )
+    for head_list, places in by_head_list.items():
+        target = targets.get(head_list)
+        if target is not None:
+            reports = [entry for i in places if not isinstance(entry := entries[i], str)]
+            part = _queue_many(reports, target, writer, now_ms)
+            for i, verdict in zip(places, part.verdicts, strict=True):
+                queued.verdicts[i] = verdict
+            queued.waiting += [
+                (delivered, judge, [places[row] for row in rows])
+                for delivered, judge, rows in part.waiting
+            ]
+        elif head_list in past:
+            for i in places:
+                queued.verdicts[i] = _PAST
+    return queued
+
+
+def _queue_one(report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float) -> Queued:
+    """One report: the path that most requests take, so it does nothing twice."""
+    identity = _identity(report.contributor)
+    if identity is None:
+        return Queued([_NOT_HEX])
+    keys = target.keys
+    key = keys.contributor_of(identity)
+    answers = report.answers
+    if not target.fits(answers):
+        return Queued([target.wrong_shape])
+    if now_ms >= target.late_from_ms:
+        return Queued([target.late])
+    partition = keys.partition_of(key, target.partitions)
+    frames = target.frames
+    if not writer.has_room(frames.entry_bytes) or writer.is_stalled(frames.topic, partition):
+        return Queued([BUSY])
+    packed = target.pack(*(answers[0] if len(answers) == 1 else chain.from_iterable(answers)))
+    delivered = writer.add_report(frames, partition, key, packed)
+    return Queued([ACCEPTED], [(delivered, target, (0,))])
+
+
+def _all_on_one_head_list(
+    entries: Sequence[Report | str], head_list: str
+) -> TypeGuard[Sequence[Report]]:
+    """Whether every entry could be read and is about this head list."""
+    try:
+        return {entry.head_list for entry in entries} == {head_list}  # type: ignore[union-attr]
+    except AttributeError:  # a sentence in place of an entry
+        return False
+
+
+def _queue_many(
+    reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
+) -> Queued:
+    """Many reports on one head list, checked and hashed in columns."""
+    keys, bad_ids = _contributor_keys(reports, target.keys)
+    if now_ms >= target.late_from_ms:
+        return Queued([target.late] * len(reports))
+    queued = Queued([ACCEPTED] * len(reports))
+    verdicts = queued.verdicts
+    cells, fits = _cells(reports, target)
+    for i in np.flatnonzero(~fits).tolist():
+        verdicts[i] = target.wrong_shape
+    for i in bad_ids:
+        verdicts[i] = _NOT_HEX
+    fits[bad_ids] = False
+    partitions = _partitions(keys, target)
+    frames = target.frames
+    # One stable sort brings each partition's reports together, in the order they came.
+    order = np.argsort(partitions, kind="stable")
+    order = order[fits[order]]
+    bounds = np.flatnonzero(np.diff(partitions[order])) + 1
+    key_rows = np.frombuffer(keys, dtype=f"V{CONTRIBUTOR_BYTES}")
+    for rows in np.split(order, bounds) if len(order) else ():
+        partition = int(partitions[rows[0]])
+        if not writer.has_room(len(rows) * frames.entry_bytes) or writer.is_stalled(
+            frames.topic, partition
+        ):
+            for i in rows.tolist():
+                verdicts[i] = BUSY
+            continue
+        done = 0
+        for count, delivered in writer.add_reports(
+            frames, partition, key_rows[rows].tobytes(), cells[rows].tobytes()
+        ):
+            queued.waiting.append((delivered, target, rows[done : done + count]))
+            done += count
+    return queued
+
+
+def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes, list[int]]:
+    """Every contributor's key, joined, and which ids were not 32 hexadecimal digits."""
+    bad: list[int] = []
+    try:
+        identities = bytes.fromhex("".join([report.contributor for report in reports]))
+    except ValueError:
+        identities = b""
+    if len(identities) != _IDENTITY_BYTES * len(reports):
+        each = [_identity(report.contributor) for report in reports]
+        bad = [i for i, identity in enumerate(each) if identity is None]
+        identities = b"".join(identity or bytes(_IDENTITY_BYTES) for identity in each)
+    # `EpochKeys.contributor_of`, without a call of our own for each of thousands.
+    secret = keys.contributor
+    joined = b"".join(
+        [
+            blake2b(
+                identities[i : i + _IDENTITY_BYTES], key=secret, digest_size=CONTRIBUTOR_BYTES
+            ).digest()
+            for i in range(0, len(identities), _IDENTITY_BYTES)
+        ]
+    )
+    return joined, bad
+
+
+def _identity(text: str) -> bytes | None:
+    # `fromhex` passes over white space; the length of its answer tells whether there was any.
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return identity if len(identity) == _IDENTITY_BYTES else None
+
+
+def _partitions(keys: bytes, target: ReportTarget) -> NDArray[np.int64]:
+    # `EpochKeys.partition_of` in a column.
+    secret = target.keys.partition
+    digests = b"".join(
+        [
+            blake2b(keys[i : i + CONTRIBUTOR_BYTES], key=secret, digest_size=8).digest()
+            for i in range(0, len(keys), CONTRIBUTOR_BYTES)
+        ]
+    )
+    return (np.frombuffer(digests, dtype="<u8") % np.uint64(target.partitions)).astype(np.int64)
+
+
+def _cells(
+    reports: Sequence[Report], target: ReportTarget
+) -> tuple[NDArray[np.unsignedinteger], NDArray[np.bool_]]:
+    """A row of packed cells for each report, and which reports fit the head list."""
+    rows = [report.answers for report in reports]
+    fits = np.ones(len(rows), dtype=np.bool_)
+    wide, answers = target.cells_per_answer, target.answers
+    if set(map(len, rows)) != {answers} or set(map(len, chain.from_iterable(rows))) != {wide}:
+        stand_in = [list(range(wide))] * answers
+        for i, row in enumerate(rows):
+            if len(row) != answers or any(len(answer) != wide for answer in row):
+                fits[i] = False
+                rows[i] = stand_in
+    flat = np.fromiter(
+        chain.from_iterable(chain.from_iterable(rows)),
+        dtype=np.int64,
+        count=len(rows) * answers * wide,
+    )
+    shaped = flat.reshape(len(rows), answers, wide)
+    fits &= (shaped[:, :, -1] < target.cells).all(axis=1)
+    if wide > 1:
+        fits &= (np.diff(shaped, axis=2) > 0).all(axis=(1, 2))
+    if target.wildcard_alone:
+        alone = (shaped[:, :, -1] != target.cells - 1) | (shaped[:, :, -2] == wide - 2)
+        fits &= alone.all(axis=1)
+    return shaped.reshape(len(rows), -1).astype(target.dtype), fits

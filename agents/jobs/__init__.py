@@ -1,0 +1,1 @@
+"""The jobs process: opens and seals epochs, draws noise once, and publishes."""

@@ -1,0 +1,240 @@
+"""Epoch job: the graph share's counts ──▶ release_data ──▶ releases ──▶ click_graphs.
+
+A query click graph (Korolova et al.) of opt-in users who are in no other release of the epoch.
+
+Promises: candidate URLs come from the last published head list or from a file, never from the data;
+without either the graph is published empty and says so. Drawn once, like every release, and before
+the epoch's head list, with which the raw records end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from agents.jobs.epoch_schedule import BuildClickGraph, next_click_graph
+from agents.jobs.metrics import finalized
+from agents.jobs.release_step import Due, JobContext, publish_pending, release_due, versions
+from blender.click_graph import ClickGraph, ClickGraphParameters, PublicUrlTable, release_data
+from blender.errors import ParameterError
+from blender.record import Record, normalise
+from streams.releases import entries
+from streams.releases.documents import MAX_DOCUMENT_BYTES, split
+from streams.releases.entries import EpochOutcome, Kind, Shortfall
+from streams.releases.epoch_state import EpochState, ReleaseBook
+from streams.stems import Stem
+from streams.wire.click_graph_document import (
+    ClickGraphDocument,
+    GraphQuery,
+)
+from streams.wire.head_list_document import HeadListDocument
+from streams.wire.statements import click_graph_statement
+
+__all__ = [
+    "mechanism_parameters",
+    "publish_click_graph",
+    "publish_committed_click_graphs",
+    "read_url_table",
+]
+
+log = logging.getLogger(__name__)
+
+
+async def publish_click_graph(context: JobContext) -> bool:
+    """Release the click graph that is due, if one is; whether it did."""
+    async with release_due(
+        context, Kind.CLICK_GRAPHS, Stem.OPTIN_RECORDS, next_click_graph, _commit_nothing
+    ) as due:
+        if due is None:
+            return False
+        turn, move, state = due.turn, due.move, due.state
+        read = await due.counts.read_optin(
+            move.epoch,
+            due.seal.bounds,
+            complete=Shortfall.NOT_ALL_COUNTED not in move.reasons,
+        )
+        due.participants = read.graph_users
+        reasons = [*move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
+        table = await _url_table(context, turn.book, state)
+        graph: ClickGraph | None = None
+        if table is None:
+            reasons.append(Shortfall.NO_URL_TABLE)
+        elif read.graph_users < state.parameters.plan.min_optin_users:
+            reasons.append(Shortfall.TOO_FEW_OPTIN_USERS)
+        else:
+            await context.observe("click-graphs.before_drawing")
+            due.drawing = True
+            graph = await asyncio.to_thread(
+                release_data,
+                _by_query(read.graph),
+                read.graph,
+                table,
+                mechanism_parameters(state),
+                context.dice.noise,
+            )
+            await context.observe("click-graphs.drawn")
+        outcome = EpochOutcome.EMPTY if graph is None else EpochOutcome.COMPLETE
+        if graph is not None and reasons:
+            outcome = EpochOutcome.INCOMPLETE
+        made = versions(context.dice.noise if graph is not None else None)
+        whole = _document(state, graph, read.graph_users, outcome, reasons, table, made)
+        document = split("click-graph", _fitting(whole).to_bytes())
+        added = [entries.click_graph_released(move.epoch, document, outcome, reasons)]
+        await turn.commit(added, [document])
+        finalized(Kind.CLICK_GRAPHS, due.seal, context.now_ms())
+        log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})
+    await publish_committed_click_graphs(context)
+    await context.observe("click-graphs.published")
+    return True
+
+
+async def _commit_nothing(
+    context: JobContext, due: Due[BuildClickGraph], reason: Shortfall
+) -> None:
+    """The graph has failed for good: the epoch goes on without one, and nothing is redrawn."""
+    state = due.state
+    document = split(
+        "click-graph",
+        _document(
+            state, None, due.participants, EpochOutcome.EMPTY, [reason], None, versions()
+        ).to_bytes(),
+    )
+    async with context.log.turn(Kind.CLICK_GRAPHS) as turn:
+        now = turn.book.epochs.get(state.epoch)
+        # Another job may have released it while this one failed, or the epoch is long over.
+        if now is not None and now.graph_due:
+            await turn.commit(
+                [entries.click_graph_released(state.epoch, document, EpochOutcome.EMPTY, [reason])],
+                [document],
+            )
+
+
+async def publish_committed_click_graphs(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.click_graphs.name,
+        lambda state: None if state.click_graph is None else state.click_graph.document,
+    )
+
+
+def mechanism_parameters(state: EpochState) -> ClickGraphParameters:
+    """Noise and threshold that the epoch's recorded budget allows."""
+    plan = state.parameters.plan.click_graph
+    if plan is None:
+        raise ParameterError("this epoch was opened without a click graph")
+    selection = plan.selection_share * plan.epsilon
+    queries = plan.query_count_share * plan.epsilon
+    found = ClickGraphParameters.for_budget(
+        selection_epsilon=selection,
+        query_epsilon=queries,
+        click_epsilon=plan.epsilon - selection - queries,
+        delta=plan.delta,
+        queries_per_user=plan.queries_per_user,
+        clicks_per_user=plan.clicks_per_user,
+    )
+    # The mechanism states what it really costs; it must not be more than was charged.
+    if found.epsilon > plan.epsilon * (1 + 1e-9) or found.delta > plan.delta * (1 + 1e-9):
+        raise ParameterError(
+            f"the click graph must cost no more than was charged ({plan.epsilon:g}, "
+            f"{plan.delta:g}), got ({found.epsilon:g}, {found.delta:g})"
+        )
+    return found
+
+
+def read_url_table(path: Path) -> PublicUrlTable:
+    """A TSV of query and URL, one pair a line, from outside the data."""
+    urls: dict[str, list[str]] = {}
+    with path.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
+            if len(row) != 2:
+                raise ParameterError(
+                    f"a URL table must have a query and a URL in each line, with one tab between, "
+                    f"got {len(row)} fields in line {number}"
+                )
+            record = normalise(*row)
+            urls.setdefault(record.query, []).append(record.url)
+    return PublicUrlTable.from_outside_source("file", urls)
+
+
+async def _url_table(
+    context: JobContext, book: ReleaseBook, state: EpochState
+) -> PublicUrlTable | None:
+    path = context.settings.click_graph.url_table_file
+    graph = state.parameters.plan.click_graph
+    if graph is not None and graph.url_table == "file":
+        return None if path is None else await asyncio.to_thread(read_url_table, path)
+    published = book.last_head_list_before(state.epoch)
+    if published is None or published.head_list is None:
+        return None
+    data = await context.log.read_document(published.head_list.head_list)
+    return PublicUrlTable.from_head_list(HeadListDocument.from_bytes(data).head_list)
+
+
+def _fitting(document: ClickGraphDocument) -> ClickGraphDocument:
+    """The document with as many queries, by their published counts, as fit into one.
+
+    Post-processing of the draw; so a draw's size is never a reason to refuse it.
+    """
+    while len(document.to_bytes()) > MAX_DOCUMENT_BYTES:
+        ranked = sorted(document.queries, key=lambda q: (-q.count, q.query))
+        document = replace(document, queries=tuple(ranked[: len(ranked) * 9 // 10]))
+    return document
+
+
+def _by_query(clicks: Mapping[Record, int]) -> dict[str, int]:
+    queries: dict[str, int] = {}
+    for record, count in clicks.items():
+        queries[record.query] = queries.get(record.query, 0) + count
+    return queries
+
+
+def _document(
+    state: EpochState,
+    graph: ClickGraph | None,
+    participants: int,
+    outcome: EpochOutcome,
+    reasons: list[Shortfall],
+    table: PublicUrlTable | None,
+    made_by: Mapping[str, str],
+) -> ClickGraphDocument:
+    plan = state.parameters.plan.click_graph
+    assert plan is not None
+    clicks: dict[str, list[tuple[str, int]]] = {}
+    for record, count in (graph.clicks if graph is not None else {}).items():
+        clicks.setdefault(record.query, []).append((record.url, count))
+    return ClickGraphDocument(
+        epoch=state.epoch,
+        window_start_s=state.parameters.window_start_ms // 1000,
+        window_end_s=state.parameters.window_end_ms // 1000,
+        outcome=outcome.value,
+        reasons=tuple(reason.value for reason in reasons),
+        url_table="none" if table is None else table.source,
+        participants=participants,
+        parameters=asdict(plan),
+        mechanisms={"release": "release-data"},
+        queries=tuple(
+            GraphQuery(query, count, tuple(clicks.get(query, ())))
+            for query, count in (graph.queries if graph is not None else {}).items()
+        ),
+        privacy={
+            "statement": click_graph_statement(
+                released=(plan.epsilon, plan.delta),
+                charged=(plan.cost.epsilon, plan.cost.delta),
+                queries_per_user=plan.queries_per_user,
+                clicks_per_user=plan.clicks_per_user,
+            ),
+            "neighbouring": "add-remove",
+            "released": {"epsilon": plan.epsilon, "delta": plan.delta},
+            "charged": {
+                "epsilon": plan.cost.epsilon,
+                "delta": plan.cost.delta,
+                "neighbouring": "replace-one",
+            },
+        },
+        versions=made_by,
+    )

@@ -1,0 +1,286 @@
+"""The keeper: opens and seals epochs, and ends raw data once it is released.
+
+    settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
+    releases ──▶ counts unlinked in Redis, records removed from Kafka
+
+Promises: an epoch opens once, with its charge. A seal's bounds are offsets of markers that all
+in-sync replicas have and that the brokers appended, by their own clocks, when nothing could be in
+time any more: neither a stale answer nor a wrong clock of ours seals too early. Raw counts of
+released epochs go, and go again whenever Redis brings them back. What is to be removed from Kafka
+is committed first, so that counters know it went on purpose.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from agents.jobs.epoch_schedule import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
+from agents.jobs.release_step import JobContext, limit_from
+from streams.releases import entries
+from streams.releases.entries import Entry, Kind
+from streams.releases.epoch_plan import plan_from
+from streams.releases.epoch_state import EpochState, ReleaseBook
+from streams.releases.retention import LogTrimmer
+from streams.releases.seal_markers import AppendedMarker
+from streams.stems import Stem
+from streams.stores.count_store import CountTables
+from streams.stores.stale_epochs import held_epochs
+from streams.telemetry.structured_logs import Known
+
+__all__ = ["CHECKPOINT_EPOCHS", "Keeper", "released_through", "too_early_ms"]
+
+log = logging.getLogger(__name__)
+
+#: A checkpoint every so many epochs: fewer make opening the log slower, more make the log longer.
+CHECKPOINT_EPOCHS = 8
+_MARK_AGAIN_S = 5.0
+
+_SEALS: Final = {
+    SealRecords: (Stem.OPTIN_RECORDS, entries.records_sealed),
+    SealReports: (Stem.CLIENT_REPORTS, entries.reports_sealed),
+}
+
+_OVER: dict[Stem, Callable[[EpochState], bool]] = {
+    Stem.OPTIN_RECORDS: lambda state: state.optin_raw_over,
+    Stem.CLIENT_REPORTS: lambda state: state.reports_raw_over,
+}
+
+
+def released_through(book: ReleaseBook, stem: Stem) -> int:
+    """The highest epoch at and below which nobody needs raw data any more; −1 when there is none.
+
+    Only a whole prefix may go: counting bars everything up to an epoch at once.
+    """
+    through = min(book.epochs, default=0) - 1
+    for number, state in sorted(book.epochs.items()):
+        if not _OVER[stem](state):
+            break
+        through = number
+    return through
+
+
+class Keeper:
+    """Its memory is only about what need not be done again; the log and Redis hold the rest."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._plan = plan_from(context.settings)
+        self._limit = limit_from(context.settings)
+        self._trimmer = LogTrimmer(context.settings.kafka)
+        self._token = secrets.token_hex(8)
+        self._removed: dict[Stem, tuple[int, ...]] = {}
+        self._trimmed_for: dict[Stem, tuple[int, bool]] = {}
+        #: When to write markers again after some came too early, on the monotonic clock.
+        self._mark_again_at = 0.0
+
+    async def step(self) -> bool:
+        """Do one thing that is due; whether there was one."""
+        move = self._move(await self._context.read_log())
+        if isinstance(move, SealRecords | SealReports):
+            return await self._seal(move)
+        if not isinstance(move, Wait):
+            return await self._open()
+        book = self._context.log.book
+        for stem in Stem:
+            await self._sweep(book, stem)
+        for stem in Stem:
+            if await self._trim(stem):
+                return True
+        return False
+
+    def _move(self, book: ReleaseBook) -> Open | Pause | SealRecords | SealReports | Wait:
+        return next_keeper_move(
+            book, self._plan, self._limit, self._context.now_ms(),
+            epochs_ahead=self._context.settings.epoch.epochs_ahead,
+            origin_ms=self._context.settings.epoch.origin_unix_s * 1000,
+        )  # fmt: skip
+
+    async def _open(self) -> bool:
+        async with self._context.log.turn(Kind.KEEPER, self._context.observe) as turn:
+            now = self._move(turn.book)
+            if isinstance(now, Open):
+                added = [entries.epoch_opened(now.parameters), *_checkpoint(turn.book)]
+            elif isinstance(now, Pause):
+                added = [
+                    entries.service_paused(now.epoch, now.from_ms, now.resumes_at_ms, now.reason)
+                ]
+            else:
+                return not isinstance(now, Wait)  # Another keeper was first.
+            await turn.commit(added)
+        _tell(added)
+        return True
+
+    async def _seal(self, move: SealRecords | SealReports) -> bool:
+        """Mark every partition, then commit where the marks lie, if nobody sealed it meanwhile.
+
+        A keeper that dies in between leaves marks that mean nothing; the next one makes its own.
+        """
+        context, (stem, entry) = self._context, _SEALS[type(move)]
+        topic = context.topics.of(stem)
+        if time.monotonic() < self._mark_again_at:
+            return False
+        markers = await context.markers.write(stem, topic.name, topic.partitions, move.epoch)
+        await context.observe(f"{Kind.KEEPER.value}.marked")
+        markers = [m._replace(append_ms=context.brokers_ms(m.append_ms)) for m in markers]
+        early_ms = too_early_ms(markers, move.not_before_ms)
+        if early_ms > 0:
+            # Our clock is ahead of a broker's. These marks are nothing; others follow when that
+            # broker's clock is there. One that is far off is looked at again before that.
+            self._mark_again_at = time.monotonic() + min(early_ms / 1000, _MARK_AGAIN_S)
+            log.warning("marked_too_early", extra={"epoch": move.epoch, "early_ms": early_ms})
+            return False
+        async with context.log.turn(Kind.KEEPER, context.observe) as turn:
+            now = self._move(turn.book)
+            if now != move:
+                return not isinstance(now, Wait)
+            added = [entry(move.epoch, [marker.offset for marker in markers])]
+            await turn.commit(added)
+        _tell(added)
+        return True
+
+    async def _ends(self, stem: Stem) -> list[int]:
+        topic = self._context.topics.of(stem)
+        ends = await self._context.kafka.ends(topic.name, range(topic.partitions))
+        return [ends[partition] for partition in range(topic.partitions)]
+
+    # --- raw data ends with the release ----------------------------------------------------------
+
+    async def _sweep(self, book: ReleaseBook, stem: Stem) -> None:
+        """Remove released epochs' counts, unless the marks of having done so are still there.
+
+        Redis is asked which epochs it has, of any version of the topic: an older copy of it may
+        hold some that the book has long forgotten, and a move to other topics leaves the old ones'.
+        """
+        through = released_through(book, stem)
+        if through < 0:
+            return
+        context, topic = self._context, self._context.topics.of(stem)
+        tables, prefix = context.tables(stem), context.settings.topics.prefix
+        mark = f"{self._token}:{through}"
+        unmarked = [
+            partition
+            for partition in range(topic.partitions)
+            if await tables.token(partition, "swept") != mark
+        ]
+        if not unmarked:
+            return
+        # Barred first: nothing is added to them after they were looked for.
+        for partition in unmarked:
+            await tables.close_epochs(partition, through)
+        for held in await held_epochs(context.redis, prefix, topic.name):
+            if held.epoch <= through:
+                of = CountTables(context.redis, held.topic, prefix=prefix)
+                await of.release_epoch(held.partition, held.epoch)
+        for partition in unmarked:
+            await tables.put_token(partition, "swept", mark, None)
+
+    async def _trim(self, stem: Stem) -> bool:
+        """Remove raw records below the first that an unreleased epoch may have.
+
+        What is to go is announced in the log, then removed, by this keeper or another one: never
+        more of it than may go now, whatever was announced.
+        """
+        context, topic = self._context, self._context.topics.of(stem)
+        of = (stem.value, topic.version)
+        if self._done(context.log.book, stem):
+            return False
+        # Positions first, the log after: an epoch that is not in the log by then has nothing
+        # below these positions.
+        counted = [
+            position or 0 for position in await context.counts(stem, Kind.KEEPER).positions()
+        ]
+        ends = await self._ends(stem)
+        at_most = [min(position, end) for position, end in zip(counted, ends, strict=True)]
+        book = context.log.book
+        free = await self._free(book, stem, at_most)
+        # Where counting is behind, after Redis was emptied, more may go when it has caught up.
+        whole = all(
+            bound < most or most == end
+            for bound, most, end in zip(free, at_most, ends, strict=True)
+        )
+        through, announced = released_through(book, stem), book.trimmed.get(of, ())
+        again = self._trimmed_for.get(stem) == (through, False)
+        added = _forward(free, announced) != list(announced) and any(free) and (whole or not again)
+        if not added and self._removed.get(stem) == tuple(map(min, free, announced)):
+            self._trimmed_for[stem] = (through, whole)
+            return False
+        # That was a look. Only a turn knows of every epoch, and what it does not know it removes.
+        async with context.log.turn(Kind.KEEPER) as turn:
+            free = await self._free(turn.book, stem, at_most)
+            bounds = _forward(free, turn.book.trimmed.get(of, ()))
+            if added:
+                await turn.commit([entries.log_trimmed(*of, bounds)])
+            removable = tuple(map(min, free, turn.book.trimmed.get(of, ())))
+            await self._trimmer.remove_below(topic.name, removable)
+        self._removed[stem] = removable
+        self._trimmed_for[stem] = (through, whole)
+        log.info("log_trimmed", extra={"topic": stem, "epoch": through})
+        return added
+
+    async def _free(self, book: ReleaseBook, stem: Stem, at_most: Sequence[int]) -> list[int]:
+        """For each partition the first offset that an unreleased epoch may have."""
+        name = self._context.topics.of(stem).name
+        return await self._trimmer.bounds_before(name, _first_append_ms(book, stem), at_most)
+
+    def _done(self, book: ReleaseBook, stem: Stem) -> bool:
+        """Whether all that can go went: what is announced, and whatever is released by now."""
+        through = released_through(book, stem)
+        announced = book.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
+        return through < 0 or (
+            self._removed.get(stem) == announced and self._trimmed_for.get(stem) == (through, True)
+        )
+
+
+def too_early_ms(markers: Sequence[AppendedMarker], not_before_ms: int) -> int:
+    """How long the slowest broker's clock still needs, by its marker; 0 or less: all are there."""
+    return not_before_ms - min(marker.append_ms for marker in markers)
+
+
+def _tell(added: Sequence[Entry]) -> None:
+    for entry in added:
+        log.info(
+            "entry_committed",
+            extra={"kind": Known(entry["entry"]), "epoch": entry.get("epoch", -1)},
+        )
+
+
+def _first_append_ms(book: ReleaseBook, stem: Stem) -> int | None:
+    """The earliest append time that an entry of an unreleased epoch may have; `None`: no epoch."""
+    times = []
+    for state in book.epochs.values():
+        if _OVER[stem](state):
+            continue
+        skew_ms = state.parameters.plan.skew_ms
+        if stem is Stem.OPTIN_RECORDS:
+            times.append(state.parameters.window_start_ms - skew_ms)
+        elif state.head_list is not None:
+            times.append(state.head_list.at_ms - skew_ms)
+    return min(times, default=None)
+
+
+def _forward(bounds: Sequence[int], held: Sequence[int]) -> list[int]:
+    """Bounds never move back, whatever a rolled-back Redis says."""
+    return [max(b, held[p] if p < len(held) else 0) for p, b in enumerate(bounds)]
+
+
+def _checkpoint(book: ReleaseBook) -> list[Entry]:
+    """A checkpoint when enough epochs opened since the last, with what it would hide repeated."""
+    last, at = book.ledger.last_epoch, book.checkpoint_epoch
+    if last is None or last - (-1 if at is None else at) < CHECKPOINT_EPOCHS:
+        return []
+    repeated = [
+        entries.log_trimmed(topic, version, bounds)
+        for (topic, version), bounds in book.trimmed.items()
+    ]
+    if book.paused is not None:
+        notice = book.paused
+        repeated.append(
+            entries.service_paused(
+                notice.epoch, notice.from_ms, notice.resumes_at_ms, notice.reason
+            )
+        )
+    return [entries.checkpoint(book.ledger, book.checkpoint_offset()), *repeated]

@@ -1,0 +1,327 @@
+"""What the jobs have to do next: a pure function of the release log, the counts and the clock.
+
+    collecting ──▶ sealed ──▶ reporting ──▶ reports sealed ──▶ published
+        └────────────┴────────────┴──────────────┴──────────▶ abandoned (given up, with the reason)
+
+Promises: states only move forward; epochs take each step in order of their number; every epoch
+that is open ends, whatever the workers do, because each wait has a deadline after which the epoch
+goes on and says what it lacks. Nothing here reads a clock, a broker or a count of any record:
+what is decided depends on times, offsets and participants only.
+
+Departure: epochs open ahead of their windows, `epochs_ahead` of them, so that an outage of the
+jobs refuses nobody; a gap longer than that is not filled with empty epochs afterwards
+(docs/decisions/0050-epochs-open-ahead.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from blender.errors import ParameterError
+from streams.releases.entries import Shortfall
+from streams.releases.epoch_plan import EpochParameters, Plan
+from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from streams.releases.ledger import Ledger, Limit, Paused
+
+__all__ = [
+    "BuildClickGraph",
+    "BuildEstimates",
+    "BuildHeadList",
+    "KeeperMove",
+    "Open",
+    "Pause",
+    "Positions",
+    "SealRecords",
+    "SealReports",
+    "Wait",
+    "lost_epochs",
+    "next_click_graph",
+    "next_estimates",
+    "next_head_list",
+    "next_keeper_move",
+    "reports_until_ms",
+]
+
+#: How often a paused period may be followed by another that is full too, before we stop looking.
+_PERIODS_AHEAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open an epoch: commit its parameters and its charge."""
+
+    parameters: EpochParameters
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The budget of the period is spent: say so, once, with the time of resumption.
+
+    `epoch` is the number that would be next and will be the first after the pause.
+    """
+
+    epoch: int
+    reason: str
+    from_ms: int
+    resumes_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealRecords:
+    """Mark the end of every partition of the opt-in topic, and commit where the marks lie.
+
+    Marks that a broker appended before `not_before_ms`, by its own clock, do not count.
+    """
+
+    epoch: int
+    not_before_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealReports:
+    """The same for the report topic."""
+
+    epoch: int
+    not_before_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildHeadList:
+    """Count, draw, commit the head list; `reasons` says what it already lacks."""
+
+    epoch: int
+    reports_until_ms: int
+    reasons: tuple[Shortfall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEstimates:
+    """Count, denoise, blend, commit the publication."""
+
+    epoch: int
+    reasons: tuple[Shortfall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildClickGraph:
+    """Count, draw, commit the click graph of the epoch's graph share."""
+
+    epoch: int
+    reasons: tuple[Shortfall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do; `until_ms` is when the clock alone will change that, `why` is for people."""
+
+    until_ms: int | None
+    why: str
+
+
+KeeperMove = Open | Pause | SealRecords | SealReports | Wait
+#: Counted offset of each partition; `None` where nothing was stored yet.
+Positions = Sequence[int | None]
+
+
+def next_keeper_move(
+    book: ReleaseBook,
+    plan: Plan,
+    limit: Limit,
+    now_ms: int,
+    *,
+    epochs_ahead: int = 1,
+    origin_ms: int = 0,
+) -> KeeperMove:
+    """Seal what is due, lowest first; then open what should be open."""
+    for state in book.unfinished():
+        sealing = _seal_due(state, now_ms)
+        if sealing is not None:
+            return sealing
+    opening = _next_opening(book, plan, limit, now_ms, epochs_ahead, origin_ms)
+    if not isinstance(opening, Wait):
+        return opening
+    times = [t for s in book.unfinished() if (t := _sealable_at_ms(s)) is not None]
+    if opening.until_ms is not None:
+        times.append(opening.until_ms)
+    return Wait(min(times, default=None), opening.why)
+
+
+def _seal_due(state: EpochState, now_ms: int) -> SealRecords | SealReports | None:
+    due = _sealable_at_ms(state)
+    if due is None or now_ms < due:
+        return None
+    seal = SealRecords if state.stage is Stage.COLLECTING else SealReports
+    return seal(state.epoch, due)
+
+
+def _sealable_at_ms(state: EpochState) -> int | None:
+    """When nothing the brokers append can still be in time."""
+    if state.stage is Stage.COLLECTING:
+        return state.parameters.records_sealable_at_ms
+    if state.stage is Stage.REPORTING and state.head_list is not None:
+        plan = state.parameters.plan
+        return state.head_list.reports_until_ms + plan.grace_ms + plan.skew_ms
+    return None
+
+
+def _next_opening(
+    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, epochs_ahead: int, origin_ms: int
+) -> Open | Pause | Wait:
+    if epochs_ahead < 1:
+        raise ParameterError(f"epochs_ahead must be at least 1, got {epochs_ahead}")
+    last = book.last
+    number = 0 if book.ledger.last_epoch is None else book.ledger.last_epoch + 1
+    if last is None:
+        # Windows begin on whole multiples from the origin: daily ones at midnight, not at noon.
+        start_ms = origin_ms + (now_ms - origin_ms) // plan.window_ms * plan.window_ms
+    else:
+        start_ms = last.parameters.window_end_ms
+        # Jobs were away longer than epochs were open ahead: nothing can have been accepted in
+        # the gap, so it is passed over instead of being paid for.
+        if now_ms >= start_ms + plan.window_ms:
+            start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
+    first_start_ms = start_ms
+    parameters, refused = _affordable(book.ledger, plan, limit, number, start_ms)
+    if parameters is None:
+        return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
+    start_ms = parameters.window_start_ms
+    if now_ms >= start_ms - epochs_ahead * plan.window_ms:
+        return Open(parameters)
+    if refused is not None and (
+        book.paused is None or (book.paused.epoch, book.paused.resumes_at_ms) != (number, start_ms)
+    ):
+        return Pause(number, refused.reason, from_ms=first_start_ms, resumes_at_ms=start_ms)
+    why = "paused: " + refused.reason if refused else "the next epoch opens ahead of its window"
+    return Wait(start_ms - epochs_ahead * plan.window_ms, why)
+
+
+def _affordable(
+    ledger: Ledger, plan: Plan, limit: Limit, epoch: int, start_ms: int
+) -> tuple[EpochParameters | None, Paused | None]:
+    """The epoch, from this time on or from the next period that can pay for it; why not sooner."""
+    refused: Paused | None = None
+    for _ in range(_PERIODS_AHEAD):
+        charge = ledger.price(
+            epoch, start_ms // 1000, plan.cohorts, limit,
+            optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
+        )  # fmt: skip
+        paused = ledger.refusal(charge, limit)
+        if paused is None:
+            end_ms = start_ms + plan.window_ms
+            return EpochParameters(epoch, start_ms, end_ms, plan, charge), refused
+        refused = refused or paused
+        # The first window of the next period, of those that follow one another from here: daily
+        # windows that begin at five still do after a pause.
+        ahead_ms = paused.resumes_at_s * 1000 - start_ms
+        start_ms += -(-ahead_ms // plan.window_ms) * plan.window_ms
+    return None, refused
+
+
+def lost_epochs(
+    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, *, epochs_ahead: int = 1
+) -> list[EpochParameters]:
+    """What a log restored from an older copy may lack: every epoch that the service would have
+    opened since, with these settings.
+
+    Too many where the jobs were away meanwhile: too much is charged rather than too little, and no
+    number is used twice.
+    """
+    if book.last is None or book.ledger.last_epoch is None:
+        return []
+    found: list[EpochParameters] = []
+    ledger, start_ms = book.ledger, book.last.parameters.window_end_ms
+    while True:
+        number = book.ledger.last_epoch + 1 + len(found)
+        parameters, _ = _affordable(ledger, plan, limit, number, start_ms)
+        if (
+            parameters is None
+            or now_ms < parameters.window_start_ms - epochs_ahead * plan.window_ms
+        ):
+            return found
+        found.append(parameters)
+        ledger, start_ms = ledger.charged(parameters.charge), parameters.window_end_ms
+
+
+def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildHeadList | Wait:
+    """The lowest sealed epoch, once every partition is counted up to its seal."""
+    for state in book.unfinished():
+        if state.stage is Stage.COLLECTING:
+            return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
+        if state.stage is not Stage.SEALED or state.records_sealed is None:
+            continue
+        parameters = state.parameters
+        waiting = _waiting(state.records_sealed.bounds, counted)
+        deadline = state.records_sealed.at_ms + parameters.counting_deadline_ms
+        if waiting and now_ms < deadline:
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+        # Raw records end with the head list, so the graph made of them comes first; but not for
+        # longer than another such wait.
+        graph_deadline = deadline + parameters.counting_deadline_ms
+        if state.graph_due and now_ms < graph_deadline:
+            return Wait(graph_deadline, f"epoch {state.epoch} waits for its click graph")
+        reasons = [Shortfall.NOT_ALL_COUNTED] if waiting else []
+        if now_ms > parameters.head_list_deadline_ms:
+            reasons.append(Shortfall.HEAD_LIST_TOO_LATE)
+        return BuildHeadList(state.epoch, reports_until_ms(parameters, now_ms), tuple(reasons))
+    return Wait(None, "no epoch is sealed")
+
+
+def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
+    """Until when a head list published now is reported against.
+
+    The end of the window now running if at least half of it remains, else of the one after; and
+    the end of its own window, that is not at all, when no device holds its records any more.
+    """
+    if now_ms > parameters.head_list_deadline_ms:
+        return parameters.window_end_ms
+    window = parameters.window_ms
+    running = max(0, now_ms - parameters.window_end_ms) // window
+    end = parameters.window_end_ms + (running + 1) * window
+    return end if 2 * (end - now_ms) >= window else end + window
+
+
+def next_estimates(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildEstimates | Wait:
+    """The lowest epoch whose reports are sealed, once they are counted up to the seal."""
+    for state in book.unfinished():
+        if state.stage is not Stage.REPORTS_SEALED:
+            return Wait(None, f"epoch {state.epoch} is {state.stage.value}")
+        assert state.reports_sealed is not None
+        assert state.head_list is not None
+        waiting = _waiting(state.reports_sealed.bounds, counted)
+        deadline = state.reports_sealed.at_ms + state.parameters.counting_deadline_ms
+        if waiting and now_ms < deadline:
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+        reasons = list(state.head_list.reasons)
+        if waiting and Shortfall.NOT_ALL_COUNTED not in reasons:
+            reasons.append(Shortfall.NOT_ALL_COUNTED)
+        return BuildEstimates(state.epoch, tuple(reasons))
+    return Wait(None, "no epoch is open")
+
+
+def next_click_graph(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildClickGraph | Wait:
+    """The lowest sealed epoch that owes a click graph, once its opt-in records are counted."""
+    for state in book.unfinished():
+        if not state.graph_due:
+            continue
+        if state.records_sealed is None:
+            return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
+        waiting = _waiting(state.records_sealed.bounds, counted)
+        deadline = state.records_sealed.at_ms + state.parameters.counting_deadline_ms
+        if waiting and now_ms < deadline:
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+        return BuildClickGraph(state.epoch, (Shortfall.NOT_ALL_COUNTED,) if waiting else ())
+    return Wait(None, "no epoch owes a click graph")
+
+
+def _waiting(bounds: Sequence[int], counted: Positions) -> list[int]:
+    """Partitions not counted up to their bound; an empty partition needs no counter at all."""
+    return [
+        p for p, bound in enumerate(bounds)
+        if bound > 0 and ((at := counted[p] if p < len(counted) else None) is None or at < bound)
+    ]  # fmt: skip
+
+
+def _some(partitions: Sequence[int]) -> str:
+    shown = ", ".join(map(str, partitions[:8]))
+    return shown if len(partitions) <= 8 else f"{shown} and {len(partitions) - 8} more"

@@ -1,0 +1,318 @@
+"""Epoch job: cell counts ──▶ denoise, blend ──▶ releases ──▶ estimates.
+
+Promises: post-processing only, of what the opt-in group released and devices sent; no budget is
+spent here. A publication is committed once all the same, because its agreement test is random and
+readers must never see two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+
+from agents.jobs.epoch_schedule import next_estimates
+from agents.jobs.metrics import finalized
+from agents.jobs.release_step import (
+    JobContext,
+    ReleaseDice,
+    publish_pending,
+    release_due,
+    stop_epoch,
+    versions,
+)
+from blender.agreement import measure_agreement
+from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
+from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
+from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
+from blender.registry import randomizer_for
+from streams.releases import entries
+from streams.releases.documents import split
+from streams.releases.entries import EpochOutcome, Kind, Shortfall
+from streams.releases.epoch_state import EpochState
+from streams.releases.optin_release import read_optin_release
+from streams.releases.sealed_counts import ReportsRead
+from streams.stems import Stem
+from streams.wire.estimates_document import (
+    EstimatedCell,
+    EstimatedQuery,
+    EstimatedShare,
+    EstimatesDocument,
+    Participants,
+    PublishedAgreement,
+    QueryMarginal,
+)
+from streams.wire.head_list_document import HeadListDocument
+from streams.wire.statements import privacy_statement
+
+__all__ = ["build_estimates", "empty_estimates", "publish_committed_estimates", "publish_estimates"]
+
+log = logging.getLogger(__name__)
+
+#: Below this p-value the groups are said to disagree. Higher cries wolf more often than once in a
+#: hundred epochs; lower trusts a blend of two different populations for longer.
+DISAGREE_BELOW = 0.01
+
+
+async def publish_estimates(context: JobContext) -> bool:
+    """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
+    async with release_due(
+        context, Kind.ESTIMATES, Stem.CLIENT_REPORTS, next_estimates,
+        partial(stop_epoch, Kind.ESTIMATES),
+    ) as due:  # fmt: skip
+        if due is None:
+            return False
+        turn, move, state = due.turn, due.move, due.state
+        assert state.head_list is not None
+        head_list = HeadListDocument.from_bytes(
+            await context.log.read_document(state.head_list.head_list)
+        )
+        optin = await context.log.read_document(state.head_list.optin)
+        read = await due.counts.read_reports(
+            move.epoch,
+            due.seal.bounds,
+            state.head_list.cells,
+            complete=Shortfall.NOT_ALL_COUNTED not in move.reasons,
+        )
+        await context.observe("estimates.before_drawing")
+        release = read_optin_release(optin, head_list.head_list)
+        # Not `due.drawing`: no noise is drawn for people here. Counts that cannot be may still be
+        # mended (`blendstream rebuild`), memory may come back; and no epoch waits for ever.
+        document = await asyncio.to_thread(
+            build_estimates, state, release, read, move.reasons, context.dice
+        )
+        await context.observe("estimates.drawn")
+        stored = split("estimates", document.to_bytes())
+        reasons = [Shortfall(reason) for reason in document.reasons]
+        outcome = EpochOutcome(document.outcome)
+        added = [entries.estimate_released(move.epoch, stored, outcome, reasons)]
+        await turn.commit(added, [stored])
+        finalized(Kind.ESTIMATES, due.seal, context.now_ms())
+        log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})
+    await publish_committed_estimates(context)
+    await context.observe("estimates.published")
+    return True
+
+
+async def publish_committed_estimates(context: JobContext) -> bool:
+    """Write what was committed and may not be in its topic yet, byte for byte."""
+    return await publish_pending(
+        context,
+        context.topics.estimates.name,
+        lambda state: None if state.estimates is None else state.estimates.document,
+    )
+
+
+def build_estimates(
+    state: EpochState,
+    release: OptinRelease,
+    read: ReportsRead,
+    reasons: Sequence[Shortfall],
+    dice: ReleaseDice,
+) -> EstimatesDocument:
+    """The publication that these counts give."""
+    why = list(reasons)
+    if read.lost and Shortfall.RECORDS_LOST not in why:
+        why.append(Shortfall.RECORDS_LOST)
+    cells, reports = read.cells, read.reports
+    if reports < state.parameters.plan.min_reports:
+        # Judged on participants alone. The blend is then the opt-in group's estimate.
+        why.append(Shortfall.TOO_FEW_REPORTS)
+        cells, reports = np.zeros_like(cells), 0
+    estimates = estimate_epoch(release, cells, reports)
+    agreement = _agreement(release, estimates.client, dice)
+    assert state.head_list is not None
+    return EstimatesDocument(
+        epoch=state.epoch,
+        window_start_s=state.parameters.window_start_ms // 1000,
+        window_end_s=state.parameters.window_end_ms // 1000,
+        reports_until_s=state.head_list.reports_until_ms // 1000,
+        outcome=(EpochOutcome.INCOMPLETE if why else EpochOutcome.COMPLETE).value,
+        reasons=tuple(reason.value for reason in why),
+        head_list_id=state.head_list.head_list.id,
+        parameters=_parameters(state),
+        mechanisms={k: str(v) for k, v in asdict(release.mechanisms).items()},
+        participants=Participants(release.selection_users, release.noisy.users, read.reports),
+        records=_records(release, estimates),
+        queries=_queries(release, estimates),
+        agreement=agreement,
+        privacy=_privacy(state),
+        versions=versions(dice.noise),
+    )
+
+
+def empty_estimates(
+    state: EpochState,
+    reasons: Sequence[Shortfall],
+    selection_users: int,
+    estimation_users: int,
+    head_list_id: str | None,
+) -> EstimatesDocument:
+    """A publication that says why there is nothing to publish."""
+    return EstimatesDocument(
+        epoch=state.epoch,
+        window_start_s=state.parameters.window_start_ms // 1000,
+        window_end_s=state.parameters.window_end_ms // 1000,
+        reports_until_s=None,
+        outcome=EpochOutcome.EMPTY.value,
+        reasons=tuple(reason.value for reason in reasons),
+        head_list_id=head_list_id,
+        parameters=_parameters(state),
+        mechanisms={"profile": state.parameters.plan.profile},
+        participants=Participants(selection_users, estimation_users, 0),
+        records=(),
+        queries=(),
+        agreement=None,
+        privacy=_privacy(state),
+        versions=versions(),
+    )
+
+
+def _agreement(
+    release: OptinRelease, client: GroupEstimates, dice: ReleaseDice
+) -> PublishedAgreement | None:
+    found = measure_agreement(
+        release.head_list,
+        release.noisy,
+        client,
+        randomizer_for(release.head_list),
+        ranked_by_t=release.ranked_by_t,
+        best_trimmed=release.best_trimmed,
+        rng=dice.bootstrap(),
+    )
+    if found is None:
+        return None
+    agree = found.p_value >= DISAGREE_BELOW
+    return PublishedAgreement(found.statistic, found.p_value, agree, "blend" if agree else "client")
+
+
+def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedCell, ...]:
+    cells = release.head_list.cells
+    blended = estimates.blended.cells
+    finite = np.isfinite(blended.probability).all() and np.isfinite(blended.variance).all()
+    projected = project_onto_simplex(blended.probability) if finite and len(cells) else None
+    weight = _weight(estimates)
+    rows = []
+    for number in range(len(cells)):
+        query, url = cells.cell(number)
+        rows.append(
+            EstimatedCell(
+                query=query,
+                url=url,
+                optin=_figure(estimates.optin, estimates.optin.cells, number),
+                client=_figure(estimates.client, estimates.client.cells, number),
+                blend=_figure(estimates.blended, blended, number),
+                optin_weight=_number(weight, number),
+                projected=_number(projected, number),
+            )
+        )
+    return tuple(rows)
+
+
+def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedQuery, ...]:
+    optin, client, blended = estimates.optin, estimates.client, estimates.blended
+    weight = _query_weight(release, estimates)
+    return tuple(
+        EstimatedQuery(
+            query=query,
+            optin=_figure(optin, optin.query_totals, number),
+            client=_figure(client, client.query_totals, number),
+            blend=_figure(blended, blended.query_totals, number),
+            optin_weight=_number(weight, number),
+            marginal=None
+            if blended.query_marginals is None
+            else QueryMarginal(
+                optin=_figure(optin, optin.query_marginals, number),
+                client=_figure(client, client.query_marginals, number),
+                blend=_figure(blended, blended.query_marginals, number),
+            ),
+        )
+        for number, query in enumerate(release.head_list.cells.queries)
+    )
+
+
+def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArray:
+    """Of each query: the mean of its listed records' weights, by their blended probability.
+
+    A total is the sum of blended records, so it has no weight of its own. Should the opt-in group
+    say all of a query's records to be a tenth more, the total would rise by so much of a tenth.
+    """
+    cells = release.head_list.cells
+    listed = len(cells.records)
+    query = cells.query_of_cell[:listed]
+    # A record of no probability has still a part in the mean; beside any other, none to speak of.
+    p = np.maximum(estimates.blended.cells.probability[:listed], 1e-12)
+    sums = np.bincount(query, p * _weight(estimates)[:listed], minlength=len(cells.queries))
+    return np.asarray(sums / np.bincount(query, p, minlength=len(cells.queries)))
+
+
+def _weight(estimates: EpochEstimates) -> FloatArray:
+    """The opt-in group's weight in the blend of each cell."""
+    optin, client, blended = estimates.optin, estimates.client, estimates.blended
+    if estimates.mechanisms.blender == VarianceBlender.name:
+        weight = optin_weight(optin.cells.variance, client.cells.variance)
+    else:
+        # Inverse-variance weighting at the common p: the clients' part is σ²_blend/σ²_C(p).
+        p = np.clip(blended.cells.probability, 0.0, 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weight = np.clip(1 - blended.cells.variance / client.variance_at(p), 0.0, 1.0)
+    return _known_weight(estimates, weight)
+
+
+def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray:
+    if estimates.client.participants == 0:
+        return np.ones_like(weight)
+    if estimates.optin.participants == 0:
+        return np.zeros_like(weight)
+    return weight
+
+
+def _figure(group: GroupEstimates, of: Estimates | None, number: int) -> EstimatedShare | None:
+    if group.participants == 0 or of is None:
+        return None
+    return EstimatedShare.of(
+        float(of.probability[number]),
+        float(of.variance[number]),
+        float(of.low[number]),
+        float(of.high[number]),
+    )
+
+
+def _number(values: FloatArray | None, number: int) -> float | None:
+    if values is None or not np.isfinite(values[number]):
+        return None
+    return float(values[number])
+
+
+def _parameters(state: EpochState) -> dict[str, object]:
+    plan = state.parameters.plan
+    return {
+        **asdict(plan.privacy),
+        "cohorts": plan.cohorts,
+        "profile": plan.profile,
+        "grace_s": plan.grace_ms / 1000,
+        "allowed_skew_s": plan.skew_ms / 1000,
+        "min_optin_users": plan.min_optin_users,
+        "min_reports": plan.min_reports,
+    }
+
+
+def _privacy(state: EpochState) -> dict[str, object]:
+    plan, charge = state.parameters.plan, state.parameters.charge
+    return {
+        "statement": privacy_statement(
+            optin=(charge.optin.epsilon, charge.optin.delta),
+            clients=(charge.clients.epsilon, charge.clients.delta),
+            cohorts=plan.cohorts,
+            records_per_user=plan.privacy.records_per_optin_user,
+            answers=plan.privacy.records_per_client,
+            click_graph=plan.click_graph is not None,
+        ),
+        "neighbouring": "replace-one",
+        "optin": {"epsilon": charge.optin.epsilon, "delta": charge.optin.delta},
+        "clients": {"epsilon": charge.clients.epsilon, "delta": charge.clients.delta},
+    }

@@ -1,0 +1,374 @@
+"""The jobs process: one loop for each kind of job, each under its own lease.
+
+    keeper        opens, seals, pauses, ends raw data
+    click-graphs  the graph share's click graph, before
+    head-lists    the head list with the opt-in estimates
+    estimates     the publication
+
+Any number of these processes may run; one holds each lease and does the work. One whose clock is
+off the brokers' gives its leases up and does nothing until it is right again. A head list takes
+seconds and is made in a thread. Kafka or Redis away is waited out; a stop ends within its deadline
+whatever they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from agents.jobs import metrics
+from agents.jobs.broker_clocks import BrokerClocks, ClockComparison
+from agents.jobs.click_graphs import publish_click_graph, publish_committed_click_graphs
+from agents.jobs.epoch_lifecycle import Keeper
+from agents.jobs.estimates import publish_committed_estimates, publish_estimates
+from agents.jobs.head_lists import publish_committed_head_lists, publish_head_list
+from agents.jobs.leases import Lease
+from agents.jobs.release_step import (
+    JobContext,
+    ReleaseDice,
+    ReleaseFailed,
+    as_it_is,
+    limit_from,
+    system_clock_ms,
+)
+from agents.listening import listening
+from agents.production import warn_of_risks
+from blender.profiles import prepare_head_list
+from streams.errors import StoreUnavailable
+from streams.releases.blocked import LogWatch
+from streams.releases.documents import DocumentReference
+from streams.releases.entries import Kind
+from streams.releases.epoch_plan import plan_from
+from streams.releases.ledger import Ledger
+from streams.releases.log import StepObserver, nobody_watches
+from streams.settings import Settings
+from streams.stores.count_store import check_redis, connect_redis
+from streams.stores.kafka import KafkaLog
+from streams.stores.server_probe import watch_servers
+from streams.telemetry.structured_logs import Known
+from streams.topics import ensure_topics
+from streams.wire.estimates_document import EstimatesDocument
+
+__all__ = ["Jobs", "run_jobs"]
+
+log = logging.getLogger(__name__)
+
+#: The process ended itself: something hung past the stop's deadline.
+_EXIT_HUNG = 3
+_MOST_BACK_OFF_S = 10.0
+_ASK_EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class _Job:
+    """One kind of job: what to publish first, and one step of work."""
+
+    kind: Kind
+    publish: Callable[[], Awaitable[bool]]
+    step: Callable[[], Awaitable[bool]]
+
+
+class Jobs:
+    """All kinds of jobs of one process."""
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+        self.clocks = BrokerClocks(allowed_s=context.settings.epoch.allowed_skew_s)
+        keeper = Keeper(context)
+        self._jobs = (
+            _Job(Kind.KEEPER, _nothing, keeper.step),
+            _Job(
+                Kind.CLICK_GRAPHS,
+                lambda: publish_committed_click_graphs(context),
+                lambda: publish_click_graph(context),
+            ),
+            _Job(
+                Kind.HEAD_LISTS,
+                lambda: publish_committed_head_lists(context),
+                lambda: publish_head_list(context),
+            ),
+            _Job(
+                Kind.ESTIMATES,
+                lambda: publish_committed_estimates(context),
+                lambda: publish_estimates(context),
+            ),
+        )
+        self._leases: dict[Kind, Lease] = {}
+        self._shown: list[DocumentReference] = []
+        self._stopping = asyncio.Event()
+        self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
+        settings, topic = context.settings, context.topics.releases.name
+        self._log_watch = LogWatch(
+            settings.kafka, context.kafka, topic, settings.jobs.transaction_timeout_s
+        )
+
+    @classmethod
+    async def connect(
+        cls,
+        settings: Settings,
+        *,
+        observe: StepObserver = nobody_watches,
+        dice: ReleaseDice | None = None,
+        now_ms: Callable[[], int] = system_clock_ms,
+        brokers_ms: Callable[[int], int] = as_it_is,
+    ) -> Jobs:
+        """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
+        kafka = KafkaLog(settings.kafka)
+        topics = await ensure_topics(settings, kafka)
+        redis = await connect_redis(settings.redis)
+        await check_redis(redis)
+        await warn_of_risks(settings, kafka, redis)
+        context = JobContext.build(
+            settings, topics, redis,
+            now_ms=now_ms, brokers_ms=brokers_ms, observe=observe, dice=dice,
+        )  # fmt: skip
+        # An epoch dearer than its limit is refused here, not in the middle of the night.
+        plan, limit = plan_from(settings), limit_from(settings)
+        fresh = Ledger()
+        fresh.refusal(
+            fresh.price(0, 0, plan.cohorts, limit, optin=plan.optin_cost, clients=plan.client_cost),
+            limit,
+        )
+        return cls(context)
+
+    @property
+    def unready(self) -> str | None:
+        """Why no epoch goes on; `None` while the clock is right, and Kafka and Redis answer."""
+        if self._log_watch.blocked is not None:
+            return f"the release log is blocked: {self._log_watch.blocked.told()}"
+        if self.clocks.ok and all(self._answered.values()):
+            return None
+        return self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"
+
+    async def watch_log(self, every_s: float) -> None:
+        """For ever: tell whether a transaction blocks the release log, and which one."""
+        while True:
+            was = self._log_watch.blocked
+            try:
+                await self._log_watch.look()
+            except StoreUnavailable:
+                pass  # That Kafka is away is told elsewhere.
+            except Exception as error:
+                log.error("release_log_not_watched", exc_info=error)
+            blocked = self._log_watch.blocked
+            if (was is None) != (blocked is None):
+                event = "release_log_unblocked" if blocked is None else "release_log_blocked"
+                log.error(event, extra={"advice": Known(blocked.told() if blocked else "")})
+            metrics.tell_blocked(blocked, self._log_watch.open_s)
+            await asyncio.sleep(every_s)
+
+    async def run(self) -> None:
+        """Work until told to stop, then leave the leases to others."""
+        metrics.CLOCK_SKEW_SECONDS.set_function(lambda: self.clocks.skew_s)
+        metrics.CLOCK_SKEW_LIMIT.set(self.clocks.allowed_s)
+        comparing = asyncio.create_task(ClockComparison(self.context, self.clocks).run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for job in self._jobs:
+                    group.create_task(self._loop(job))
+        finally:
+            comparing.cancel()
+
+    def stop(self) -> None:
+        """Finish the step at hand, begin no other."""
+        self._stopping.set()
+
+    async def close(self) -> None:
+        """Leave the leases and the servers."""
+        for lease in self._leases.values():
+            await lease.leave()
+        with contextlib.suppress(StoreUnavailable, OSError):
+            await self.context.close()
+
+    async def _loop(self, job: _Job) -> None:
+        settings = self.context.settings
+        lease = Lease(
+            self.context.redis, settings.topics.prefix, job.kind.value, settings.jobs.lease_s
+        )
+        self._leases[job.kind] = lease
+        back_off_s = settings.jobs.poll_s
+        while not self._stopping.is_set():
+            try:
+                if self.clocks.ok:
+                    await self._work(job, lease)
+                else:
+                    await self._give_up(job.kind, lease)
+                self._answered[job.kind] = True
+                back_off_s = settings.jobs.poll_s
+            except StoreUnavailable as error:
+                self._answered[job.kind] = False
+                metrics.FAILURES.labels(job.kind).inc()
+                log.warning(
+                    "job_waits", extra={"kind": job.kind, "retry_in_s": back_off_s}, exc_info=error
+                )
+                back_off_s = min(2 * back_off_s, _MOST_BACK_OFF_S)
+            except ReleaseFailed:
+                # Said in full where it was given up; the next epoch goes on.
+                metrics.FAILURES.labels(job.kind).inc()
+            except Exception as error:
+                # What is stored is not what we wrote, too little memory, a defect. Whatever it is,
+                # it is no reason to end the other kinds of jobs, and no release was drawn.
+                self._answered[job.kind] = False
+                metrics.FAILURES.labels(job.kind).inc()
+                log.error("job_failed", extra={"kind": job.kind}, exc_info=error)
+                back_off_s = _MOST_BACK_OFF_S
+            metrics.tell_lease(job.kind, held=lease.held)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), back_off_s)
+
+    async def _work(self, job: _Job, lease: Lease) -> None:
+        had_it = lease.held
+        if not await lease.hold():
+            return
+        metrics.tell_lease(job.kind, held=True)
+        renewing = asyncio.create_task(self._renew(job.kind, lease))
+        try:
+            if not had_it:
+                log.info("lease_taken", extra={"kind": job.kind})
+                await self.context.log.settle(job.kind)
+            await job.publish()
+            while not self._stopping.is_set() and self.clocks.ok and await job.step():
+                metrics.STEPS.labels(job.kind).inc()
+            if job.kind is Kind.KEEPER:
+                await self._show()
+        except BaseException:
+            lease.held = False  # The next attempt begins as if the lease were new.
+            raise
+        finally:
+            renewing.cancel()
+
+    async def _give_up(self, kind: Kind, lease: Lease) -> None:
+        """Leave the lease to a process whose clock is right."""
+        if lease.held:
+            log.error("lease_given_up", extra={"kind": kind, "reason": Known("clock")})
+        await lease.leave()
+
+    async def _show(self) -> None:
+        """Tell what the log says; the newest publications are read once."""
+        context, book = self.context, self.context.log.book
+        published = [s.estimates.document for s in book.epochs.values() if s.estimates is not None]
+        newest = sorted(published, key=lambda document: -document.entry_offset)[:2]
+        if newest != self._shown:
+            metrics.show_publications([await self._publication(each) for each in newest])
+            self._shown = newest
+        metrics.show(book, limit_from(context.settings), context.now_ms())
+
+    async def _publication(self, reference: DocumentReference) -> EstimatesDocument | None:
+        """A publication, or None if it cannot be read: no reason to keep epochs no longer."""
+        try:
+            return EstimatesDocument.from_bytes(await self.context.log.read_document(reference))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            log.error("publication_not_shown", exc_info=error)
+            return None
+
+    async def _renew(self, kind: Kind, lease: Lease) -> None:
+        """Keep the lease through a long step; nobody watches this, and it must go on."""
+        while True:
+            await asyncio.sleep(self.context.settings.jobs.lease_renew_s)
+            try:
+                if not await lease.hold():
+                    log.warning("lease_lost", extra={"kind": kind})
+            except Exception as error:
+                log.warning("lease_not_renewed", extra={"kind": kind}, exc_info=error)
+            metrics.tell_lease(kind, held=lease.held)
+
+
+async def _nothing() -> bool:
+    return False
+
+
+def run_jobs(
+    settings: Settings,
+    *,
+    observe: StepObserver = nobody_watches,
+    dice: ReleaseDice | None = None,
+    now_ms: Callable[[], int] = system_clock_ms,
+    brokers_ms: Callable[[int], int] = as_it_is,
+) -> int:
+    """Run the jobs until SIGTERM or SIGINT; the process's exit code.
+
+    All but the settings is for tests, which have a main program of their own.
+    """
+    return asyncio.run(_run(settings, observe, dice, now_ms, brokers_ms))
+
+
+async def _run(
+    settings: Settings,
+    observe: StepObserver,
+    dice: ReleaseDice | None,
+    now_ms: Callable[[], int],
+    brokers_ms: Callable[[int], int],
+) -> int:
+    # Parameters that no noise can be found for are told now, not by an epoch that was charged.
+    await asyncio.to_thread(
+        prepare_head_list, settings.privacy.profile, settings.privacy.parameters()
+    )
+    jobs = await Jobs.connect(
+        settings, observe=observe, dice=dice, now_ms=now_ms, brokers_ms=brokers_ms
+    )
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        log.info("jobs_stopping")
+        jobs.stop()
+        loop.call_later(settings.jobs.stop_deadline_s, _end_hung, settings.jobs.stop_deadline_s)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    served = await _serve(jobs)
+    log.info("jobs_started")
+    context = jobs.context
+    watching = asyncio.create_task(
+        watch_servers(context.kafka, context.topics.releases.name, context.redis, _ASK_EVERY_S)
+    )
+    watching_log = asyncio.create_task(jobs.watch_log(_ASK_EVERY_S))
+    await jobs.run()
+    watching.cancel()
+    watching_log.cancel()
+    await served.cleanup()
+    await jobs.close()
+    log.info("jobs_stopped")
+    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _end_hung(seconds: float) -> None:
+    log.error("stop_deadline_passed", extra={"seconds": seconds})
+    logging.shutdown()
+    os._exit(_EXIT_HUNG)
+
+
+async def _serve(jobs: Jobs) -> web.AppRunner:
+    async def ready(_request: web.Request) -> web.Response:
+        if jobs.unready is None:
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text=f"{jobs.unready}\n")
+
+    async def alive(_request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
+
+    async def scrape(_request: web.Request) -> web.Response:
+        body = generate_latest(metrics.JOBS)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    served = web.Application()
+    served.router.add_get("/metrics", scrape)
+    served.router.add_get("/healthz", alive)
+    served.router.add_get("/readyz", ready)
+    runner = web.AppRunner(served, access_log=None)
+    await runner.setup()
+    where = jobs.context.settings.metrics.host, jobs.context.settings.jobs.metrics_port
+    with listening("metrics.host and jobs.metrics_port", *where):
+        await web.TCPSite(runner, *where).start()
+    return runner

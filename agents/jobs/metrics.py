@@ -1,0 +1,317 @@
+"""The jobs' Prometheus metrics, declared once: states, times and budget, nothing about records.
+
+Most of what is shown here is published anyway: stages, outcomes, the ledger, how many took part.
+How long drawing took depends on raw data, and is told in coarse buckets only.
+
+What the log says (`show`) is told by the process that holds the keeper's lease; the others have
+no fresh view of it and stay silent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from streams.releases.blocked import BlockedLog
+from streams.releases.entries import Entry, EpochOutcome, Kind
+from streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
+from streams.releases.ledger import GROUPS, Limit
+from streams.telemetry.metrics import process_registry
+from streams.wire.estimates_document import EstimatesDocument
+
+__all__ = [
+    "CLOCK_SKEW_LIMIT",
+    "CLOCK_SKEW_SECONDS",
+    "FAILURES",
+    "JOBS",
+    "STEPS",
+    "count_released",
+    "finalized",
+    "show",
+    "show_publications",
+    "tell_blocked",
+    "tell_lease",
+]
+
+JOBS = process_registry()
+STEPS = Counter("blender_job_steps", "Steps that jobs have taken.", ["kind"], registry=JOBS)
+FAILURES = Counter(
+    "blender_job_failures", "Steps that failed, whatever the reason.", ["kind"], registry=JOBS
+)
+LEASE_HELD = Gauge(
+    "blender_job_lease_held", "1 while this process holds the lease.", ["kind"], registry=JOBS
+)
+CLOCK_SKEW_SECONDS = Gauge(
+    "blender_jobs_clock_skew_seconds",
+    "How far this clock is ahead of a broker's at least, of the broker that is furthest off; below "
+    "0 when it is behind.",
+    registry=JOBS,
+)
+CLOCK_SKEW_LIMIT = Gauge(
+    "blender_jobs_clock_skew_limit_seconds",
+    "Beyond this skew the process gives up its leases.",
+    registry=JOBS,
+)
+RELEASES = Counter(
+    "blender_releases", "Entries this process committed to the log.", ["entry"], registry=JOBS
+)
+LOG_BLOCKED = Gauge(
+    "blender_release_log_blocked_seconds",
+    "For how long a transaction that hangs, or is open longer than any may be, has blocked the "
+    "release log; 0 while none does.",
+    ["producer_id", "producer_epoch", "offset"],
+    registry=JOBS,
+)
+FINALIZE_SECONDS = Histogram(
+    "blender_finalize_seconds",
+    "From the seal to the committed release.",
+    ["kind"],
+    # Coarse on purpose: how long a draw takes depends on raw data.
+    buckets=(10, 60, 300, 900, 3600),
+    registry=JOBS,
+)
+
+# --- what the log says ---------------------------------------------------------------------------
+
+_BOOK = CollectorRegistry()
+EPOCHS = Gauge("blender_epochs", "Recent epochs in each stage.", ["stage"], registry=_BOOK)
+AGE = Gauge(
+    "blender_epoch_age_seconds",
+    "How long ago the oldest epoch in this stage began; 0 when there is none.",
+    ["stage"],
+    registry=_BOOK,
+)
+OVERDUE = Gauge(
+    "blender_epoch_overdue_seconds",
+    "How long the epoch that waits longest should have left this stage; 0 when none should have.",
+    ["stage"],
+    registry=_BOOK,
+)
+OUTCOMES = Gauge(
+    "blender_epoch_outcomes", "Recent publications by outcome.", ["outcome"], registry=_BOOK
+)
+LAST_OUTCOME = Gauge(
+    "blender_last_epoch_outcome",
+    "1 for how the epoch that ended last ended.",
+    ["outcome"],
+    registry=_BOOK,
+)
+LAST_PUBLISHED = Gauge(
+    "blender_last_published_epoch",
+    "The highest epoch published; -1 before the first.",
+    registry=_BOOK,
+)
+TWICE = Gauge(
+    "blender_releases_recorded_twice",
+    "Releases with a second record in the log; readers take the first. Must be 0.",
+    registry=_BOOK,
+)
+PAUSED = Gauge("blender_service_paused", "1 while the period's budget is spent.", registry=_BOOK)
+EPOCH_EPSILON = Gauge(
+    "blender_epoch_epsilon",
+    "ε that the newest epoch costs a person (replace-one).",
+    ["group"],
+    registry=_BOOK,
+)
+EPSILON = Gauge(
+    "blender_epsilon_spent",
+    "ε spent in the current period by the person worst off, at the limit's δ (replace-one).",
+    ["group"],
+    registry=_BOOK,
+)
+EPSILON_LIMIT = Gauge(
+    "blender_epsilon_limit", "Most ε that a person may spend in a period.", ["group"],
+    registry=_BOOK,
+)  # fmt: skip
+# ε at the limit's δ hardly moves where δ is what runs out first, and δ at the limit's ε hardly
+# moves where ε is: the larger share of its limit says how near the pause is.
+DELTA = Gauge(
+    "blender_delta_spent",
+    "δ spent in the current period by the person worst off, at the limit's ε (replace-one).",
+    ["group"],
+    registry=_BOOK,
+)
+DELTA_LIMIT = Gauge(
+    "blender_delta_limit", "Most δ that a person may spend in a period.", ["group"], registry=_BOOK
+)
+HEAD_LIST_CELLS = Gauge("blender_head_list_cells", "Cells of the newest head list.", registry=_BOOK)
+REPORTS = Gauge(
+    "blender_head_list_reports", "Reports on the newest head list that is published.",
+    registry=_BOOK,
+)  # fmt: skip
+AGREEMENT = Gauge(
+    "blender_agreement_p_value",
+    "How well the groups agree in the newest publication; NaN when that was not tested.",
+    registry=_BOOK,
+)
+# One publication in a hundred is below 0.01 by chance; two in a row hardly are.
+AGREEMENT_BEFORE = Gauge(
+    "blender_agreement_p_value_before",
+    "The same of the publication before the newest.",
+    registry=_BOOK,
+)
+# A keeper that hangs holds its lease and leaves every other gauge as it was.
+KEPT_AT = Gauge(
+    "blender_keeper_last_pass_timestamp_seconds",
+    "When the keeper last went through all that is due.",
+    registry=_BOOK,
+)
+
+
+class _WhileKeeping(Collector):
+    """What the log says, from the process that follows it."""
+
+    following = False
+
+    def collect(self) -> Iterable[Metric]:
+        return _BOOK.collect() if self.following else ()
+
+
+_KEEPING = _WhileKeeping()
+JOBS.register(_KEEPING)
+
+_ABANDONED = "abandoned"
+_WAITING = [stage for stage in Stage if not stage.over]
+_ENTRIES = (
+    "epoch_opened", "records_sealed", "head_list_released", "reports_sealed", "estimate_released",
+    "click_graph_released", "epoch_abandoned", "service_paused", "log_trimmed", "checkpoint",
+)  # fmt: skip
+
+for _kind in Kind:
+    if _kind is not Kind.OPERATOR:
+        STEPS.labels(_kind)
+        FAILURES.labels(_kind)
+        LEASE_HELD.labels(_kind).set(0)
+for _kind in (Kind.HEAD_LISTS, Kind.ESTIMATES, Kind.CLICK_GRAPHS):
+    FINALIZE_SECONDS.labels(_kind)
+for _entry in _ENTRIES:
+    RELEASES.labels(_entry)
+for _stage in Stage:
+    EPOCHS.labels(_stage).set(0)
+for _stage in _WAITING:
+    AGE.labels(_stage).set(0)
+    OVERDUE.labels(_stage).set(0)
+for _outcome in EpochOutcome:
+    OUTCOMES.labels(_outcome).set(0)
+for _ended in (*EpochOutcome, _ABANDONED):
+    LAST_OUTCOME.labels(_ended).set(0)
+for _group in GROUPS:
+    for _gauge in (EPOCH_EPSILON, EPSILON, EPSILON_LIMIT, DELTA, DELTA_LIMIT):
+        _gauge.labels(_group).set(0)
+AGREEMENT.set(math.nan)
+AGREEMENT_BEFORE.set(math.nan)
+LOG_BLOCKED.labels("", "", "").set(0)
+
+
+def tell_lease(kind: Kind, *, held: bool) -> None:
+    """Whether this process holds a lease. Without the keeper's it no longer follows the log."""
+    LEASE_HELD.labels(kind).set(held)
+    if kind is Kind.KEEPER and not held:
+        _KEEPING.following = False
+
+
+def tell_blocked(blocked: BlockedLog | None, seconds: float) -> None:
+    """What blocks the release log by name, and since when; `None` when nothing does."""
+    LOG_BLOCKED.clear()
+    if blocked is None:
+        LOG_BLOCKED.labels("", "", "").set(0)
+        return
+    first = next(iter(blocked.hanging or blocked.transactions), None)
+    who = ("unknown", "unknown") if first is None else (first.producer_id, first.producer_epoch)
+    LOG_BLOCKED.labels(*who, blocked.committed_end).set(seconds)
+
+
+def count_released(added: Iterable[Entry]) -> None:
+    """These entries are committed."""
+    for entry in added:
+        if entry["entry"] in _ENTRIES:
+            RELEASES.labels(entry["entry"]).inc()
+
+
+def finalized(kind: Kind, seal: Seal | None, now_ms: int) -> None:
+    """The release of what was sealed is committed."""
+    if seal is not None:
+        FINALIZE_SECONDS.labels(kind).observe(max(0, now_ms - seal.at_ms) / 1000)
+
+
+def show(book: ReleaseBook, limit: Limit, now_ms: int) -> None:
+    """Set the gauges from the log, which the keeper has just followed to its end."""
+    _KEEPING.following = True
+    KEPT_AT.set(now_ms / 1000)
+    states = [state for _, state in sorted(book.epochs.items())]
+    for stage in Stage:
+        EPOCHS.labels(stage).set(sum(s.stage is stage for s in states))
+    for stage in _WAITING:
+        here = [s for s in states if s.stage is stage]
+        began = [now_ms - s.parameters.window_start_ms for s in here]
+        late = [now_ms - _due_ms(s) for s in here]
+        AGE.labels(stage).set(max([0, *began]) / 1000)
+        OVERDUE.labels(stage).set(max([0, *late]) / 1000)
+    _show_outcomes(states)
+    TWICE.set(book.recorded_twice)
+    PAUSED.set(book.paused_at(now_ms) is not None)
+    with_list = [s.head_list for s in states if s.head_list is not None]
+    HEAD_LIST_CELLS.set(with_list[-1].cells if with_list else 0)
+    _show_budget(book, limit)
+
+
+def show_publications(newest: Sequence[EstimatesDocument | None]) -> None:
+    """Set the gauges that the newest publication and the one before answer for, as far as known."""
+    last, before = (*newest, None, None)[:2]
+    REPORTS.set(math.nan if last is None else last.participants.clients)
+    AGREEMENT.set(_p_value(last))
+    AGREEMENT_BEFORE.set(_p_value(before))
+
+
+def _p_value(document: EstimatesDocument | None) -> float:
+    agreement = None if document is None else document.agreement
+    if agreement is None or agreement.p_value is None:
+        return math.nan
+    return agreement.p_value
+
+
+def _due_ms(state: EpochState) -> int:
+    """When an epoch should leave its stage: the work itself takes no time here."""
+    plan = state.parameters.plan
+    settles_ms = plan.grace_ms + plan.skew_ms
+    if state.head_list is not None:
+        return state.head_list.reports_until_ms + settles_ms
+    return state.parameters.window_end_ms + settles_ms
+
+
+def _show_outcomes(states: list[EpochState]) -> None:
+    published = [(s.epoch, s.estimates.outcome) for s in states if s.estimates is not None]
+    for outcome in EpochOutcome:
+        OUTCOMES.labels(outcome).set(sum(found is outcome for _, found in published))
+    LAST_PUBLISHED.set(published[-1][0] if published else -1)
+    # By when it ended, not by number: one opened ahead may be given up before others end.
+    last = max(
+        (s for s in states if s.stage.over),
+        key=lambda s: (s.over_at_ms or 0, s.epoch),
+        default=None,
+    )
+    ended = ""
+    if last is not None:
+        ended = _ABANDONED if last.estimates is None else last.estimates.outcome
+    for name in (*EpochOutcome, _ABANDONED):
+        LAST_OUTCOME.labels(name).set(name == ended)
+
+
+def _show_budget(book: ReleaseBook, limit: Limit) -> None:
+    last = book.last
+    for group in GROUPS:
+        most = limit.of(group)
+        EPSILON_LIMIT.labels(group).set(most.epsilon)
+        DELTA_LIMIT.labels(group).set(most.delta)
+        if last is not None:
+            charge = last.parameters.charge
+            start_s, end_s = limit.period_of(charge.window_start_s)
+            spent = book.ledger.spent(group, start_s, end_s, delta=most.delta)
+            EPOCH_EPSILON.labels(group).set(charge.of(group).epsilon)
+            EPSILON.labels(group).set(max(0.0, spent.epsilon))
+            delta = book.ledger.delta_spent(group, start_s, end_s, epsilon=most.epsilon)
+            DELTA.labels(group).set(max(0.0, delta))

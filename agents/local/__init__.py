@@ -1,0 +1,27 @@
+"""A real Kafka and a real Redis on this machine, for tests, the demo and benchmarks.
+
+    with Stack.start() as stack:
+        stack.kafka.url, stack.redis.url
+
+`LocalCluster` is three Kafka nodes instead of one.
+
+`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. Whatever
+ends the program that started them, also SIGKILL, ends them too and removes their files: see
+`keeper`.
+"""
+
+from agents.local.local_cluster import LocalCluster
+from agents.local.local_kafka import LocalKafka
+from agents.local.local_redis import LocalRedis, RedisSnapshot
+from agents.local.process_guard import StackError
+from agents.local.servers import GivenServer, Stack
+
+__all__ = [
+    "GivenServer",
+    "LocalCluster",
+    "LocalKafka",
+    "LocalRedis",
+    "RedisSnapshot",
+    "Stack",
+    "StackError",
+]

@@ -1,0 +1,110 @@
+"""What was published beside the truth, and the other profile on the same people.
+
+L1 is over the listed records, ⋆ left out, nothing rescaled; NDCG as in the paper's Section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agents.local.demo.people import Crowd, Window
+from blender.accuracy import l1_distance, ndcg
+from blender.interfaces import OptinCounts
+from blender.noise import ExactNoise
+from blender.parameters import PrivacyParameters
+from blender.profiles import build_head_list, estimate_epoch
+from blender.record import Record
+from blender.registry import randomizer_for
+
+__all__ = ["Row", "Score", "other_profile", "published"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record: estimated, with its interval."""
+
+    record: Record
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How close one profile came."""
+
+    rows: list[Row]
+    l1: float
+    ndcg: float
+    within: int
+
+    @classmethod
+    def of(cls, rows: list[Row], truth: Mapping[Record, float]) -> Score:
+        """Against the truth, over the records that were listed."""
+        held = [truth.get(row.record, 0.0) for row in rows]
+        estimates = {row.record: row.estimate for row in rows}
+        return cls(
+            rows,
+            l1_distance(np.array([row.estimate for row in rows]), np.array(held)),
+            ndcg(estimates, truth) if rows else 0.0,
+            sum(row.low <= p <= row.high for row, p in zip(rows, held, strict=True)),
+        )
+
+
+def published(document: Mapping[str, Any], truth: Mapping[Record, float]) -> Score:
+    """From a published document, as any reader gets it."""
+    rows = [
+        Row(
+            Record(cell["query"], cell["url"]),
+            cell["blend"]["probability"],
+            cell["blend"]["low"],
+            cell["blend"]["high"],
+        )
+        for cell in document["records"]
+        if cell["url"] is not None and cell["blend"] and cell["blend"]["probability"] is not None
+    ]
+    return Score.of(rows, truth)
+
+
+def other_profile(
+    profile: str, crowd: Crowd, window: Window, document: Mapping[str, Any],
+    truth: Mapping[Record, float], rng: np.random.Generator,
+) -> Score:  # fmt: skip
+    """What the other profile would have published about the same people at the same (ε, δ)."""
+    given = document["parameters"]
+    parameters = PrivacyParameters(
+        epsilon=given["epsilon"], delta=given["delta"], head_list_cells=given["head_list_cells"]
+    )
+    in_s = rng.random(len(window.optin)) < parameters.selection_share
+    size = len(crowd.records)
+    selection = np.bincount(window.optin[in_s], minlength=size)
+    estimation = np.bincount(window.optin[~in_s], minlength=size)
+    present = np.flatnonzero(selection + estimation)
+    release = build_head_list(
+        profile,
+        OptinCounts(
+            records=[crowd.records[i] for i in present],
+            selection=selection[present],
+            estimation=estimation[present],
+            selection_users=int(in_s.sum()),
+            estimation_users=int((~in_s).sum()),
+        ),
+        parameters,
+        ExactNoise(),
+    )
+    cells = release.head_list.cells
+    held = np.fromiter((cells.number(r) for r in crowd.records), dtype=np.int64, count=size)
+    answers = randomizer_for(release.head_list).answer_batch(held[window.clients], rng)
+    counts = np.bincount(answers.ravel(), minlength=len(cells)).astype(np.int64)
+    blended = estimate_epoch(release, counts, len(window.clients)).blended.cells
+    rows = [
+        Row(record, float(p), float(low), float(high))
+        for record, p, low, high in zip(
+            cells.records, blended.probability, blended.low, blended.high, strict=False
+        )
+    ]
+    return Score.of(rows, truth)

@@ -1,0 +1,245 @@
+"""A broker inside a Python process, so that the demo runs where Kafka's jars cannot be fetched.
+
+It is librdkafka's stand-in for Kafka, which speaks Kafka's protocol on 127.0.0.1 and keeps
+everything in memory. The demo alone uses it, and nothing but this file knows of it: the service's
+processes are started through `python -m agents.local.demo.in_process_broker VERB`, which puts
+stand-ins where the service asks for what this broker has not. No setting leads here.
+
+Promises: one machine's first look. Nothing else: see `WARNING`.
+Assumes: one process of each kind, as the demo starts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+
+from agents.local.jars import cached_jars
+from agents.local.local_server import LocalPart
+from agents.local.process_guard import StackError
+from streams.stores.kafka import KafkaLog, TopicDescription
+
+if TYPE_CHECKING:
+    from agents.gateway.gateway_process import GatewayProcess
+    from agents.jobs.broker_clocks import ClockComparison
+
+__all__ = ["InProcessBroker"]
+
+_MODULE = "agents.local.demo.in_process_broker"
+_PARTITIONS = 4
+
+
+class InProcessBroker(LocalPart):
+    """A broker for one demo. Started when built, gone when closed; its data was never on disk."""
+
+    name = "the in-process broker"
+    ready_within_s = 60.0
+    prefix = "blender"
+
+    WARNING = (
+        "Maven is not here to fetch Kafka: going on with librdkafka's in-process broker, which "
+        'promises neither durability nor transactions (so not "released once"), keeps the '
+        "senders' times and deletes no raw records. Good for a look, never for data that matters."
+    )
+
+    @staticmethod
+    def needed(environment: Mapping[str, str] = os.environ) -> bool:
+        """Whether there is no Kafka to use and no way to get one."""
+        given = environment.get("KAFKA_URL")
+        return not given and cached_jars() is None and shutil.which("mvn") is None
+
+    @staticmethod
+    def command(verb: str) -> list[str]:
+        """How to start the gateway, the worker or the jobs on this broker."""
+        return [sys.executable, "-m", _MODULE, verb]
+
+    @property
+    def url(self) -> str:
+        """As KAFKA_URL is given."""
+        return f"kafka://{self._address.read_text()}"
+
+    @property
+    def _address(self) -> Path:
+        return self.folder / "address"
+
+    def _prepare(self) -> None:
+        """Nothing: it keeps no files but its address."""
+
+    def _command(self) -> list[str]:
+        return self.command("serve")
+
+    def _answers(self) -> bool:
+        return self._address.exists()
+
+    # --- the broker's own process ---------------------------------------------------------------
+
+    @classmethod
+    def serve(cls) -> int:
+        """Run the broker until the process is ended; its address goes into the working folder."""
+        library = _library()
+        said = ctypes.create_string_buffer(512)
+        owner = library.rd_kafka_new(0, library.rd_kafka_conf_new(), said, len(said))
+        if not owner:
+            raise StackError(f"librdkafka did not start: {said.value.decode()}")
+        cluster = library.rd_kafka_mock_cluster_new(owner, 1)
+        for name, partitions in cls._topics().items():
+            library.rd_kafka_mock_topic_create(cluster, name.encode(), partitions, 1)
+        address = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
+        # Whole or not at all, since the parent waits for the file.
+        Path("address.unfinished").write_text(address)
+        Path("address.unfinished").rename("address")
+        while True:
+            signal.pause()
+
+    @classmethod
+    def _topics(cls) -> dict[str, int]:
+        from streams.settings import Settings  # noqa: PLC0415 - only the broker needs them
+        from streams.topics import Topics  # noqa: PLC0415
+
+        settings = Settings.from_values(
+            {
+                "kafka.url": "kafka://127.0.0.1:1",
+                "redis.url": "redis://127.0.0.1:1/0",
+                "topics.prefix": cls.prefix,
+                "topics.partitions": _PARTITIONS,
+                "keys.master_secrets": {"none": "00" * 32},
+                "keys.current_id": "none",
+                "budget.period_s": 86_400,
+                "budget.optin_epsilon_limit": 100.0,
+                "budget.optin_delta_limit": 1.0,
+                "budget.client_epsilon_limit": 100.0,
+                "budget.client_delta_limit": 1.0,
+            }
+        )
+        return {topic.name: topic.partitions for topic in Topics(settings).all()}
+
+    # --- in the service's processes -------------------------------------------------------------
+
+    @classmethod
+    def stand_in(cls) -> None:
+        """Replace, in this process, what the service asks of Kafka and this broker has not."""
+        for module, name, stand_in in (
+            ("streams.topics", "_create", _nothing),  # They were made when it started.
+            ("streams.topics", "_problems", _no_problems),  # It has no topic settings to check.
+            ("streams.stores.kafka:KafkaLog", "describe", _describe),  # Nor topic ids.
+            ("streams.releases.retention:LogTrimmer", "bounds_before", _from_the_beginning),
+            # Its transactions are not real, and aiokafka cannot read what they leave.
+            ("streams.releases.log", "Producer", _PlainProducer),
+            # It keeps the senders' times, and acknowledges with a constant for a time.
+            ("agents.gateway.submit.frame_writer", "append_time_ms", _now_ms),
+            ("streams.releases.seal_markers", "append_time_ms", _now_ms),
+            ("agents.gateway.gateway_process:GatewayProcess", "_compare_clocks", _look_away),
+            ("agents.jobs.broker_clocks:ClockComparison", "compare", _compare_with_nobody),
+        ):
+            where, _, inside = module.partition(":")
+            owner: Any = importlib.import_module(where)
+            if inside:
+                owner = getattr(owner, inside)
+            if not hasattr(owner, name):
+                raise StackError(f"{module} has no {name} any more; mend the demo's stand-ins")
+            setattr(owner, name, stand_in)
+
+
+async def _nothing(*_: object, **__: object) -> None:
+    """Do nothing."""
+
+
+async def _no_problems(*_: object) -> list[str]:
+    return []
+
+
+async def _from_the_beginning(
+    _trimmer: object, _topic: str, _time_ms: int | None, at_most: Sequence[int]
+) -> list[int]:
+    """It cannot delete records, so nothing is to be deleted."""
+    return [0] * len(at_most)
+
+
+def _now_ms(*_: object) -> int:
+    """The sender's own time."""
+    return int(time.time() * 1000)
+
+
+def _look_away(gateway: GatewayProcess, *_: object) -> None:
+    """Take the clock for right: there is no other to compare it with."""
+    gateway._clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
+
+
+async def _compare_with_nobody(comparison: ClockComparison) -> None:
+    """The same for jobs."""
+    comparison._clocks.appended(0, sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
+
+
+async def _describe(log: KafkaLog, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
+    found = await asyncio.to_thread(log._admin.list_topics, timeout=10)
+    return {
+        name: TopicDescription("in-process", len(found.topics[name].partitions), copies=1)
+        if name in found.topics
+        else None
+        for name in topics
+    }
+
+
+class _PlainProducer(confluent_kafka.Producer):
+    """Writes at once what a transaction would have held together."""
+
+    def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
+        plain = {k: v for k, v in options.items() if not k.startswith("transaction")}
+        super().__init__(plain, **more)
+
+    def init_transactions(self, *_: Any) -> None:
+        """Fence nobody."""
+
+    def begin_transaction(self, *_: Any) -> None:
+        """Begin nothing."""
+
+    def commit_transaction(self, *_: Any) -> None:
+        """Everything was delivered already."""
+
+
+def _library() -> Any:
+    """The librdkafka that confluent-kafka carries, by its C names."""
+    package = Path(confluent_kafka.__file__).parent
+    folders = (package.parent / "confluent_kafka.libs", package / ".dylibs", package)
+    found = [file for folder in folders for file in sorted(folder.glob("librdkafka*"))]
+    if not found:
+        raise StackError(
+            "Kafka could not be fetched (no Maven), and this confluent-kafka carries no librdkafka "
+            "of its own to stand in for it. Install Maven, or set KAFKA_URL to a Kafka that runs."
+        )
+    library = ctypes.CDLL(str(found[0]))
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    for name, result, arguments in (
+        ("rd_kafka_conf_new", pointer, []),
+        ("rd_kafka_new", pointer, [number, pointer, text, ctypes.c_size_t]),
+        ("rd_kafka_mock_cluster_new", pointer, [pointer, number]),
+        ("rd_kafka_mock_cluster_bootstraps", text, [pointer]),
+        ("rd_kafka_mock_topic_create", number, [pointer, text, number, number]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _main(verb: str) -> int:
+    if verb == "serve":
+        return InProcessBroker.serve()
+    from agents.cli import main  # noqa: PLC0415 - the broker itself does without
+
+    InProcessBroker.stand_in()
+    return main([verb])
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))

@@ -1,0 +1,286 @@
+"""The demo's course: start, let people search, show what is published, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from agents.local import StackError
+from agents.local.demo.compare import other_profile, published
+from agents.local.demo.people import Crowd, Window
+from agents.local.demo.senders import RealDevices, Sender
+from agents.local.demo.service import DemoService, EpochTimes
+from agents.local.demo.view import View, epoch_table
+from streams.wire.head_list_document import HeadListDocument
+
+__all__ = ["Demo", "check_results", "time_to_search"]
+
+_REAL_DEVICES = 3
+_EMPTY_AT_MOST = 5
+_RATE_OVER_S = 5.0
+
+
+class Demo:
+    """One demonstration."""
+
+    def __init__(
+        self, *, people: int, optin_share: float, window_s: int, profile: str, seed: int, view: View
+    ) -> None:
+        self._optin = round(people * optin_share)
+        self._clients = people - self._optin
+        self._times = EpochTimes(window_s)
+        self._profile = profile
+        self._rng = np.random.default_rng(seed)
+        self._crowd = Crowd()
+        self._truth = self._crowd.truth()
+        self._view = view
+        self._windows: dict[int, Window | None] = {}
+        self._reported: set[str] = set()
+        self._shown: set[int] = set()
+        self._empty: set[int] = set()
+        self._rates: dict[str, deque[tuple[float, float]]] = {}
+        self._sending: list[asyncio.Task[None]] = []
+
+    def run(self, epochs: int | None) -> None:
+        """Start everything, run until `epochs` were published with estimates, end everything.
+
+        None: run for ever. Epochs that are published empty do not count; too many are an error.
+        """
+        began = time.monotonic()
+        service = DemoService.start(self._times, self._profile, self._view.say)
+        try:
+            self._view.say(_where_to_look(service, time.monotonic() - began))
+            asyncio.run(self._course(service, epochs, service.folder / "devices", began))
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
+        finally:
+            try:
+                self._view.say("stopping ...")
+            finally:
+                service.close()
+
+    async def _course(
+        self, service: DemoService, epochs: int | None, folder: Path, began: float
+    ) -> None:
+        limits = httpx.Limits(max_connections=8)
+        async with httpx.AsyncClient(
+            base_url=service.gateway, timeout=30, limits=limits
+        ) as http, asyncio.TaskGroup() as senders:  # fmt: skip
+            sender = Sender(http, service.token)
+            devices = RealDevices(_REAL_DEVICES, service.gateway, folder, self._times.window_s)
+            background = senders.create_task(self._let_devices_report(devices))
+            while epochs is None or len(self._shown) < epochs:
+                service.check()
+                check_results(epochs, len(self._empty))
+                try:
+                    states = (await http.get("/v1/epochs")).raise_for_status().json()
+                    await self._start_searching(states, sender, devices, senders)
+                    await self._start_reporting(http, sender, senders)
+                    await self._show_published(http, states, began)
+                    await self._show_state(http, service, states, sender, devices)
+                except httpx.HTTPError as error:
+                    # If it has ended, the next look says so, with its last words.
+                    self._view.say(f"the gateway did not answer ({type(error).__name__})")
+                await asyncio.sleep(0.5)
+            # Whoever still searches would keep it going for half a window.
+            for task in (background, *self._sending):
+                task.cancel()
+
+    async def _let_devices_report(self, devices: RealDevices) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                await devices.let_report()
+                await asyncio.sleep(1)
+
+    async def _start_searching(
+        self, states: Any, sender: Sender, devices: RealDevices, tasks: asyncio.TaskGroup
+    ) -> None:
+        now = states["collecting"]
+        if now is None or now["epoch"] in self._windows:
+            return
+        over_s = time_to_search(now, time.time())
+        self._windows[now["epoch"]] = None
+        if over_s is None:
+            return
+        window = self._crowd.window(self._optin, self._clients, self._rng)
+        self._windows[now["epoch"]] = window
+        searching = sender.send_optin(self._crowd, window.optin, now["epoch"], over_s)
+        self._sending.append(tasks.create_task(searching))
+        await devices.search(self._crowd, self._rng)
+
+    async def _start_reporting(
+        self, http: httpx.AsyncClient, sender: Sender, tasks: asyncio.TaskGroup
+    ) -> None:
+        answer = await http.get("/v1/head-lists/current")
+        if answer.status_code != 200:
+            return
+        document = HeadListDocument.from_bytes(answer.content)
+        window = self._windows.get(document.epoch)
+        if document.id in self._reported or window is None:
+            return
+        self._reported.add(document.id)
+        left = max(0.5, (document.reports_until_s - time.time()) * 0.8)
+        reporting = sender.send_reports(
+            document.head_list, document.id, self._crowd, window.clients, self._rng, left
+        )
+        self._sending.append(tasks.create_task(reporting))
+
+    async def _show_published(self, http: httpx.AsyncClient, states: Any, began: float) -> None:
+        for state in sorted(states["epochs"], key=lambda s: int(s["epoch"])):
+            epoch = int(state["epoch"])
+            if state["state"] != "published" or epoch in self._shown | self._empty:
+                continue
+            answer = await http.get(f"/v1/estimates/{epoch}")
+            if answer.status_code != 200:
+                continue
+            document = answer.json()
+            window = self._windows.get(epoch)
+            if document["outcome"] == "empty" or window is None:
+                self._empty.add(epoch)
+                self._view.say(f"Epoch {epoch} published empty: {_why_empty(document, window)}\n")
+                continue
+            self._shown.add(epoch)
+            if len(self._shown) == 1:
+                self._view.say(
+                    f"first epoch published {time.monotonic() - began:.0f} s after the start"
+                )
+            took_part = document["participants"]
+            # As many as reached the service in time; who they were nobody knows, nor matters.
+            window = Window(window.optin, window.clients[: took_part["clients"]])
+            other = "paper" if self._profile == "sharp" else "sharp"
+            scores = [
+                (self._profile, published(document, self._truth)),
+                (
+                    other,
+                    await asyncio.to_thread(
+                        other_profile, other, self._crowd, window, document, self._truth, self._rng
+                    ),
+                ),
+            ]
+            people = (
+                f"{took_part['selection'] + took_part['estimation']:,} opt-in users, "
+                f"{took_part['clients']:,} devices; {other} computed beside it"
+            )
+            self._view.say(epoch_table(epoch, people, scores, self._truth) + "\n")
+
+    async def _show_state(
+        self, http: httpx.AsyncClient, service: DemoService, states: Any, sender: Sender,
+        devices: RealDevices,
+    ) -> None:  # fmt: skip
+        totals = await _worker_totals(http, service.metrics["worker"])
+        now = time.time()
+        lines = ["epochs"]
+        recent = sorted(states["epochs"], key=lambda s: -int(s["epoch"]))[:5]
+        for state in reversed(recent):
+            left = state["window_end_s"] - now
+            timing = (
+                f"window ends in {left:.0f} s" if left > 0 else f"window ended {-left:.0f} s ago"
+            )
+            lines.append(f"  {state['epoch']:>4}  {state['state']:<16}{timing}")
+        lines.append(
+            f"{'':<15}{'accepted':>10}{'received':>10}{'counted':>10}{'a second':>10}  refused"
+        )
+        figures = []
+        for name, sent in (("optin_records", sender.optin), ("client_reports", sender.reports)):
+            received, counted, refused = totals.get(name, (0, 0, {}))
+            rate = self._rate(name, counted)
+            reasons = dict(refused)
+            if sent.refused:
+                reasons["turned away by the gateway"] = sent.refused
+            why = ", ".join(f"{reason} {n:,}" for reason, n in sorted(reasons.items()) if n)
+            why = why or "none"
+            lines.append(
+                f"{name:<15}{sent.accepted:>10,}{received:>10,}{counted:>10,}{rate:>10,.0f}  {why}"
+            )
+            if received or sent.refused:
+                figures.append(f"{name} {counted:,} counted, {rate:,.0f} a second, refused {why}")
+        lines.append(f"real devices   {devices.sent} reports sent by {_REAL_DEVICES} LocalClients")
+        begun = [s for s in reversed(recent) if s["window_start_s"] <= now]
+        summary = "; ".join(f"epoch {s['epoch']} {s['state']}" for s in begun) or "no epoch yet"
+        self._view.show(lines, summary=summary, figures="; ".join(figures))
+
+    def _rate(self, name: str, counted: float) -> float:
+        """Counted a second, over the last few: the worker counts in batches, with pauses."""
+        now, seen = time.monotonic(), self._rates.setdefault(name, deque())
+        seen.append((now, counted))
+        while len(seen) > 2 and seen[1][0] <= now - _RATE_OVER_S:
+            seen.popleft()
+        since_s = now - seen[0][0]
+        return max(0.0, (counted - seen[0][1]) / since_s) if since_s else 0.0
+
+
+def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:
+    """Seconds over which people search in a window; `None`: too little of it is left to begin.
+
+    On a busy machine the first epoch may open when its window is nearly over. Whoever searched
+    then would be late, and the newcomer would look at an epoch of a handful of people.
+    """
+    left = collecting["window_end_s"] - now_s
+    whole = collecting["window_end_s"] - collecting["window_start_s"]
+    return left * 0.8 if left >= whole / 2 else None
+
+
+def check_results(epochs: int | None, empty: int) -> None:
+    """Whoever asked for a number of epochs is told when it looks as if they would never come."""
+    if epochs is not None and empty > _EMPTY_AT_MOST:
+        raise StackError(
+            f"{empty} epochs were published empty, at most {_EMPTY_AT_MOST} may be; "
+            "more --people, a longer --window or a less busy machine give them results"
+        )
+
+
+def _first(error: BaseException) -> BaseException:
+    """What ended a group of tasks, out of the wrapping, so that a person is told just that."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _why_empty(document: Any, window: Window | None) -> str:
+    if window is None:
+        return "its window was nearly over when the service was ready; people search in the next"
+    return ", ".join(document["reasons"])
+
+
+async def _worker_totals(
+    http: httpx.AsyncClient, address: str
+) -> dict[str, tuple[int, int, dict[str, int]]]:
+    """received, counted and refused by reason, from the worker's metrics."""
+    try:
+        text = (await http.get(address)).text
+    except httpx.HTTPError:
+        return {}
+    totals: dict[str, tuple[int, int, dict[str, int]]] = {}
+    for name in ("optin_records", "client_reports"):
+        sums = {"received": 0, "counted": 0}
+        refused: dict[str, int] = {}
+        for what, labels, value in re.findall(
+            rf"^blender_{name}_(received|counted|refused)_total\{{([^}}]*)\}} (\S+)$", text, re.M
+        ):
+            if what == "refused":
+                reason = re.search(r'reason="([a-z_]+)"', labels)
+                if reason:
+                    refused[reason[1]] = refused.get(reason[1], 0) + int(float(value))
+            else:
+                sums[what] += int(float(value))
+        totals[name] = (sums["received"], sums["counted"], refused)
+    return totals
+
+
+def _where_to_look(service: DemoService, took_s: float) -> str:
+    return (
+        f"running after {took_s:.1f} s. Where to look:\n"
+        f"  results page     {service.gateway}/\n"
+        f"  API              {service.gateway}/docs\n"
+        + "".join(f"  {name + ' metrics':<17}{url}\n" for name, url in service.metrics.items())
+        + "Ctrl-C ends it and leaves nothing behind.\n"
+    )

@@ -1,0 +1,170 @@
+"""Opt-in users and devices of the demo, over HTTP, as real ones would.
+
+A crowd of simulated devices randomises with the head list's own channel, in bulk; a few devices
+are real `AsyncLocalClient`s with a folder each. What the gateway asks to repeat is repeated, with
+the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from agents.local.demo.people import Crowd
+from blender.cells import HeadList
+from blender.noise import IntArray
+from blender.registry import randomizer_for
+from localclient import AsyncLocalClient, ClientRefused, Limits
+
+__all__ = ["RealDevices", "Sender", "Sent"]
+
+_BATCH = 500
+_TRIES = 8
+
+
+@dataclass(slots=True)
+class Sent:
+    """What happened to what was sent so far."""
+
+    accepted: int = 0
+    refused: int = 0
+    repeated: int = 0
+
+
+@dataclass(slots=True)
+class Sender:
+    """Posts batches; keeps the tally that the live view shows."""
+
+    http: httpx.AsyncClient
+    token: str
+    optin: Sent = field(default_factory=Sent)
+    reports: Sent = field(default_factory=Sent)
+
+    async def send_optin(self, crowd: Crowd, numbers: IntArray, epoch: int, over_s: float) -> None:
+        """Every opt-in user's record of window `epoch`, spread over `over_s` seconds."""
+        entries = [
+            {
+                "epoch": epoch,
+                "user_id": f"person-{person}",
+                "slot": 0,
+                "query": crowd.records[number].query,
+                "url": crowd.records[number].url,
+            }
+            for person, number in enumerate(numbers.tolist())
+        ]
+        headers = {"authorization": f"Bearer {self.token}"}
+        await self._spread("/v1/optin-records", entries, over_s, self.optin, headers)
+
+    async def send_reports(
+        self,
+        head_list: HeadList,
+        head_list_id: str,
+        crowd: Crowd,
+        numbers: IntArray,
+        rng: np.random.Generator,
+        over_s: float,
+    ) -> None:
+        """Every device's randomised report on one head list, spread over `over_s` seconds."""
+        randomizer = randomizer_for(head_list)
+        cell_of_number = np.fromiter(
+            (head_list.cells.number(record) for record in crowd.records),
+            dtype=np.int64,
+            count=len(crowd.records),
+        )
+        answers = [
+            randomizer.answer_batch(cell_of_number[numbers], rng).tolist()
+            for _ in range(head_list.randomizer.answers)
+        ]
+        entries = [
+            {"head_list": head_list_id, "contributor": secrets.token_hex(16), "answers": list(each)}
+            for each in zip(*answers, strict=True)
+        ]
+        await self._spread("/v1/reports", entries, over_s, self.reports, {})
+
+    async def _spread(
+        self,
+        path: str,
+        entries: list[dict[str, Any]],
+        over_s: float,
+        sent: Sent,
+        headers: dict[str, str],
+    ) -> None:
+        batches = [entries[i : i + _BATCH] for i in range(0, len(entries), _BATCH)]
+        pause = over_s / max(1, len(batches))
+        async with asyncio.TaskGroup() as posts:
+            for batch in batches:
+                posts.create_task(self._post(path, batch, sent, headers))
+                await asyncio.sleep(pause)
+
+    async def _post(
+        self, path: str, batch: list[dict[str, Any]], sent: Sent, headers: dict[str, str]
+    ) -> None:
+        for attempt in range(_TRIES):
+            body = json.dumps(batch).encode()
+            try:
+                answer = await self.http.post(
+                    path, content=body, headers={"content-type": "application/json", **headers}
+                )
+            except httpx.HTTPError:
+                sent.repeated += len(batch)
+                await asyncio.sleep(0.2 * 2**attempt)
+                continue
+            if answer.status_code in (200, 202):
+                verdicts = answer.json()["verdicts"]
+                sent.accepted += sum(v["status"] == "accepted" for v in verdicts)
+                sent.refused += sum(v["status"] == "refused" for v in verdicts)
+                batch = [e for e, v in zip(batch, verdicts, strict=True) if v["status"] == "retry"]
+                if not batch:
+                    return
+            elif answer.status_code not in (429, 503):
+                sent.refused += len(batch)
+                return
+            sent.repeated += len(batch)
+            await asyncio.sleep(0.2 * 2**attempt)
+        sent.refused += len(batch)
+
+
+class RealDevices:
+    """A few devices that run the very code an application embeds."""
+
+    def __init__(self, count: int, server: str, folder: Path, window_s: int) -> None:
+        limits = Limits(
+            epsilon_per_report=4.0,
+            delta_per_report=1e-5,
+            epsilon_per_period=1e6,  # the demo's epochs last seconds; a real device's last days
+            delta_per_period=0.5,
+            period_s=86_400,
+            min_window_s=min(5, window_s),
+        )
+        self._clients = [
+            AsyncLocalClient(server, folder / f"device-{i}", limits) for i in range(count)
+        ]
+        self._sent: set[tuple[int, int | None]] = set()
+
+    @property
+    def sent(self) -> int:
+        """Reports that the gateway has accepted."""
+        return len(self._sent)
+
+    async def search(self, crowd: Crowd, rng: np.random.Generator) -> None:
+        """Each searches for something, and keeps it to itself."""
+        for client in self._clients:
+            number = rng.choice(len(crowd.records), p=crowd.probability)
+            await asyncio.to_thread(client.record, *crowd.records[number])
+
+    async def let_report(self) -> None:
+        """Let each do what is due."""
+        for number, client in enumerate(self._clients):
+            try:
+                outcome = await client.maybe_report()
+            except ClientRefused:
+                continue
+            if outcome.what == "sent":  # Said again until the next window.
+                self._sent.add((number, outcome.epoch))

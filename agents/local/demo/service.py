@@ -1,0 +1,249 @@
+"""The real parts on this machine: Kafka, Redis, gateway, worker and jobs, each its own process.
+
+Promises: nothing of it outlives the demo, however the demo ends (`agents.local.process_guard`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import httpx
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from redis.exceptions import RedisError
+
+from agents.gateway.submit.token_file import add_token
+from agents.local import GivenServer, Stack, StackError
+from agents.local.demo.in_process_broker import InProcessBroker
+from agents.local.local_server import LocalPart, ticking
+from agents.local.ports import free_port
+from agents.local.process_guard import ProcessGuard, Server
+from blender.errors import BlenderError
+from streams.errors import StoreUnavailable
+from streams.settings import load_kafka, load_redis
+from streams.settings.sections import KafkaSettings, RedisSettings
+from streams.stores.kafka import librdkafka_settings
+from streams.stores.redis import answered, connect_redis
+
+__all__ = ["DemoService", "EpochTimes"]
+
+_PATIENCE_S = 120
+
+
+class EpochTimes:
+    """Short epochs: long enough for two cores, short enough to watch."""
+
+    def __init__(self, window_s: int) -> None:
+        """Grace covers linger, the delivery deadline and twice the skew, as settings demand."""
+        self.window_s = window_s
+        self.deadline_s = 3.0
+        self.skew_s = 0.4
+        self.grace_s = 4.0
+
+
+class DemoService:
+    """Started by `start`, ended by `close`; addresses for whoever wants to look."""
+
+    def __init__(
+        self,
+        undo: ExitStack,
+        stack: Stack,
+        keeper: ProcessGuard,
+        settings: Mapping[str, str],
+        ports: Mapping[str, int],
+        token: str,
+        broker: InProcessBroker | None,
+    ) -> None:
+        self._undo = undo
+        self._command = broker.command if broker else _verb
+        self._parts = [p for p in (stack.kafka, stack.redis, broker) if isinstance(p, LocalPart)]
+        self._keeper = keeper
+        #: Goes with the service, however that ends.
+        self.folder = keeper.folder
+        self._settings = settings
+        self.prefix = settings["BLENDSTREAM_TOPICS_PREFIX"]
+        self.stack = stack
+        self.gateway = f"http://127.0.0.1:{ports['http']}"
+        self.metrics = {
+            name: f"http://127.0.0.1:{port}/metrics"
+            for name, port in ports.items()
+            if name != "http"
+        }
+        self.token = token
+        self.processes: dict[str, Server] = {}
+
+    @classmethod
+    def start(cls, times: EpochTimes, profile: str, say: Callable[[str], None]) -> Self:
+        """Start everything; return when the gateway takes submissions."""
+        with ExitStack() as undo:
+            broker: InProcessBroker | None = None
+            environment = dict(os.environ)
+            if InProcessBroker.needed(environment):
+                say(InProcessBroker.WARNING)
+                say("starting the in-process broker ...")
+                broker = undo.enter_context(InProcessBroker())
+                environment["KAFKA_URL"] = broker.url
+            # Whoever sees this for the first time should not wait half a minute for an archive of
+            # classes that would save the next start a second or two.
+            stack = Stack.start(
+                environment=environment, progress=say, archive_option="-Xshare:auto"
+            )
+            undo.callback(stack.close)
+            # Names of the demo's own, since the servers may be somebody else's.
+            prefix = broker.prefix if broker else f"demo-{secrets.token_hex(4)}"
+            keeper = undo.enter_context(ProcessGuard())
+            ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
+            tokens = keeper.folder / "tokens.txt"
+            token = add_token(tokens, "demo")
+            settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
+            settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
+            if broker is None:
+                # As the processes reach them: whatever else the environment says is handed on.
+                undo.callback(_remove_all, stack, {**os.environ, **settings}, prefix, say)
+            service = cls(undo.pop_all(), stack, keeper, settings, ports, token, broker)
+        try:
+            for name in ("jobs", "worker", "gateway"):
+                say(f"starting {name} ...")
+                service.start_process(name)
+            service._wait_until_ready(say)
+        except BaseException:
+            service.close()
+            raise
+        return service
+
+    def start_process(self, name: str) -> None:
+        """Start the gateway, the worker or the jobs; what it logs is appended to its file."""
+        self.processes[name] = self._keeper.start(
+            self._command(name),
+            log=self._keeper.folder / f"{name}.log",
+            # What a process that is killed leaves in its temporary folder goes with ours.
+            environment={
+                **_plain_environment(),
+                **self._settings,
+                "TMPDIR": str(self._keeper.folder),
+            },
+        )
+
+    def close(self) -> None:
+        """Stop the processes politely, then Kafka and Redis."""
+        for name in ("gateway", "worker", "jobs"):
+            if name in self.processes:
+                self.processes[name].stop(patience_s=5)
+        self._undo.close()
+
+    def check(self) -> None:
+        """Raise if a process ended by itself: without Kafka or Redis too nothing would move."""
+        servers = {part.name: part.server for part in self._parts}
+        for name, process in (servers | self.processes).items():
+            if not process.running:
+                raise StackError(f"{name} ended by itself. It last said:\n{process.last_words()}")
+
+    def _wait_until_ready(self, say: Callable[[str], None]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        with ticking(say, "waiting until the gateway takes submissions"):
+            while time.monotonic() < deadline:
+                self.check()
+                try:
+                    if httpx.get(f"{self.gateway}/readyz", timeout=2).status_code == 200:
+                        return
+                except httpx.HTTPError:
+                    pass
+                time.sleep(0.2)
+        words = self.processes["gateway"].last_words()
+        raise StackError(f"the gateway was not ready within {_PATIENCE_S} s. It said:\n{words}")
+
+
+def _verb(name: str) -> list[str]:
+    return [sys.executable, "-m", "agents.cli", name]
+
+
+def _remove_all(
+    stack: Stack, environment: Mapping[str, str], prefix: str, say: Callable[[str], None]
+) -> None:
+    """Leave nothing on a Kafka or a Redis that was there before; say so where that fails."""
+    if isinstance(stack.kafka, GivenServer):
+        try:
+            _remove_topics(load_kafka(environment), prefix)
+        except (KafkaException, TimeoutError) as error:
+            why = error.args[0].name() if isinstance(error, KafkaException) else "no answer"
+            say(f"Kafka did not let go of the topics {prefix}.* ({why}); delete them by hand")
+    if isinstance(stack.redis, GivenServer):
+        try:
+            asyncio.run(_remove_keys(load_redis(environment), prefix))
+        except BlenderError as error:
+            say(f"keys with {prefix} in their names are left in Redis ({error}); remove them")
+
+
+def _remove_topics(settings: KafkaSettings, prefix: str) -> None:
+    admin, timeout_s = AdminClient(librdkafka_settings(settings)), settings.request_timeout_s
+    there = admin.list_topics(timeout=timeout_s).topics
+    names = [name for name in there if name.startswith(f"{prefix}.")]
+    for future in (admin.delete_topics(names) if names else {}).values():
+        future.result(timeout=timeout_s)
+
+
+async def _remove_keys(settings: RedisSettings, prefix: str) -> None:
+    client = await connect_redis(settings)
+    try:
+        async for key in client.scan_iter(match=f"*{prefix}*", count=1000):
+            await answered(client.unlink(key))
+    except RedisError as error:
+        raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+    finally:
+        await client.aclose()
+
+
+def _plain_environment() -> dict[str, str]:
+    kept = ("PATH", "HOME", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
+    return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def _settings(
+    stack: Stack,
+    times: EpochTimes,
+    profile: str,
+    ports: Mapping[str, int],
+    tokens: Path,
+    folder: Path,
+) -> dict[str, str]:
+    secret = folder / "master-secrets.txt"
+    secret.write_text(f"demo={secrets.token_hex(32)}\n")
+    secret.chmod(0o600)
+    values: dict[str, object] = {
+        "KAFKA_URL": stack.kafka.url,
+        "REDIS_URL": stack.redis.url,
+        "TOPICS_PARTITIONS": 4,
+        "TOPICS_REPLICATION": 1,
+        "TOPICS_MIN_INSYNC_REPLICAS": 1,
+        "TOPICS_ONE_NODE": "true",
+        "EPOCH_WINDOW_S": times.window_s,
+        "EPOCH_ORIGIN_UNIX_S": int(time.time()),
+        "EPOCH_GRACE_S": times.grace_s,
+        "EPOCH_ALLOWED_SKEW_S": times.skew_s,
+        "PRIVACY_PROFILE": profile,
+        "BUDGET_PERIOD_S": 86_400,
+        "BUDGET_OPTIN_EPSILON_LIMIT": 1e6,
+        "BUDGET_OPTIN_DELTA_LIMIT": 1.0,
+        "BUDGET_CLIENT_EPSILON_LIMIT": 1e6,
+        "BUDGET_CLIENT_DELTA_LIMIT": 1.0,
+        "KEYS_MASTER_SECRETS_FILE": secret,
+        "KEYS_CURRENT_ID": "demo",
+        "GATEWAY_PORT": ports["http"],
+        "GATEWAY_METRICS_PORT": ports["gateway"],
+        "GATEWAY_DELIVERY_DEADLINE_S": times.deadline_s,
+        "GATEWAY_TOKEN_FILE": tokens,
+        "WORKER_METRICS_PORT": ports["worker"],
+        "WORKER_SESSION_TIMEOUT_S": 10,
+        "JOBS_METRICS_PORT": ports["jobs"],
+        "JOBS_POLL_S": 0.3,
+        "LOG_FORM": "json",
+    }
+    return {f"BLENDSTREAM_{name}": str(value) for name, value in values.items()}

@@ -1,0 +1,265 @@
+"""Three real Kafka nodes on this machine, replicated as in production.
+
+    with LocalCluster() as cluster:
+        cluster.url, cluster.nodes[2].kill()
+
+Each node is broker and controller in one process (KRaft). Clients reach every node at 127.0.0.1.
+Nodes reach each other by name (`kafka-1` ...), and each resolves these names by a hosts file of its
+own: so a test can put a proxy between any two of them, which knows who calls by the address that is
+called, while clients go on connecting directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
+
+from agents.local.jars import Progress
+from agents.local.local_kafka import LocalKafka, Member, new_cluster_id
+from agents.local.ports import free_port
+from agents.local.process_guard import ProcessGuard, StackError
+
+__all__ = [
+    "ClusterNode",
+    "ClusterView",
+    "LocalCluster",
+    "NodePorts",
+    "PartitionView",
+    "PeerAddress",
+]
+
+#: The address at which one node finds another: `(from, to) -> address`. The port is the peer's own.
+PeerAddress = Callable[[int, int], str]
+
+SIZE = 3
+HEAP_MB = 256
+_WHOLE_WITHIN_S = 90.0
+_QUESTION_S = 10.0
+
+
+def direct(_from: int, _to: int) -> str:
+    """No proxy between the nodes."""
+    return "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """Where one node listens, on 127.0.0.1."""
+
+    clients: int
+    peers: int
+    controller: int
+
+    @classmethod
+    def free(cls) -> Self:
+        """Three ports that are free now."""
+        return cls(free_port(), free_port(), free_port())
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """Who leads a partition, and which replicas are in sync. No leader: -1."""
+
+    leader: int
+    replicas: frozenset[int]
+    in_sync: frozenset[int]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is led, and in sync everywhere."""
+        return self.leader in self.replicas and self.in_sync == self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster as one node sees it."""
+
+    nodes: frozenset[int]
+    partitions: dict[tuple[str, int], PartitionView]
+
+
+class ClusterNode(LocalKafka):
+    """One of the nodes, to pause, kill and restart."""
+
+    def __init__(
+        self, number: int, folder: Path | None, member: Member, options: Mapping[str, str]
+    ) -> None:
+        self.number = number
+        self.name = f"Kafka node {number}"
+        super().__init__(folder, options=options, member=member)
+
+
+class LocalCluster:
+    """Three nodes that are ready, with every internal topic on all of them.
+
+    `ports`: for those who must know them before the start, else free ones are chosen.
+    `peer_address`: where one node finds another, else directly. `options`: further properties of
+    every node. `folder` keeps the data for the next start.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        ports: Mapping[int, NodePorts] | None = None,
+        peer_address: PeerAddress = direct,
+        options: Mapping[str, str] | None = None,
+        progress: Progress = lambda _line: None,
+    ) -> None:
+        self.ports = dict(ports or {number: NodePorts.free() for number in range(1, SIZE + 1)})
+        self.nodes: dict[int, ClusterNode] = {}
+        self._options = dict(options or {})
+        with ExitStack() as undo:
+            self._keeper = undo.enter_context(ProcessGuard())  # Keeps the hosts files.
+            undo.callback(self._close_nodes)
+            cluster_id = new_cluster_id()
+
+            def start(number: int) -> None:
+                hosts = self._hosts_file(number, peer_address)
+                member = Member(
+                    self.ports[number].clients,
+                    cluster_id,
+                    HEAP_MB,
+                    (f"-Djdk.net.hosts.file={hosts}",),
+                )
+                place = folder / f"node-{number}" if folder else None
+                self.nodes[number] = ClusterNode(number, place, member, self._properties(number))
+
+            # At once, because a node is ready only when most of the others are there.
+            progress(f"starting {len(self.ports)} Kafka nodes ...")
+            with ThreadPoolExecutor(len(self.ports)) as threads:
+                for started in [threads.submit(start, number) for number in self.ports]:
+                    started.result()
+            self.wait_until_whole()
+            undo.pop_all()
+
+    @property
+    def bootstrap(self) -> str:
+        """Every node, as clients take it."""
+        return self.bootstrap_of(self.ports)
+
+    @property
+    def url(self) -> str:
+        """As KAFKA_URL is given."""
+        return f"kafka://{self.bootstrap}"
+
+    def bootstrap_of(self, numbers: Mapping[int, object] | set[int]) -> str:
+        """Some of the nodes, as clients take them."""
+        return ",".join(f"127.0.0.1:{self.ports[number].clients}" for number in sorted(numbers))
+
+    def view(self, number: int) -> ClusterView:
+        """What one node says of the cluster; another may say otherwise while it is cut off."""
+        # In a thread of its own, since the caller may be inside a running event loop.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, _ask(self.ports[number].clients)).result()
+
+    def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
+        """Return when every node says that all are there and every replica is in sync."""
+        deadline = time.monotonic() + within_s
+        while missing := next(filter(None, map(self._missing, self.ports)), None):
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"all {len(self.ports)} Kafka nodes must be in sync within {within_s:g} s, "
+                    f"and {missing}"
+                )
+            time.sleep(0.2)
+
+    def _missing(self, number: int) -> str | None:
+        """What a whole cluster still lacks, by one node's own account."""
+        try:
+            view = self.view(number)
+        except (KafkaError, OSError, TimeoutError) as error:
+            return f"node {number} did not answer ({type(error).__name__})"
+        if view.nodes != set(self.ports):
+            return f"node {number} sees only {sorted(view.nodes)}"
+        behind = [f"{topic}/{n}" for (topic, n), seen in view.partitions.items() if not seen.whole]
+        return f"by node {number}, {', '.join(behind[:5])} are not" if behind else None
+
+    def close(self) -> None:
+        """End all nodes, and remove their folders unless they were named."""
+        self._close_nodes()
+        self._keeper.close()
+
+    def _close_nodes(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _hosts_file(self, number: int, peer_address: PeerAddress) -> Path:
+        file = self._keeper.folder / f"hosts-{number}"
+        addresses = {
+            peer: "127.0.0.1" if peer == number else peer_address(number, peer)
+            for peer in self.ports
+        }
+        lines = [f"{address} kafka-{peer}\n" for peer, address in addresses.items()]
+        file.write_text("".join(["127.0.0.1 localhost\n", *lines]))
+        return file
+
+    def _properties(self, number: int) -> dict[str, str]:
+        mine, copies = self.ports[number], str(len(self.ports))
+        return {
+            "node.id": str(number),
+            "controller.quorum.voters": ",".join(
+                f"{peer}@kafka-{peer}:{ports.controller}" for peer, ports in self.ports.items()
+            ),
+            "listeners": f"PLAINTEXT://127.0.0.1:{mine.clients},PEERS://127.0.0.1:{mine.peers},"
+            f"CONTROLLER://127.0.0.1:{mine.controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{mine.clients},"
+            f"PEERS://kafka-{number}:{mine.peers},CONTROLLER://kafka-{number}:{mine.controller}",
+            "inter.broker.listener.name": "PEERS",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            # As in production: an acknowledged write is on two nodes, and no other node leads.
+            "default.replication.factor": copies,
+            "min.insync.replicas": "2",
+            "unclean.leader.election.enable": "false",
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": "2",
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": "2",
+            # Long enough that a node which waits for the processor is not taken for dead.
+            "broker.session.timeout.ms": "6000",
+            "broker.heartbeat.interval.ms": "1000",
+            "controller.quorum.fetch.timeout.ms": "4000",
+            "controller.quorum.election.timeout.ms": "2000",
+            "controller.quorum.request.timeout.ms": "4000",
+            "replica.lag.time.max.ms": "10000",
+            # How long a node waits for a peer that went silent. Kafka's own 30 s would fill most
+            # of a fault test before anything new can happen.
+            "controller.socket.timeout.ms": "4000",
+            "replica.socket.timeout.ms": "4000",
+            "request.timeout.ms": "4000",
+            **self._options,
+        }
+
+
+async def _ask(port: int) -> ClusterView:
+    """Ask one node for its metadata. A client would ask any node that it knows."""
+    async with asyncio.timeout(_QUESTION_S):
+        connection = await create_conn("127.0.0.1", port)
+        try:
+            said = await connection.send(MetadataRequest())
+        finally:
+            connection.close()
+    partitions = {
+        (topic, number): PartitionView(leader, frozenset(replicas), frozenset(in_sync))
+        for _, topic, _, found in said.topics
+        for _, number, leader, replicas, in_sync, *_ in found
+    }
+    return ClusterView(frozenset(broker[0] for broker in said.brokers), partitions)

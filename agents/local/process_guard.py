@@ -1,0 +1,136 @@
+"""Start server processes that cannot outlive the program which started them.
+
+Promises: when this program ends, by return, exception, Ctrl-C or SIGKILL, every server started here
+is killed and the keeper's temporary folder is removed, within about a second.
+How: a small process in a session of its own (`keeper_process`) starts them and holds a pipe from
+us. PR_SET_PDEATHSIG would do without it, but only on Linux, only for the starting thread, and it
+removes no folder.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from blender.errors import BlenderError
+
+__all__ = ["ProcessGuard", "Server", "StackError"]
+
+PROCESS = Path(__file__).with_name("process_guard_main.py")
+
+
+class StackError(BlenderError):
+    """A part of the local stack could not be found, started or used."""
+
+
+class ProcessGuard:
+    """Owns a folder and the server processes that work in it.
+
+    `folder` names one to keep; without it a temporary folder is made, and removed with the keeper.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        named = [str(folder.absolute())] if folder else []
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(  # noqa: S603 - our own script
+            [sys.executable, "-I", "-S", str(PROCESS), str(os.getpid()), *named],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C in the terminal must not reach the servers first.
+        )
+        self.folder = Path(self._answer()["folder"])
+
+    def start(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> "Server":
+        """Start one server; what it prints is appended to `log`."""
+        answer = self._ask(
+            do="start",
+            command=list(command),
+            log=str(log),
+            folder=str(self.folder),
+            environment=dict(environment or {}),
+        )
+        return Server(self, answer["pid"], log)
+
+    def close(self) -> None:
+        """Kill what still runs, remove the temporary folder, and wait until both are done."""
+        with self._lock:
+            if self._process.stdin and not self._process.stdin.closed:
+                self._process.stdin.close()
+            self._process.wait()
+            if self._process.stdout:
+                self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        with self._lock:
+            if self._process.stdin is None or self._process.stdin.closed:
+                raise StackError("this part of the stack was closed; start a new one")
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            raise StackError("the keeper process ended unexpectedly; start the stack again")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise StackError(f"a server could not be started: {answer['error']}")
+        return answer
+
+
+class Server:
+    """One running process of the stack."""
+
+    def __init__(self, keeper: ProcessGuard, pid: int, log: Path) -> None:
+        self._keeper = keeper
+        self.pid = pid
+        self.log = log
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        self._keeper._ask(do="signal", pid=self.pid, signal=int(signal.SIGSTOP))
+
+    def resume(self) -> None:
+        """SIGCONT: go on as if nothing had been."""
+        self._keeper._ask(do="signal", pid=self.pid, signal=int(signal.SIGCONT))
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._keeper._ask(do="kill", pid=self.pid)
+
+    def stop(self, patience_s: float = 10) -> None:
+        """SIGTERM, and SIGKILL when it has not ended in `patience_s`."""
+        self._keeper._ask(do="stop", pid=self.pid, patience_s=patience_s)
+
+    @property
+    def status(self) -> int | None:
+        """Its exit code, negative for the signal that ended it; None while it exists."""
+        status: int | None = self._keeper._ask(do="poll", pid=self.pid)["status"]
+        return status
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists (paused counts)."""
+        return self.status is None
+
+    def printed(self) -> str:
+        """All that it printed so far."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def last_words(self, lines: int = 12) -> str:
+        """The end of what it printed, for an error message."""
+        return "\n".join(self.printed().splitlines()[-lines:]) or "(it printed nothing)"

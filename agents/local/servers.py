@@ -1,0 +1,138 @@
+"""Both parts together: started here, or taken from KAFKA_URL and REDIS_URL."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from redis import Redis
+from redis.exceptions import RedisError
+
+from agents.local.jars import Progress
+from agents.local.local_kafka import LocalKafka
+from agents.local.local_redis import LocalRedis
+from agents.local.local_server import ticking
+from agents.local.process_guard import StackError
+from streams.settings import load_kafka, load_redis
+from streams.stores.kafka import librdkafka_settings
+
+__all__ = ["GivenServer", "Stack"]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenServer:
+    """A Kafka or Redis that somebody else runs. We use it; we never pause, kill or restart it."""
+
+    url: str
+
+    @property
+    def bootstrap(self) -> str:
+        """Hosts and ports alone, as Kafka clients take them."""
+        return self.url.rpartition("://")[2].rstrip("/")
+
+    def close(self) -> None:
+        """Nothing to end: it is not ours."""
+
+    def _refuse(self) -> NoReturn:
+        raise StackError(
+            "only a server that the stack started may be disturbed; this one was given by "
+            "KAFKA_URL or REDIS_URL. Unset the variable to let the stack start its own."
+        )
+
+    def pause(self) -> None:
+        """Refused."""
+        self._refuse()
+
+    resume = kill = stop = restart = pause
+
+
+class Stack:
+    """A Kafka and a Redis to use. A context manager: leaving it ends what it started."""
+
+    def __init__(self, kafka: LocalKafka | GivenServer, redis: LocalRedis | GivenServer) -> None:
+        self.kafka = kafka
+        self.redis = redis
+
+    @classmethod
+    def start(
+        cls,
+        folder: Path | None = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        progress: Progress = lambda _line: None,
+        archive_option: str | None = None,
+    ) -> Self:
+        """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
+
+        `folder` keeps the data of both for the next start; without it the data ends with the stack.
+        `archive_option` is `LocalKafka`'s: for those who start it once.
+        """
+        with ExitStack() as undo:
+            redis: LocalRedis | GivenServer
+            if url := environment.get("REDIS_URL"):
+                redis = GivenServer(url)
+                with ticking(progress, "waiting until Redis answers"):
+                    _ask_redis(environment)
+            else:
+                progress("starting Redis ...")
+                redis = LocalRedis(folder / "redis" if folder else None)
+            undo.callback(redis.close)
+            kafka: LocalKafka | GivenServer
+            if url := environment.get("KAFKA_URL"):
+                kafka = GivenServer(url)
+                with ticking(progress, "waiting until Kafka answers"):
+                    _ask_kafka(environment)
+            else:
+                progress("starting Kafka ...")
+                kafka = LocalKafka(
+                    folder / "kafka" if folder else None,
+                    progress=progress,
+                    archive_option=archive_option,
+                )
+            undo.pop_all()
+        return cls(kafka, redis)
+
+    def close(self) -> None:
+        """End what was started here."""
+        try:
+            self.kafka.close()
+        finally:
+            self.redis.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _ask_kafka(environment: Mapping[str, str]) -> None:
+    """Whoever gave a Kafka that is not there is told so, and not left to wait."""
+    settings = load_kafka({**environment, "BLENDSTREAM_KAFKA_URL": environment["KAFKA_URL"]})
+    try:
+        AdminClient(librdkafka_settings(settings)).list_topics(timeout=settings.request_timeout_s)
+    except KafkaException as error:
+        raise _away("Kafka", settings.bootstrap, "KAFKA_URL", error.args[0].name()) from error
+
+
+def _ask_redis(environment: Mapping[str, str]) -> None:
+    settings = load_redis({**environment, "BLENDSTREAM_REDIS_URL": environment["REDIS_URL"]})
+    tls = {"ssl_ca_certs": str(settings.tls_ca_file)} if settings.tls_ca_file else {}
+    limits = {"socket_timeout": settings.timeout_s, "socket_connect_timeout": settings.timeout_s}
+    try:
+        with Redis.from_url(settings.url.reveal(), **limits, **tls) as client:
+            client.ping()
+    except (RedisError, OSError) as error:
+        hosts = settings.url.hosts
+        raise _away("Redis", hosts, "REDIS_URL", type(error).__name__) from error
+
+
+def _away(name: str, hosts: str, variable: str, why: str) -> StackError:
+    return StackError(
+        f"{name} must answer at {hosts}, which {variable} names, and did not ({why}); start it, "
+        f"mend {variable}, or unset it to let one be started here"
+    )

@@ -1,0 +1,139 @@
+"""What fencing rests on in Kafka: its log of transactions, and elections that lose nothing.
+
+A release is drawn once because a second producer of the same transactional id fences the first.
+Kafka remembers that in `__transaction_state`. If the only copy of it is lost, or a broker that
+lacks its newest records is elected leader, so is the fence; the same holds for our own topics and
+what they have acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+
+from agents.operations.findings import Finding, Grade
+from streams.settings import Settings
+from streams.settings.sections import TopicsSettings
+from streams.stores.kafka import KafkaLog
+from streams.topics import Topics
+
+__all__ = ["TRANSACTION_LOG", "broker_setting", "fencing_checks", "leaders", "transactions"]
+
+TRANSACTION_LOG = "__transaction_state"
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+async def fencing_checks(
+    settings: Settings, kafka: KafkaLog, admin: AdminClient, brokers: Sequence[int]
+) -> AsyncIterator[Finding]:
+    """Copies of Kafka's log of transactions, and elections of that and of our topics."""
+    timeout_s = settings.kafka.request_timeout_s
+    names = [TRANSACTION_LOG, *(topic.name for topic in Topics(settings).all())]
+    described = await kafka.describe(names)
+    there = [name for name in names if described[name] is not None]
+    configs = {name: await _described(admin, ResourceType.TOPIC, name, timeout_s) for name in there}
+    log = described[TRANSACTION_LOG]
+    if log is not None:
+        least = (configs[TRANSACTION_LOG] or {}).get("min.insync.replicas")
+        yield transactions(
+            settings.topics, "has", log.copies, None if least is None else int(least)
+        )
+    else:
+        # Kafka makes it for the first transaction, by the settings of whichever broker is asked.
+        found = [
+            await broker_setting(admin, broker, f"transaction.state.log.{name}", timeout_s)
+            for name in ("replication.factor", "min.isr")
+            for broker in brokers
+        ]
+        numbers = [None if value is None else int(value) for value in found]
+        copies, least_in_sync = numbers[: len(brokers)], numbers[len(brokers) :]
+        yield transactions(
+            settings.topics, "will be made with", _least(copies), _least(least_in_sync)
+        )
+    if there:
+        yield leaders({name: (configs[name] or {}).get(_UNCLEAN) for name in there})
+
+
+def transactions(
+    wanted: TopicsSettings, has: str, copies: int | None, in_sync: int | None
+) -> Finding:
+    """Whether the log of transactions survives what our own topics survive; `None`: not told."""
+    if copies is None or in_sync is None:
+        return Finding(
+            Grade.NOTE,
+            "transactions",
+            f"Kafka did not tell how many copies {TRANSACTION_LOG} {has}; may this user describe "
+            f"topics and brokers? It must have {wanted.replication} copies and "
+            f"min.insync.replicas={wanted.min_insync_replicas}",
+        )
+    if copies < wanted.replication or in_sync < wanted.min_insync_replicas:
+        return Finding(
+            Grade.MEND,
+            "transactions",
+            f"{TRANSACTION_LOG} must have {wanted.replication} copies and "
+            f"min.insync.replicas={wanted.min_insync_replicas}, as topics.replication and "
+            f"topics.min_insync_replicas say, but it {has} {copies} and {in_sync}: with a lost "
+            "broker a release could be drawn twice. Set transaction.state.log.replication.factor "
+            "and transaction.state.log.min.isr on all brokers; if the topic is there, give it "
+            "copies with kafka-reassign-partitions.sh and min.insync.replicas with "
+            "kafka-configs.sh",
+        )
+    return Finding(
+        Grade.OK,
+        "transactions",
+        f"{TRANSACTION_LOG} {has} {copies} copies and min.insync.replicas={in_sync}",
+    )
+
+
+def leaders(unclean: Mapping[str, str | None]) -> Finding:
+    """What each topic says of `unclean.leader.election.enable`; `None`: it did not say."""
+    on = sorted(name for name, value in unclean.items() if value == "true")
+    if on:
+        return Finding(
+            Grade.MEND,
+            "leaders",
+            f"{_UNCLEAN} must be false for every topic, found true for {', '.join(on)}: a broker "
+            "that lacks acknowledged records could lead it, and a release be lost and drawn "
+            f"again; kafka-configs.sh --alter --entity-type topics --entity-name TOPIC "
+            f"--add-config {_UNCLEAN}=false",
+        )
+    silent = sorted(name for name, value in unclean.items() if value is None)
+    if silent:
+        return Finding(
+            Grade.NOTE,
+            "leaders",
+            f"Kafka did not tell whether unclean elections are off for {', '.join(silent)}; may "
+            f"this user describe the topics' configuration? {_UNCLEAN} must be false",
+        )
+    return Finding(Grade.OK, "leaders", f"unclean elections are off for {len(unclean)} topics")
+
+
+async def broker_setting(
+    admin: AdminClient, broker: int, name: str, timeout_s: float
+) -> str | None:
+    """What a broker has for one of its settings; `None` when it does not tell."""
+    # One request for each: librdkafka takes a single broker in a request.
+    config = await _described(admin, ResourceType.BROKER, str(broker), timeout_s)
+    return (config or {}).get(name)
+
+
+async def _described(
+    admin: AdminClient, kind: ResourceType, name: str, timeout_s: float
+) -> dict[str, str] | None:
+    resource = ConfigResource(kind, name)
+    futures = admin.describe_configs([resource], request_timeout=timeout_s)
+    try:
+        config = await asyncio.wrap_future(futures[resource])
+    except KafkaException:
+        return None
+    return {name: entry.value for name, entry in config.items() if entry.value is not None}
+
+
+def _least(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None

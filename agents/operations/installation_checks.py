@@ -1,0 +1,366 @@
+"""Look at everything the service stands on, and say how to mend what is wrong.
+
+Leaves everything as it was: no topic of the service is created, no key written. Only a broker that
+appends a record tells its time, so a byte or two go to the clock topic, which nobody reads; before
+the first start that topic is not there, and one is made for the moment and deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from agents.gateway.submit.token_file import TokenFileError, read_tokens
+from agents.operations.fencing_checks import broker_setting, fencing_checks
+from agents.operations.findings import Finding, Grade
+from agents.operations.release_log_check import check_release_log
+from blender.errors import BlenderError
+from streams.settings import Settings
+from streams.settings.sections import TopicsSettings
+from streams.stores.count_store import Client, connect_redis
+from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
+from streams.stores.redis import append_only, node_info
+from streams.topics import Topics, copies_of_topics, topic_problems
+
+__all__ = ["Finding", "Grade", "elections", "examine", "replication", "versions"]
+
+_LIBRARIES = (
+    "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "dp-accounting",
+    "numpy",
+)  # fmt: skip
+_OLDEST_REDIS = (6, 2)
+
+
+async def examine(
+    settings: Settings, clock: Callable[[], float] = time.time
+) -> AsyncIterator[Finding]:
+    """Every finding as it is made. `clock` is this machine's."""
+    yield versions()
+    yield _tokens(settings)
+    kafka = KafkaLog(settings.kafka)
+    answers = True
+    async for finding in _brokers(settings, kafka):
+        # Whatever else is wrong with the brokers, topics and clock are looked at too.
+        answers = answers and (finding.what, finding.grade) != ("kafka", Grade.MEND)
+        yield finding
+    if answers:
+        async for finding in _topics(settings, kafka):
+            yield finding
+        grade, found = await check_release_log(settings, kafka)
+        yield Finding(Grade(grade), "release log", found)
+        yield await _broker_clock(settings, kafka, clock)
+    await kafka.close()
+    async for finding in _redis(settings):
+        yield finding
+
+
+def versions(installed: Callable[[str], str] = version) -> Finding:
+    """The libraries that matter most, and any that is older than this version was made for."""
+    try:
+        # An upper bound may come first: faust-streaming<0.16,>=0.15.3
+        listed = "\n".join(requires("blendstream") or ())
+        needed = re.findall(r"(?m)^([\w-]+)[^;\n]*>=([\d.]+)", listed)
+        server = {name: least for name, least in needed if name in _LIBRARIES}
+        found = {name: installed(name) for name in _LIBRARIES}
+    except PackageNotFoundError as error:
+        return Finding(
+            Grade.MEND,
+            "versions",
+            f"{error.name} is not installed; install the service: pip install blendstream[server]",
+        )
+    old = [
+        f"{name} {found[name]} is older than {least}"
+        for name, least in server.items()
+        if _numbers(found[name], 3) < _numbers(least, 3)
+    ]
+    if old:
+        return Finding(
+            Grade.MEND,
+            "versions",
+            f"{', '.join(old)}; install the service anew: pip install blendstream[server]",
+        )
+    python = ".".join(map(str, sys.version_info[:3]))
+    told = ", ".join(f"{name} {number}" for name, number in found.items())
+    return Finding(Grade.OK, "versions", f"Python {python}, {told}")
+
+
+def _tokens(settings: Settings) -> Finding:
+    """Who may send opt-in records; without them no head list is built and nothing is published."""
+    file = settings.gateway.token_file
+    how = "`blendstream tokens add APPLICATION --file FILE` makes one"
+    if file is None:
+        return Finding(
+            Grade.MEND,
+            "tokens",
+            "gateway.token_file is not set: a gateway refuses every opt-in record, and nothing is "
+            f"ever published; {how} (a host that runs no gateway needs none)",
+        )
+    try:
+        applications = len(read_tokens(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        return Finding(
+            Grade.MEND,
+            "tokens",
+            f"gateway.token_file must be a readable text file, got {type(error).__name__}; mend "
+            "who may read it, or name another",
+        )
+    except TokenFileError as error:
+        return Finding(Grade.MEND, "tokens", str(error))
+    if not applications:
+        return Finding(
+            Grade.MEND,
+            "tokens",
+            f"gateway.token_file names no application: every opt-in record is refused; {how}",
+        )
+    return Finding(Grade.OK, "tokens", f"{applications} application(s) may send opt-in records")
+
+
+async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
+    admin = AdminClient(librdkafka_settings(settings.kafka))
+    timeout_s = settings.kafka.request_timeout_s
+    try:
+        cluster = await asyncio.to_thread(admin.list_topics, timeout=timeout_s)
+    except KafkaException as error:
+        yield Finding(
+            Grade.MEND,
+            "kafka",
+            f"no broker at {settings.kafka.bootstrap} answered within {timeout_s:g} s "
+            f"({error.args[0].name()}); start Kafka, or mend kafka.url, TLS or SASL settings",
+        )
+        return
+    brokers = len(cluster.brokers)
+    yield Finding(Grade.OK, "kafka", f"{brokers} broker(s) answer")
+    try:
+        copies = await copies_of_topics(settings, kafka)
+    except BlenderError as error:
+        yield Finding(Grade.MEND, "replication", str(error))
+        return
+    yield replication(settings.topics, brokers, copies)
+    yield elections(
+        {
+            broker: await broker_setting(admin, broker, "unclean.leader.election.enable", timeout_s)
+            for broker in sorted(cluster.brokers)
+        }
+    )
+    try:
+        async for finding in fencing_checks(settings, kafka, admin, sorted(cluster.brokers)):
+            yield finding
+    except BlenderError as error:
+        yield Finding(Grade.MEND, "transactions", str(error))
+
+
+def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int]) -> Finding:
+    """Whether every record has as many copies as was asked for; `copies` by topic."""
+    if brokers < wanted.replication:
+        return Finding(
+            Grade.MEND,
+            "replication",
+            f"topics.replication is {wanted.replication} and there are {brokers} brokers; add "
+            "brokers, or say topics.one_node = true for a set-up whose data may be lost",
+        )
+    few = sorted(name for name, found in copies.items() if found < wanted.replication)
+    if few:
+        return Finding(
+            Grade.MEND,
+            "replication",
+            f"topics.replication is {wanted.replication}, and {len(few)} topics have fewer copies "
+            f"({', '.join(few)}); the setting is for topics that are made: give these more with "
+            "kafka-reassign-partitions.sh",
+        )
+    if wanted.one_node:
+        return Finding(
+            Grade.NOTE,
+            "replication",
+            "topics.one_node is set: losing one disk loses everything; not for production",
+        )
+    return Finding(Grade.OK, "replication", f"{wanted.replication} copies, {brokers} brokers")
+
+
+def elections(unclean: Mapping[int, str | None]) -> Finding:
+    """What every broker says of `unclean.leader.election.enable`; `None`: it did not say."""
+    on = [str(broker) for broker, value in unclean.items() if value == "true"]
+    if on:
+        return Finding(
+            Grade.MEND,
+            "elections",
+            f"unclean.leader.election.enable is true on broker(s) {', '.join(on)}: accepted "
+            "records may be lost; set it to false",
+        )
+    silent = [str(broker) for broker, value in unclean.items() if value is None]
+    if silent:
+        return Finding(
+            Grade.NOTE,
+            "elections",
+            f"broker(s) {', '.join(silent)} did not tell whether unclean elections are off; may "
+            "this user describe the brokers' configuration? "
+            "unclean.leader.election.enable must be false",
+        )
+    return Finding(Grade.OK, "elections", f"unclean elections are off on {len(unclean)} broker(s)")
+
+
+async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
+    try:
+        problems = await topic_problems(settings, kafka)
+    except BlenderError as error:
+        yield Finding(Grade.MEND, "topics", str(error))
+        return
+    for problem in problems:
+        yield Finding(Grade.NOTE if "not there yet" in problem else Grade.MEND, "topics", problem)
+    if not problems:
+        yield Finding(Grade.OK, "topics", f"all {len(Topics(settings).all())} are as they must be")
+
+
+async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[], float]) -> Finding:
+    topic = Topics(settings).clock.name
+    try:
+        there = (await kafka.describe([topic]))[topic] is not None
+    except BlenderError as error:
+        return Finding(Grade.MEND, "clock", f"not compared: {error}; look again")
+    if there:
+        return await _compared_clocks(settings, kafka, topic, clock)
+    topic = f"{settings.topics.prefix}.doctor-{secrets.token_hex(4)}"
+    admin = AdminClient(librdkafka_settings(settings.kafka))
+    timeout_s = settings.kafka.request_timeout_s
+    made = NewTopic(
+        topic,
+        num_partitions=1,
+        replication_factor=1,
+        config={"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "1"},
+    )
+    try:
+        created = admin.create_topics(
+            [made], operation_timeout=timeout_s, request_timeout=timeout_s
+        )
+        await asyncio.wrap_future(created[topic])
+    except KafkaException as error:
+        return Finding(
+            Grade.NOTE,
+            "clock",
+            "not compared: the topics are not there yet, and making one for the moment was "
+            f"refused ({error.args[0].name()}); look again after the first start",
+        )
+    finding = await _compared_clocks(settings, kafka, topic, clock)
+    try:
+        deleted = admin.delete_topics(
+            [topic], operation_timeout=timeout_s, request_timeout=timeout_s
+        )
+        await asyncio.wrap_future(deleted[topic])
+    except KafkaException as error:
+        said = f"{finding.found}; topic {topic}, made to find that out, could not be deleted "
+        said += f"({error.args[0].name()}): delete it by hand"
+        return Finding(max(finding.grade, Grade.NOTE, key=list(Grade).index), "clock", said)
+    return finding
+
+
+async def _compared_clocks(
+    settings: Settings, kafka: KafkaLog, topic: str, clock: Callable[[], float]
+) -> Finding:
+    """Beside every broker that leads a partition of the topic."""
+    allowed_s, timeout_s = settings.epoch.allowed_skew_s, settings.kafka.request_timeout_s
+    answers: list[tuple[KafkaError | None, int]] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        answers.append((error, message.timestamp()[1]))
+
+    limit = {"message.timeout.ms": round(timeout_s * 1000)}
+    producer = Producer(producer_settings(settings.kafka) | limit)
+    try:
+        # A topic made a moment ago may have no leader yet that anybody knows of.
+        partitions = sorted((await kafka.leaders(topic)).values()) or [0]
+    except BlenderError as error:
+        return Finding(Grade.MEND, "clock", f"not compared: {error}; look again")
+    skew = 0.0
+    # Twice: the first finds the way to the broker, the second takes no longer than it must.
+    for partition in [p for p in partitions for _ in range(2)]:
+        answers.clear()
+        sent_s = clock()
+        producer.produce(topic, b"?", partition=partition, on_delivery=delivered)
+        await asyncio.to_thread(producer.flush, timeout_s + 1)
+        acknowledged_s = clock()
+        if not answers or answers[0][0] is not None:
+            refused = answers[0][0] if answers else None
+            return Finding(
+                Grade.MEND,
+                "clock",
+                f"not compared: a record for topic {topic} must be taken, got "
+                f"{refused.name() if refused else 'no answer'}; may this user write there, and are "
+                "topics.min_insync_replicas brokers in sync?",
+            )
+        append_s = answers[0][1] / 1000
+        skew = max(skew, sent_s - append_s, append_s - acknowledged_s)
+    if skew > allowed_s:
+        return Finding(
+            Grade.MEND,
+            "clock",
+            f"this clock and the brokers' must be within epoch.allowed_skew_s = {allowed_s:g} s, "
+            f"found at least {skew:.1f} s; run NTP on all",
+        )
+    return Finding(
+        Grade.OK, "clock", f"within {allowed_s:g} s of that of {len(partitions)} broker(s)"
+    )
+
+
+async def _redis(settings: Settings) -> AsyncIterator[Finding]:
+    try:
+        client = await connect_redis(settings.redis)
+    except BlenderError as error:
+        yield Finding(
+            Grade.MEND,
+            "redis",
+            f"{error}; start Redis, or mend redis.url (user, password, TLS) or redis.timeout_s",
+        )
+        return
+    try:
+        async for finding in _redis_server(client, settings):
+            yield finding
+    except BlenderError as error:
+        yield Finding(Grade.MEND, "redis", str(error))
+    finally:
+        await client.aclose()
+
+
+async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Finding]:
+    servers = await node_info(client, "server")
+    name = "Valkey" if "valkey_version" in servers[0] else "Redis"
+    versions = {str(s.get("valkey_version") or s.get("redis_version", "0.0")) for s in servers}
+    found = min(versions, key=_numbers)
+    if _numbers(found) < _OLDEST_REDIS:
+        yield Finding(
+            Grade.MEND, "redis", f"version 6.2 or newer is needed, found {found}; upgrade"
+        )
+    else:
+        yield Finding(Grade.OK, "redis", f"{name} {found} answers, {len(servers)} node(s)")
+    policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
+    if policies == {"noeviction"}:
+        yield Finding(Grade.OK, "eviction", "noeviction: no count is dropped when memory is short")
+    else:
+        yield Finding(
+            Grade.MEND,
+            "eviction",
+            "every node must have maxmemory-policy noeviction, found "
+            f"{', '.join(sorted(policies - {'noeviction'}))}; set it in redis.conf of all",
+        )
+    if await append_only(client):
+        yield Finding(Grade.OK, "persistence", "append-only file is on")
+    else:
+        yield Finding(
+            Grade.NOTE if settings.topics.one_node else Grade.MEND,
+            "persistence",
+            "appendonly is off: a restart of Redis counts everything again from Kafka; set "
+            "`appendonly yes` in redis.conf, or `CONFIG SET appendonly yes`",
+        )
+
+
+def _numbers(version: str, parts: int = 2) -> tuple[int, ...]:
+    """The first numbers of a version; what follows them (rc1, .post2) is left out."""
+    found = re.match(r"[\d.]+", version)
+    return tuple(int(part) for part in (found[0] if found else "0").split(".") if part)[:parts]

@@ -1,0 +1,52 @@
+"""What `doctor` says of the release log: whether its committed end is held back, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Literal
+
+from blender.errors import BlenderError
+from streams.errors import StoreUnavailable
+from streams.releases.blocked import BlockedLog, find_blocked, patience_s
+from streams.settings import Settings
+from streams.stores.kafka import KafkaLog
+from streams.topics import Topics
+
+__all__ = ["check_release_log"]
+
+
+async def check_release_log(
+    settings: Settings, kafka: KafkaLog
+) -> tuple[Literal["ok", "note", "mend"], str]:
+    """How it is to be taken, and one sentence."""
+    topic = Topics(settings).releases.name
+    try:
+        if (await kafka.describe([topic]))[topic] is None:
+            return "ok", "not there yet; nothing was released"
+        blocked = await _answered(settings, kafka, topic)
+    except BlenderError as error:
+        return "mend", f"both its ends must be told, got: {error}; look again"
+    if blocked is None:
+        return "ok", "no transaction is left open; readers reach its end"
+    timeout_s = settings.jobs.transaction_timeout_s
+    if blocked.lasts(timeout_s):
+        return "mend", blocked.told()
+    if blocked.unknown:
+        return "note", (
+            f"{blocked.told()}; look again: if readers still stop at that offset after "
+            f"{patience_s(timeout_s):g} s, it blocks the log"
+        )
+    return "ok", f"a release is being committed at offset {blocked.committed_end}"
+
+
+async def _answered(settings: Settings, kafka: KafkaLog, topic: str) -> BlockedLog | None:
+    """What blocks the log; asked again for a while, as its leader may have changed just now."""
+    deadline = time.monotonic() + settings.kafka.request_timeout_s
+    while True:
+        try:
+            return await find_blocked(settings.kafka, kafka, topic)
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.5)

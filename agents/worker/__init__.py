@@ -1,0 +1,1 @@
+"""The worker process: counts records and reports, once for each Kafka offset."""

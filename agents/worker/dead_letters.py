@@ -1,0 +1,49 @@
+"""Tells where refused entries are, for whoever looks after the senders. Never what they hold.
+
+A letter is one JSON object: topic, partition, offset, entry within the frame (null: all of it),
+reason, and the lengths of what was there. Sent once in the usual case, again after a replay, not at
+all when Kafka is slow: counting never waits for a letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Sequence
+
+from aiokafka.errors import KafkaError
+from faust.exceptions import FaustError
+
+from agents.worker.faust_app import CountingApp
+from streams.stores.batch_verdict import DeadLetter
+
+__all__ = ["DeadLetters"]
+
+_PATIENCE_S = 1.0
+
+
+class DeadLetters:
+    """Letters about one topic's entries."""
+
+    def __init__(self, app: CountingApp, about: str, topic: str) -> None:
+        self._about = about
+        self._topic = app.topic(topic, value_type=bytes, value_serializer="raw")
+
+    async def send(self, partition: int, letters: Sequence[DeadLetter]) -> None:
+        with contextlib.suppress(TimeoutError, KafkaError, FaustError):
+            async with asyncio.timeout(_PATIENCE_S):
+                for letter in letters:
+                    await self._topic.send(value=self._packed(partition, letter))
+
+    def _packed(self, partition: int, letter: DeadLetter) -> bytes:
+        return json.dumps(
+            {
+                "topic": self._about,
+                "partition": partition,
+                "offset": letter.offset,
+                "entry": letter.entry,
+                "reason": letter.reason,
+                "lengths": letter.lengths,
+            }
+        ).encode()

@@ -1,0 +1,317 @@
+"""Judge what the log delivered: count an entry, or refuse it for one reason.
+
+Pure: frames, the epoch book, the epoch keys and the fingerprints seen so far go in; a verdict comes
+out, to be stored in one step by `streams.stores.count_store`. The only thing changed on the way is
+the fingerprint table handed in, which the caller throws away if the verdict is not stored.
+
+Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly
+one reason. A marker has no entry and adds nothing. The same log gives the same verdicts however it
+is cut into batches, because an entry is judged by its broker append time, its offset, and what lies
+before it in its partition.
+Assumes: all entries of one contributor and epoch are in one partition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
+from blender.user_groups import partition_users
+from streams.releases.counted_epochs import Epoch, EpochBook, HeadListShape, UnknownFrame
+from streams.stems import Share, Stem
+from streams.stores.batch_verdict import (
+    MAX_DEAD_LETTERS,
+    SEPARATOR,
+    BatchVerdict,
+    Delivery,
+    Refusal,
+)
+from streams.stores.epoch_keys import EpochKeys
+from streams.stores.fingerprints import FingerprintTable, siphash
+from streams.wire.frames import Marker, OptinEntry, OptinFrame, RefusedFrame, ReportFrame
+
+__all__ = [
+    "judge_optin_records",
+    "judge_reports",
+    "unknown_to",
+]
+
+_CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]")
+
+
+def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
+    """Frames that name an epoch or head list that the book does not have (yet)."""
+    unknown = []
+    for delivery in deliveries:
+        frame = delivery.frame
+        if isinstance(frame, ReportFrame):
+            known = book.head_list(frame.head_list_id) is not None
+            stem = Stem.CLIENT_REPORTS
+        elif isinstance(frame, OptinFrame):
+            known = book.epoch(frame.epoch) is not None
+            stem = Stem.OPTIN_RECORDS
+        else:
+            continue
+        if not known and not book.is_past(frame.epoch, stem):
+            unknown.append(UnknownFrame(delivery.offset, delivery.append_ms, frame.log_position))
+    return unknown
+
+
+def judge_reports(
+    partition: int,
+    deliveries: Sequence[Delivery],
+    book: EpochBook,
+    keys: Mapping[int, EpochKeys],
+    seen: Mapping[int, FingerprintTable],
+) -> BatchVerdict:
+    """Judge a batch of client reports. `keys` and `seen` have every unreleased epoch."""
+    verdict = BatchVerdict()
+    accepted: dict[int, tuple[HeadListShape, list[Delivery]]] = {}
+    past = book.released_through(Stem.CLIENT_REPORTS)
+    for delivery in deliveries:
+        frame = delivery.frame
+        if not isinstance(frame, ReportFrame):
+            _pass_or_refuse(verdict, delivery)
+            continue
+        # Before its head list is looked at: the book may have forgotten that, or never read it.
+        if frame.epoch <= past:
+            verdict.late += len(frame)
+            continue
+        head_list = book.head_list(frame.head_list_id)
+        if head_list is None:
+            verdict.refuse(None, delivery, Refusal.UNKNOWN_HEAD_LIST, len(frame))
+            continue
+        if head_list.epoch != frame.epoch:
+            verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
+            continue
+        epoch = book.epoch(head_list.epoch)
+        assert epoch is not None, "the book holds the epoch of every head list it holds"
+        if _untimely(verdict, epoch, Stem.CLIENT_REPORTS, partition, delivery, len(frame)):
+            continue
+        if frame.cells.shape[1] != head_list.cells_per_report:
+            verdict.refuse(epoch.number, delivery, Refusal.MALFORMED, len(frame))
+        else:
+            accepted.setdefault(epoch.number, (head_list, []))[1].append(delivery)
+    for number, (head_list, frames) in accepted.items():
+        _count_reports(verdict, head_list, frames, keys[number], seen[number])
+    return verdict
+
+
+def _count_reports(
+    verdict: BatchVerdict,
+    head_list: HeadListShape,
+    deliveries: list[Delivery],
+    keys: EpochKeys,
+    seen: FingerprintTable,
+) -> None:
+    frames = [d.frame for d in deliveries if isinstance(d.frame, ReportFrame)]
+    contributors = np.concatenate([f.contributors for f in frames])
+    cells = np.concatenate([f.cells for f in frames])
+    tally = verdict.tally(head_list.epoch)
+    tally.received += len(cells)
+
+    # Cells of one answer are strictly increasing, so that their order carries nothing.
+    answers = cells.reshape(len(cells), head_list.answers, head_list.cells_per_answer)
+    legal = (answers[:, :, 1:] > answers[:, :, :-1]).all(axis=(1, 2))
+    if cells.max() >= head_list.cells:
+        legal &= (cells < head_list.cells).all(axis=1)
+    # Where ⋆ is an answer by itself the first ω−1 cells fill it up: as they increase, the last of
+    # them tells. Any others would be taken off records that this answer does not name.
+    if head_list.wildcard_alone and head_list.cells_per_answer > 1:
+        others = answers[:, :, -1] != head_list.cells - 1
+        legal &= (others | (answers[:, :, -2] == head_list.cells_per_answer - 2)).all(axis=1)
+    if not legal.all():
+        tally.refused[Refusal.MALFORMED] += int(np.count_nonzero(~legal))
+        _letters(verdict, deliveries, np.flatnonzero(~legal))
+        contributors, cells = contributors[legal], cells[legal]
+
+    fingerprints = siphash(keys.fingerprint, contributors)
+    new = seen.add(fingerprints)
+    if not new.all():
+        tally.refused[Refusal.DUPLICATE] += int(np.count_nonzero(~new))
+        fingerprints, cells = fingerprints[new], cells[new]
+    tally.fingerprints.append(fingerprints)
+    tally.cells = np.bincount(cells.ravel(), minlength=head_list.cells)
+
+
+def judge_optin_records(
+    partition: int,
+    deliveries: Sequence[Delivery],
+    book: EpochBook,
+    keys: Mapping[int, EpochKeys],
+    seen: Mapping[int, FingerprintTable],
+) -> BatchVerdict:
+    """Judge a batch of opt-in records. `keys` and `seen` have every unreleased epoch."""
+    verdict = BatchVerdict()
+    accepted: dict[int, tuple[Epoch, list[Delivery]]] = {}
+    for delivery in deliveries:
+        frame = delivery.frame
+        if not isinstance(frame, OptinFrame):
+            _pass_or_refuse(verdict, delivery)
+            continue
+        epoch = book.epoch(frame.epoch)
+        if epoch is None:
+            if book.is_past(frame.epoch, Stem.OPTIN_RECORDS):
+                verdict.late += len(frame)
+            else:
+                verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
+        elif not _untimely(verdict, epoch, Stem.OPTIN_RECORDS, partition, delivery, len(frame)):
+            accepted.setdefault(epoch.number, (epoch, []))[1].append(delivery)
+    for number, (epoch, frames) in accepted.items():
+        _count_records(verdict, epoch, frames, keys[number], seen[number])
+    return verdict
+
+
+def _count_records(
+    verdict: BatchVerdict,
+    epoch: Epoch,
+    deliveries: list[Delivery],
+    keys: EpochKeys,
+    seen: FingerprintTable,
+) -> None:
+    frames = [d.frame for d in deliveries if isinstance(d.frame, OptinFrame)]
+    contributors = np.concatenate([f.contributors for f in frames])
+    slots = np.concatenate([f.slots for f in frames])
+    entries = [entry for frame in frames for entry in frame.entries()]
+    tally = verdict.tally(epoch.number)
+    tally.received += len(entries)
+    shares = _shares(epoch, keys, contributors)
+
+    # Each step refuses some and hands the rest, still in log order, to the next.
+    left = np.arange(len(entries))
+
+    def keep(mask: NDArray[np.bool_], reason: Refusal) -> NDArray[np.intp]:
+        refused = int(np.count_nonzero(~mask))
+        if refused:
+            tally.refused[reason] += refused
+        return left[mask]
+
+    none = np.concatenate([f.without_record() for f in frames])
+    too_long = np.array([_too_long(entry) for entry in entries], dtype=np.bool_)
+    malformed = np.array([_malformed(entry) for entry in entries], dtype=np.bool_)
+    malformed &= ~too_long & ~none
+    for fault, reason in ((too_long, Refusal.TOO_LONG), (malformed, Refusal.MALFORMED)):
+        if fault.any():
+            _letters(verdict, deliveries, np.flatnonzero(fault), reason)
+            left = keep(~fault[left], reason)
+    left = keep(slots[left] < epoch.records_per_user, Refusal.OVER_LIMIT)
+    # Departure: T counts slot 0 only (docs/decisions/0060-t-counts-slot-zero.md).
+    left = keep((shares[left] != _T) | (slots[left] == 0), Refusal.SPARE)
+
+    rows = np.column_stack((contributors[left], slots[left].astype(np.uint64)))
+    fingerprints = siphash(keys.fingerprint, rows)
+    new = seen.add(fingerprints)
+    tally.fingerprints.append(fingerprints[new])
+    left = keep(new, Refusal.DUPLICATE)
+    # Before repeated records go: how many people take part must not tell what they sent.
+    for number, share in enumerate(Share):
+        first = (shares[left] == number) & (slots[left] == 0)
+        tally.users[share] += int(np.count_nonzero(first))
+    tally.none += int(np.count_nonzero(none[left]))
+    left = left[~none[left]]
+    if epoch.records_per_user > 1:
+        # For S and the graph one user moves a record by at most one: the noise relies on it.
+        copies = np.array(
+            [keys.record_of(entries[i].contributor, _text(entries[i])) for i in left],
+            dtype=np.uint64,
+        )
+        new = seen.add(copies)
+        tally.fingerprints.append(copies[new])
+        left = keep(new, Refusal.REPEATED)
+    for number, share in enumerate(Share):
+        texts = Counter(_text(entries[i]) for i in left[shares[left] == number])
+        if texts:
+            tally.records[share] = texts
+
+
+_T: Final = list(Share).index(Share.T)
+
+
+def _shares(epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """The number of each contributor's share."""
+    points = siphash(keys.share, contributors)
+    return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in Share])
+
+
+def _untimely(
+    verdict: BatchVerdict,
+    epoch: Epoch,
+    stem: Stem,
+    partition: int,
+    delivery: Delivery,
+    entries: int,
+) -> bool:
+    """Refuse a message whose epoch is over, sealed or yet to come; False where it is in time."""
+    if stem in epoch.released:
+        verdict.late += entries
+        return True
+    late_from = epoch.late_from_ms(stem)
+    assert late_from is not None, "a report's head list is published"
+    if delivery.append_ms >= late_from:
+        verdict.refuse(epoch.number, delivery, Refusal.LATE, entries)
+        return True
+    if epoch.beyond_seal(stem, partition, delivery.offset):
+        # Somebody was told "accepted". Brokers whose clocks are within the allowed skew of one
+        # another cannot bring this about, so it is told apart from what came too late.
+        verdict.refuse(epoch.number, delivery, Refusal.BEYOND_SEAL, entries)
+        return True
+    if delivery.append_ms < epoch.early_before_ms(stem):
+        verdict.refuse(epoch.number, delivery, Refusal.EARLY, entries)
+        return True
+    return False
+
+
+def _pass_or_refuse(verdict: BatchVerdict, delivery: Delivery) -> None:
+    """A message without entries of this stem: a marker is nothing, anything else is refused."""
+    if isinstance(delivery.frame, Marker):
+        return
+    too_long = isinstance(delivery.frame, RefusedFrame) and delivery.frame.too_long
+    verdict.refuse(None, delivery, Refusal.TOO_LONG if too_long else Refusal.MALFORMED, 1)
+
+
+def _letters(
+    verdict: BatchVerdict,
+    deliveries: Sequence[Delivery],
+    entries: NDArray[np.intp],
+    reason: Refusal = Refusal.MALFORMED,
+) -> None:
+    ends = np.cumsum([_size(d) for d in deliveries])
+    for entry in entries[:MAX_DEAD_LETTERS].tolist():
+        number = int(np.searchsorted(ends, entry, side="right"))
+        delivery = deliveries[number]
+        within = entry - (int(ends[number - 1]) if number else 0)
+        lengths: tuple[int, ...] = (delivery.size,)
+        if isinstance(delivery.frame, OptinFrame):
+            frame = delivery.frame
+            lengths = (int(frame.query_lengths[within]), int(frame.url_lengths[within]))
+        verdict.letter(delivery.offset, within, reason, lengths)
+
+
+def _size(delivery: Delivery) -> int:
+    frame = delivery.frame
+    return len(frame) if isinstance(frame, OptinFrame | ReportFrame) else 1
+
+
+def _text(entry: OptinEntry) -> bytes:
+    return entry.query + SEPARATOR + entry.url
+
+
+def _too_long(entry: OptinEntry) -> bool:
+    return len(entry.query) > MAX_QUERY_BYTES or len(entry.url) > MAX_URL_BYTES
+
+
+def _malformed(entry: OptinEntry) -> bool:
+    if not entry.query or not entry.url:
+        return True
+    try:
+        entry.query.decode()
+        entry.url.decode()
+    except UnicodeDecodeError:
+        return True
+    return _CONTROL.search(entry.query) is not None or _CONTROL.search(entry.url) is not None

@@ -1,0 +1,281 @@
+"""The Faust app: which topics are read, and from where.
+
+Offsets live in Redis beside the counts. Faust seeks to what the group committed at the end of every
+rebalance, after all its own hooks; the consumer here answers that question from Redis instead.
+Kafka's own commits go on, for tools that show a group's lag, and nothing relies on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any, cast
+
+import faust
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+from faust.auth import SASLCredentials, SSLCredentials
+from faust.exceptions import ConsumerNotStarted, FaustError
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.transport.drivers.aiokafka import Consumer as AiokafkaConsumer
+from faust.transport.drivers.aiokafka import Transport as AiokafkaTransport
+from faust.types import TP, EventT, TransportT
+from yarl import URL
+
+from agents.worker import metrics
+from agents.worker.frame_batches import Message
+from agents.worker.topic_counter import PartitionCounter
+from blender.errors import BlenderError
+from streams.settings import Settings
+from streams.settings.sections import KafkaSettings, WorkerSettings
+from streams.stores.kafka import ssl_context
+from streams.telemetry.structured_logs import Known
+from streams.wire.frames import MAX_FRAME_BYTES
+
+__all__ = ["CountingApp", "batches"]
+
+log = logging.getLogger(__name__)
+
+_TAKE_UP_AT_ONCE = 8
+#: A broker that has just come back may not know its topics yet. Whoever divides the partitions then
+#: gives nobody any, and looks again when what it knows of the cluster is as old as this: by Faust's
+#: default after five minutes. Costs a request each time.
+_METADATA_AGE_MS = 5_000
+#: aiokafka has one fetch on its way to a broker. While the busy partitions' records are being
+#: counted it asks for the quiet ones, and the broker keeps that question this long, by Faust's
+#: value 1.5 s, in which nothing else is fetched. Smaller costs an idle worker more questions.
+_FETCH_WAIT_MS = 50
+
+
+class _ConsumerThread(AIOKafkaConsumerThread):
+    logger = logging.getLogger("faust.transport.drivers.aiokafka")
+
+    def _create_worker_consumer(self, transport: AiokafkaTransport) -> AIOKafkaConsumer:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = _FETCH_WAIT_MS
+        return consumer
+
+
+class _Consumer(AiokafkaConsumer):
+    """Seeks to what Redis has counted."""
+
+    logger = logging.getLogger("faust.transport.consumer")  # Its lines are Faust's, not ours.
+
+    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        # Whatever goes wrong here only delays: a partition without a seek is taken up, and sought,
+        # by the counter when its first message comes or at the next check.
+        app = cast(CountingApp, self.app)
+        offsets = await app.take_up(self.assignment())
+        if offsets:
+            await self.seek_wait(offsets)
+        return offsets
+
+
+class _Transport(AiokafkaTransport):
+    Consumer = _Consumer
+
+
+class CountingApp(faust.App):
+    """A Faust app whose partitions are counted by `PartitionCounter`s."""
+
+    logger = logging.getLogger("faust.app")
+
+    def __init__(self, settings: Settings, *, group: str) -> None:
+        self.counters: dict[str, PartitionCounter] = {}
+        self._paused: dict[str, set[TP]] = {}
+        worker, kafka = settings.worker, settings.kafka
+        # Faust wants it above the session's, because joining a group may take that long.
+        faust_waits_s = max(kafka.request_timeout_s, worker.session_timeout_s + 5)
+        #: Taking up and seeking are one step to Faust. One that takes longer than it waits ends the
+        #: task that handles assignments, in silence: nothing would be fetched any more.
+        self._take_up_s = faust_waits_s / 2
+        super().__init__(
+            group,
+            broker=[URL(f"kafka://{host}") for host in kafka.bootstrap.split(",")],
+            broker_credentials=_credentials(kafka),
+            broker_request_timeout=faust_waits_s,
+            broker_session_timeout=worker.session_timeout_s,
+            broker_heartbeat_interval=worker.session_timeout_s / 5,
+            broker_commit_interval=2.0,
+            consumer_metadata_max_age_ms=_METADATA_AGE_MS,
+            # Never relied on: every partition is sought to Redis's offset before it is counted.
+            consumer_auto_offset_reset="earliest",
+            store="memory://",
+            autodiscover=False,
+            web_enabled=False,
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            # Counts messages, not bytes, and no message is longer than a frame may be. The other
+            # half of the bytes is for the next batch: see `batches`.
+            stream_buffer_maxsize=max(16, worker.buffer_bytes // 2 // MAX_FRAME_BYTES),
+            # With it, one message in flight would hold up every rebalance and every stop.
+            stream_wait_empty=False,
+            stream_recovery_delay=0.0,
+        )
+        self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
+
+    def _create_directories(self) -> None:
+        """Faust would make a folder for its tables; we have none, and a worker that is killed would
+        leave it behind.
+        """
+
+    async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
+        for counter in self.counters.values():
+            counter.give_up([tp.partition for tp in revoked if tp.topic == counter.topic.name])
+
+    def _new_transport(self) -> TransportT:
+        return _Transport(self.conf.broker_consumer, self)
+
+    def add_counter(self, counter: PartitionCounter) -> None:
+        """Let a counter have the partitions of its topic whenever they come and go."""
+        self.counters[counter.topic.name] = counter
+
+    async def take_up(self, assignment: set[TP]) -> dict[TP, int]:
+        """Take exactly these partitions up, and say where each goes on that was ready in time."""
+        metrics.REBALANCES.inc()
+        for counter in self.counters.values():
+            counter.assign(
+                sorted(tp.partition for tp in assignment if tp.topic == counter.topic.name)
+            )
+        limit = asyncio.Semaphore(_TAKE_UP_AT_ONCE)
+        offsets: dict[TP, int] = {}
+        waiting = {tp for tp in assignment if tp.topic in self.counters}
+
+        async def one(tp: TP) -> None:
+            async with limit:
+                with contextlib.suppress(BlenderError, TimeoutError):
+                    offset = await self.counters[tp.topic].take_up(tp.partition)
+                    waiting.discard(tp)
+                    if offset is not None:
+                        offsets[tp] = offset
+
+        # One deadline for all. None for each: large ones load slowly side by side, and would all be
+        # thrown away half loaded.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._take_up_s):
+                await asyncio.gather(*(one(tp) for tp in sorted(waiting)))
+        for tp in sorted(waiting):
+            log.warning(
+                "partition_not_taken_up",
+                extra={"topic": Known(tp.topic), "partition": tp.partition},
+            )
+        return offsets
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Move the consumer within a partition, if it is (still) ours.
+
+        Where that fails, a rebalance is under way or the broker is gone: whoever wanted it sees
+        that the wanted records do not come, and asks again.
+        """
+        tp = TP(topic, partition)
+        try:
+            if tp in self.consumer.assignment():
+                await self.consumer.seek_wait({tp: offset})
+        except (FaustError, KafkaError, TimeoutError):
+            log.warning(
+                "seek_failed",
+                extra={"topic": Known(topic), "partition": partition},
+                exc_info=True,
+            )
+
+    def pause(self, topic: str, partitions: Iterable[int]) -> None:
+        """Fetch no more of these, and again of those that were paused and are not among them; a
+        rebalance would let all of them flow again, so repeat it."""
+        try:
+            ours = self.consumer.assignment()
+        except ConsumerNotStarted:
+            return  # Nothing is fetched yet.
+        wanted = {TP(topic, partition) for partition in partitions}
+        before, self._paused[topic] = self._paused.get(topic, set()), wanted
+        self.consumer.pause_partitions(wanted & ours)
+        self.consumer.resume_partitions((before - wanted) & ours)
+
+
+async def batches(
+    frames: faust.StreamT[bytes], settings: WorkerSettings
+) -> AsyncGenerator[dict[int, list[Message]], None]:
+    """Batches of messages by partition. Each is acknowledged once the caller has settled it.
+
+    Settled is whatever became of them: counted, passed over, asked for again, or another worker's.
+    A message that is never acknowledged would hold up rebalances and stops.
+    While one batch is counted the next is gathered (Faust's own `noack_take` gathers only when
+    nobody counts, which left a worker idle for most of its time).
+    """
+    gathered: list[EventT[bytes]] = []
+    gathered_bytes = 0
+    some, room = asyncio.Event(), asyncio.Event()
+    cast(Any, frames).enable_acks = False  # They are acknowledged here.
+
+    def enough() -> bool:
+        return (
+            len(gathered) >= settings.batch_frames or gathered_bytes >= settings.buffer_bytes // 2
+        )
+
+    async def gather() -> None:
+        nonlocal gathered_bytes
+        async for event in frames.events():
+            gathered.append(event)
+            gathered_bytes += len(event.message.value or b"")
+            some.set()
+            if enough():
+                room.clear()
+                await room.wait()
+
+    gathering = asyncio.create_task(gather())
+    gathering.add_done_callback(lambda _: some.set())
+    began = -math.inf
+    try:
+        while True:
+            if not gathering.done():
+                await some.wait()
+            if gathering.done():
+                gathering.result()
+                return
+            # A script costs much the same for one frame as for many: not more than one in this time
+            # unless there is more than enough.
+            rest_s = began + settings.batch_wait_s - time.monotonic()
+            if rest_s > 0 and not enough():
+                await asyncio.sleep(rest_s)
+            began = time.monotonic()
+            events = gathered.copy()
+            gathered.clear()
+            gathered_bytes = 0
+            some.clear()
+            room.set()
+            try:
+                yield _by_partition(events)
+            finally:
+                for event in events:
+                    await cast(Any, frames).ack(event)
+    finally:
+        gathering.cancel()
+
+
+def _by_partition(events: Iterable[EventT[bytes]]) -> dict[int, list[Message]]:
+    """The messages of a batch of events, by partition, each in the order it was delivered."""
+    found: dict[int, list[Message]] = {}
+    for event in events:
+        message = event.message
+        found.setdefault(message.partition, []).append(
+            Message(message.offset, round(message.timestamp * 1000), message.value)
+        )
+    return found
+
+
+def _credentials(kafka: KafkaSettings) -> Any:
+    context = ssl_context(kafka)
+    if kafka.sasl_mechanism != "none":
+        return SASLCredentials(
+            mechanism=kafka.sasl_mechanism,
+            username=kafka.user,
+            password=kafka.password.reveal(),
+            ssl_context=context,
+        )
+    return SSLCredentials(context) if context is not None else None

@@ -1,0 +1,196 @@
+"""The worker's Prometheus metrics, declared once.
+
+What was received, counted and refused is read from Redis (`EntryTotals`), so that replays do not
+double it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agents.worker.halt_reasons import StopReason
+from streams.stems import Stem
+from streams.stores.batch_verdict import Refusal
+from streams.telemetry.metrics import process_registry
+
+__all__ = [
+    "BATCH_ENTRIES",
+    "BATCH_SECONDS",
+    "BEHIND_SECONDS",
+    "ENTRY_TOTALS",
+    "FRAME_BYTES",
+    "GAPS",
+    "LAG",
+    "LOST_OFFSETS",
+    "PARTITIONS_ASSIGNED",
+    "PARTITION_STOPPED",
+    "READY",
+    "REBALANCES",
+    "RELOADS",
+    "RETRIES",
+    "SCRIPT_SECONDS",
+    "SEEKS",
+    "WORKER",
+    "EntryTotals",
+]
+
+WORKER = process_registry()
+
+_STEM = ["stem"]
+_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+
+BATCH_ENTRIES = Histogram(
+    "blender_batch_entries",
+    "Entries stored by one script.",
+    _STEM,
+    buckets=(1, 10, 100, 1_000, 10_000, 50_000, 131_072),
+    registry=WORKER,
+)
+BATCH_SECONDS = Histogram(
+    "blender_batch_seconds",
+    "Time to judge and store one batch.",
+    _STEM,
+    buckets=_SECONDS,
+    registry=WORKER,
+)
+SCRIPT_SECONDS = Histogram(
+    "blender_script_seconds",
+    "Time Redis took to store one batch.",
+    _STEM,
+    buckets=_SECONDS,
+    registry=WORKER,
+)
+FRAME_BYTES = Histogram(
+    "blender_frame_bytes",
+    "Size of the frames whose entries were stored.",
+    _STEM,
+    buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
+    registry=WORKER,
+)
+RETRIES = Counter(
+    "blender_store_retries",
+    "Calls made again because Redis or Kafka did not answer.",
+    _STEM,
+    registry=WORKER,
+)
+RELOADS = Counter(
+    "blender_partition_reloads",
+    "Partitions whose state was read again from Redis.",
+    _STEM,
+    registry=WORKER,
+)
+SEEKS = Counter(
+    "blender_partition_seeks",
+    "Times a partition was read again from earlier.",
+    _STEM,
+    registry=WORKER,
+)
+GAPS = Counter(
+    "blender_offset_gaps",
+    "Offsets passed over because no record has them (control records).",
+    _STEM,
+    registry=WORKER,
+)
+LOST_OFFSETS = Counter(
+    "blender_lost_offsets",
+    "Offsets that left the log before they were counted; their epochs are incomplete.",
+    _STEM,
+    registry=WORKER,
+)
+LAG = Gauge(
+    "blender_partition_lag",
+    "Offsets that are in the log and not yet counted.",
+    ["stem", "partition"],
+    registry=WORKER,
+)
+BEHIND_SECONDS = Gauge(
+    "blender_partition_behind_seconds",
+    "Age of the last frame counted while there are more; 0 when all is counted. Of a stopped "
+    "partition it grows until that is counted again.",
+    ["stem", "partition"],
+    registry=WORKER,
+)
+REBALANCES = Counter(
+    "blender_rebalances", "Times that the partitions were shared out anew.", registry=WORKER
+)
+PARTITIONS_ASSIGNED = Gauge(
+    "blender_partitions_assigned", "Partitions this worker counts.", _STEM, registry=WORKER
+)
+PARTITION_STOPPED = Gauge(
+    "blender_partitions_stopped", "Partitions that stand still until somebody looks.",
+    ["stem", "reason"], registry=WORKER)  # fmt: skip
+READY = Gauge(
+    "blender_worker_ready",
+    "1 while Redis and Kafka answer and no partition is stopped.",
+    registry=WORKER,
+)
+
+for _stem in Stem:
+    for _metric in (
+        BATCH_ENTRIES, BATCH_SECONDS, SCRIPT_SECONDS, FRAME_BYTES, RETRIES, RELOADS, SEEKS, GAPS,
+        LOST_OFFSETS, PARTITIONS_ASSIGNED,
+    ):  # fmt: skip
+        _metric.labels(_stem)
+    for _reason in StopReason:
+        PARTITION_STOPPED.labels(_stem, _reason).set(0)
+
+
+class EntryTotals(Collector):
+    """Received, counted and refused entries of each partition, as Redis has them.
+
+    A Redis that lost its tail has less until that was counted again. To Prometheus a counter that
+    falls has begun anew, and all of it would look like new entries: while a partition is held, what
+    was told is never taken back. What no replay brings back (it is gone from the log too) is made
+    up for once all is counted (`settle`), or the counter would stand until it was reached again.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[tuple[Stem, int], Mapping[str, int]] = {}
+        self._told: dict[tuple[Stem, int], Counts[str]] = {}
+        self._lost: dict[tuple[Stem, int], Counts[str]] = {}
+
+    def set(self, stem: Stem, partition: int, totals: Mapping[str, int]) -> None:
+        of = stem, partition
+        self._stored[of] = totals
+        now = Counts(totals) + self._lost.get(of, Counts())
+        self._told[of] = self._told.get(of, Counts()) | now  # The larger of each.
+
+    def settle(self, stem: Stem, partition: int) -> None:
+        """Redis has counted all there is: whatever it still lacks does not come back."""
+        of = stem, partition
+        if of in self._stored:
+            self._lost[of] = self._told[of] - Counts(self._stored[of])
+
+    def forget(self, stem: Stem, partition: int) -> None:
+        """The partition is another worker's now, which tells its totals."""
+        for held in (self._stored, self._told, self._lost):
+            held.pop((stem, partition), None)
+
+    def collect(self) -> Iterable[Metric]:
+        for stem in Stem:
+            received = CounterMetricFamily(
+                f"blender_{stem}_received", "Entries found in the log.", labels=["partition"]
+            )
+            counted = CounterMetricFamily(
+                f"blender_{stem}_counted", "Entries counted.", labels=["partition"]
+            )
+            refused = CounterMetricFamily(
+                f"blender_{stem}_refused", "Entries refused.", labels=["partition", "reason"]
+            )
+            for (of, partition), totals in sorted(self._told.items()):
+                if of is stem:
+                    received.add_metric([str(partition)], totals["received"])
+                    counted.add_metric([str(partition)], totals["counted"])
+                    for reason in Refusal:
+                        found = totals[f"refused:{reason}"]
+                        refused.add_metric([str(partition), reason], found)
+            yield from (received, counted, refused)
+
+
+ENTRY_TOTALS = EntryTotals()
+WORKER.register(ENTRY_TOTALS)

@@ -1,0 +1,379 @@
+"""One partition, counted exactly once, whatever the consumer delivers.
+
+The consumer may deliver a message twice, out of turn after a seek, or from a partition that has
+gone to another worker. None of that matters here: a message is counted when its offset is the one
+that Redis expects next, passed over when it lies before, and asked for again when it lies after.
+
+    read_state   read the offset, then the fingerprints, from Redis
+    count        messages: judge, store once, retry in place while Redis or Kafka is away
+    check        every second: has Redis lost its tail, has the log moved on without records
+
+Whoever calls one of these holds the partition's lock. `Gone` and `Stop` end the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from agents.worker import halt_reasons, metrics
+from agents.worker.entry_checks import unknown_to
+from agents.worker.frame_batches import Message, first_run
+from agents.worker.partition_resume import take_up
+from agents.worker.store_retry import ServerReach
+from streams.errors import StoreUnavailable
+from streams.releases.counted_epochs import Directory, EpochBook
+from streams.stems import Stem
+from streams.stores.batch_verdict import BatchVerdict, Delivery
+from streams.stores.count_store import Applied, CountTables, HalfApplied, PartitionState
+from streams.stores.epoch_keys import EpochKeys, KeyRing
+from streams.stores.fingerprints import FingerprintTable
+from streams.stores.kafka import KafkaLog, TopicDescription
+from streams.topics import Topic
+from streams.wire.frames import NewerFrame
+
+__all__ = ["CountedTopic", "Gone", "JudgeBatch", "Partition"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: After a seek the consumer first delivers what it had buffered. Asking again sooner than this
+#: would start the stretch over and over; later would only wait.
+_SEEK_AGAIN_S: Final = 1.0
+#: How long a partition waits for the release log, holding the others up, before it is stopped.
+_LOG_WAIT_S: Final = 10.0
+_LOG_AGAIN_S: Final = 0.5
+#: How often a stopped partition is looked at again, if it may go on by itself.
+_OVER_AGAIN_S: Final = 2.0
+#: Nothing came for so long although the log has more: look whether there are records at all.
+_IDLE_S: Final = 2.0
+
+
+class JudgeBatch(Protocol):
+    """`judge_reports` or `judge_optin_records`."""
+
+    def __call__(
+        self,
+        partition: int,
+        deliveries: Sequence[Delivery],
+        book: EpochBook,
+        keys: Mapping[int, EpochKeys],
+        seen: Mapping[int, FingerprintTable],
+    ) -> BatchVerdict: ...
+
+
+class Gone(Exception):
+    """The partition was taken away, or stopped, while we worked on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTopic:
+    """What the partitions of one topic share. `seek` moves the consumer within a partition."""
+
+    stem: Stem
+    topic: Topic
+    judge: JudgeBatch
+    tables: CountTables
+    directory: Directory
+    kafka: KafkaLog
+    keys: KeyRing
+    seek: Callable[[int, int], Awaitable[None]]
+    reach: ServerReach
+
+    async def description(self) -> TopicDescription:
+        """The topic's id and partitions, as the cluster knows them now."""
+        found = (await self.kafka.describe([self.topic.name]))[self.topic.name]
+        if found is None:
+            raise StoreUnavailable(f"topic {self.topic.name} is not there")
+        return found
+
+    def check_partitions(self, description: TopicDescription) -> None:
+        """Stop where there are more or fewer partitions than people were spread over."""
+        if description.partitions != self.topic.partitions:
+            raise halt_reasons.partitions_changed(self.topic.partitions, description.partitions)
+
+
+class Partition:
+    """A partition that is assigned to this worker."""
+
+    def __init__(self, number: int, of: CountedTopic) -> None:
+        self.number = number
+        self.lock = asyncio.Lock()
+        #: What Redis held when it was last read or written; None: it must be read (again).
+        self.state: PartitionState | None = None
+        self.stopped: halt_reasons.StopReason | None = None
+        self._over: Callable[[], Awaitable[bool]] | None = None
+        self._over_asked_at = -math.inf
+        #: Another worker has it now, or it begins anew. It never comes back to life: a new object
+        #: does.
+        self.given_up = False
+        #: The mark of the last rebuild, as it was when Redis was last read.
+        self._rebuilt: str | None = None
+        self.lag = 0
+        self.moved_at = time.monotonic()
+        self.taken_up_at = -math.inf
+        self._of = of
+        #: No record lies between the state's offset and this one.
+        self._next_record = -1
+        self._sought_at = -math.inf
+        self._probed_at = -math.inf
+        #: The append time of the last frame counted, or when nothing was left to count: the later.
+        self._counted_s = time.time()
+        self.tell_lag()
+
+    def give_up(self) -> None:
+        """It is another worker's now. What is under way for it ends by itself."""
+        self.given_up = True
+        stem = self._of.stem
+        metrics.ENTRY_TOTALS.forget(stem, self.number)
+        metrics.LAG.remove(stem, str(self.number))
+        metrics.BEHIND_SECONDS.remove(stem, str(self.number))
+
+    def stop(self, stop: halt_reasons.Stop) -> None:
+        """Nothing of it is counted any more."""
+        self.stopped, self.state, self._over = stop.reason, None, stop.over
+        self._over_asked_at = time.monotonic()
+
+    def note_end(self, end: int) -> None:
+        """The log ends here now. Of a busy one too: who holds the lock and stands has stalled."""
+        if self.state is not None:  # Else nobody knows how much of it is counted.
+            self.lag = end - self.state.offset
+            if self.lag <= 0:
+                self._counted_s = time.time()
+        self.tell_lag()
+
+    def tell_lag(self) -> None:
+        """How far it is behind; of one that stands still, by the time that has passed."""
+        labels = self._of.stem, str(self.number)
+        metrics.LAG.labels(*labels).set(max(0, self.lag))
+        metrics.BEHIND_SECONDS.labels(*labels).set(max(0.0, time.time() - self._counted_s))
+
+    async def read_state(self) -> PartitionState:
+        """What Redis and the log say of it, reconciled: where counting goes on."""
+        of = self._of
+        metrics.RELOADS.labels(of.stem).inc()
+        self.state = None
+        self._rebuilt = await of.tables.rebuilt(self.number)
+        await of.directory.refresh_to_end()
+        description = await of.description()
+        of.check_partitions(description)
+        state = await take_up(
+            of.stem, of.topic, self.number, description.id,
+            tables=of.tables, directory=of.directory, kafka=of.kafka,
+        )  # fmt: skip
+        self._still_ours()
+        self.state, self._next_record = state, -1
+        self.moved_at = self.taken_up_at = time.monotonic()
+        log.info(
+            "partition_taken_up",
+            extra={"stem": of.stem, "partition": self.number, "offset": state.offset},
+        )
+        return state
+
+    async def can_go_on(self) -> bool:
+        """Whether what stopped it is over: its counts were rebuilt, or a broker answers again."""
+        if await self._of.tables.rebuilt(self.number) != self._rebuilt:
+            return True
+        now = time.monotonic()
+        if self._over is None or now - self._over_asked_at < _OVER_AGAIN_S:
+            return False
+        self._over_asked_at = now
+        return await self._over()
+
+    # --- counting -------------------------------------------------------------------------------
+
+    async def count(
+        self, messages: Sequence[Message], asked: asyncio.Task[TopicDescription]
+    ) -> AsyncIterator[BatchVerdict]:
+        """Count what is due among the messages; `asked` tells of the topic they came from."""
+        while True:
+            state = self.state
+            if state is None:
+                state = await self._until_answered(self.read_state)
+            messages = [message for message in messages if message.offset >= state.offset]
+            if not messages:
+                return
+            if messages[0].offset not in (state.offset, self._next_record):
+                if not await self._until_answered(partial(self._pass_gap, messages[0].offset)):
+                    return
+                continue
+            run = first_run(messages)
+            if isinstance(run, NewerFrame):
+                raise halt_reasons.newer_frame(run.version, messages[0].offset)
+            try:
+                verdict = await self._store(state, run, asked)
+            except BaseException:
+                # Judging has added to the fingerprints what may not be stored now: read them anew.
+                self.state = None
+                raise
+            if verdict is not None:
+                yield verdict
+
+    async def _pass_gap(self, found: int) -> bool:
+        """True when counting can go on; False when the messages came out of turn."""
+        state = self.state
+        if state is None:
+            return True
+        if time.monotonic() - self._sought_at < _SEEK_AGAIN_S:
+            return False
+        bounds = await self._of.kafka.bounds(self._of.topic.name, self.number)
+        if bounds.begin > state.offset:
+            self.state = None  # Records were removed before they were counted: take up anew.
+            return True
+        first = await self._of.kafka.next_record(self._of.topic.name, self.number, state.offset)
+        if first == found:
+            metrics.GAPS.labels(self._of.stem).inc(found - state.offset)
+            self._next_record = found
+            return True
+        self._still_ours()
+        await self._seek(state.offset)
+        return False
+
+    async def _store(
+        self, state: PartitionState, run: list[Delivery], asked: asyncio.Task[TopicDescription]
+    ) -> BatchVerdict | None:
+        """Judge and store one run of messages; None when the state must be read again."""
+        stem = self._of.stem
+        started = time.monotonic()
+        verdict = await self._until_answered(partial(self._judged, state, run))
+        self._check_topic(state, await asyncio.shield(asked))
+        next_offset = run[-1].offset + 1
+        attempts = 0
+
+        async def store() -> object:
+            nonlocal attempts
+            attempts += 1
+            with metrics.SCRIPT_SECONDS.labels(stem).time():
+                return await self._of.tables.add_once(
+                    state, verdict, next_offset, again=attempts > 1
+                )
+
+        outcome = await self._until_answered(store)
+        if isinstance(outcome, HalfApplied):
+            raise halt_reasons.half_applied(outcome.offset)
+        if not isinstance(outcome, Applied):
+            self.state = None  # Also throws away what judging added to the fingerprints.
+            return None
+        self.moved_at = time.monotonic()
+        metrics.BATCH_SECONDS.labels(stem).observe(self.moved_at - started)
+        entries = sum(t.received for t in verdict.epochs.values()) + verdict.late
+        metrics.BATCH_ENTRIES.labels(stem).observe(entries)
+        sizes = metrics.FRAME_BYTES.labels(stem)
+        for delivery in run:
+            sizes.observe(delivery.size)
+        self._counted_s = run[-1].append_ms / 1000
+        return verdict
+
+    async def _judged(self, state: PartitionState, run: list[Delivery]) -> BatchVerdict:
+        of = self._of
+        await self._read_log_for(run)
+        # One book for all that follows. Had the judge another than the keys were made for, it could
+        # accept an entry of an epoch that opened in between.
+        book = of.directory.book
+        unreleased = {epoch.number: epoch for epoch in book.unreleased(of.stem)}
+        try:
+            keys = {n: of.keys.epoch(e.key_id, n) for n, e in unreleased.items()}
+        except LookupError as error:
+            raise halt_reasons.key_missing(str(error)) from error
+        for number in unreleased.keys() - state.seen.keys():
+            state.seen[number] = await of.tables.load_seen(self.number, number)
+        for number in state.seen.keys() - unreleased.keys():
+            del state.seen[number]
+        seen = {number: found.table for number, found in state.seen.items()}
+        return of.judge(self.number, run, book, keys, seen)
+
+    async def _read_log_for(self, run: list[Delivery]) -> None:
+        """Read the release log until all that a run names is known, or known not to be there.
+
+        Frames that cannot be judged for long stop the partition, so that the others go on.
+        """
+        directory = self._of.directory
+        unknown = unknown_to(directory.book, run)
+        if not unknown or await directory.read_for(unknown):
+            return
+        furthest = max(unknown, key=lambda frame: frame.log_position)
+        log.warning(
+            "release_log_behind",
+            extra={
+                "stem": self._of.stem,
+                "partition": self.number,
+                "offset": furthest.offset,
+                "log_position": furthest.log_position,
+            },
+        )
+        deadline = time.monotonic() + _LOG_WAIT_S
+        while not await directory.read_for(unknown):
+            self._still_ours()
+            if time.monotonic() > deadline:
+                over = partial(directory.read_for, unknown)
+                raise halt_reasons.log_behind(furthest.offset, furthest.log_position, over)
+            await asyncio.sleep(_LOG_AGAIN_S)
+
+    # --- every second ---------------------------------------------------------------------------
+
+    async def check(self, end: int, description: TopicDescription) -> None:
+        """Compare an idle partition with Redis and with the log, which ends at `end`."""
+        self._of.check_partitions(description)
+        state = self.state
+        if state is None:
+            state = await self.read_state()
+            await self._of.seek(self.number, state.offset)
+        stored = await self._of.tables.stored_state(self.number)
+        if stored.offset != state.offset or stored.topic_id != state.topic_id:
+            state = await self.read_state()
+            metrics.SEEKS.labels(self._of.stem).inc()
+            await self._of.seek(self.number, state.offset)
+        self._check_topic(state, description)
+        self.lag = end - state.offset
+        now = time.monotonic()
+        if self.lag <= 0:
+            self.moved_at = now
+        elif now - self.moved_at > _IDLE_S and now - self._probed_at > _IDLE_S:
+            self._probed_at = now
+            await self._move_without_records(state)
+
+    async def _move_without_records(self, state: PartitionState) -> None:
+        """The log has moved on and nothing came: pass over what holds no record, or ask again."""
+        of = self._of
+        bounds = await of.kafka.bounds(of.topic.name, self.number)
+        if bounds.begin > state.offset:
+            state = await self.read_state()
+            await of.seek(self.number, state.offset)
+            return
+        first = await of.kafka.next_record(of.topic.name, self.number, state.offset)
+        if first > state.offset:
+            passed = first - state.offset
+            outcome = await of.tables.add_once(state, BatchVerdict(), first)
+            if isinstance(outcome, Applied):
+                metrics.GAPS.labels(of.stem).inc(passed)
+                self.moved_at = time.monotonic()
+            else:
+                self.state = None
+        elif time.monotonic() - self._sought_at > _IDLE_S:
+            await self._seek(state.offset)
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    async def _seek(self, offset: int) -> None:
+        """Ask the consumer for what should have come next."""
+        self._sought_at = time.monotonic()
+        metrics.SEEKS.labels(self._of.stem).inc()
+        await self._of.seek(self.number, offset)
+
+    async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await self._of.reach.until_answered(call, self._still_ours)
+
+    def _still_ours(self) -> None:
+        if self.given_up or self.stopped is not None:
+            raise Gone
+
+    def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:
+        self._of.check_partitions(description)
+        if state.topic_id != description.id:
+            raise halt_reasons.topic_recreated()

@@ -1,0 +1,127 @@
+"""Takes a partition up: what Redis and the log say of it, reconciled.
+
+Redis may be empty, have lost its tail, or belong to another topic or cluster; the log may have lost
+its beginning; an epoch may be over on one side only. Where counting can go on, Redis is told from
+which offset, and the fingerprints are read after that offset: a write in between then shows.
+Where it cannot, the reason is a `Stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import Final
+
+from agents.worker import halt_reasons, metrics
+from streams.releases.counted_epochs import Directory, EpochBook
+from streams.stems import Stem
+from streams.stores.count_store import CountTables, PartitionState
+from streams.stores.kafka import KafkaLog
+from streams.topics import Topic
+
+__all__ = ["take_up"]
+
+log = logging.getLogger(__name__)
+
+#: A broker that has just come back may for a moment show an earlier end than it had.
+_END_SETTLES_S: Final = 5.0
+
+
+async def take_up(
+    stem: Stem,
+    topic: Topic,
+    partition: int,
+    topic_id: str,
+    *,
+    tables: CountTables,
+    directory: Directory,
+    kafka: KafkaLog,
+) -> PartitionState:
+    """Where a partition's counting goes on. The directory was read to its end before."""
+    book = directory.book
+    deadline = time.monotonic() + _END_SETTLES_S
+    surely_read = False
+    while True:
+        read = await tables.stored_state(partition)
+        bounds = await kafka.bounds(topic.name, partition)
+        if read.applying is not None:
+            raise halt_reasons.half_applied(read.applying)
+        if _bars_open_epochs(book, stem, read.released_through):
+            # Released since we last read the log?
+            await directory.refresh_to_end(furthest=True)
+            book, surely_read = directory.book, True
+            if _bars_open_epochs(book, stem, read.released_through):
+                raise halt_reasons.released_too_much(
+                    read.released_through,
+                    partial(_released_now, directory, stem, read.released_through),
+                )
+        if read.topic_id not in (None, topic_id):
+            raise halt_reasons.topic_recreated()
+        if read.offset is not None and read.offset > bounds.end:
+            # One broker's answer is not enough: it may have been cut off from the others.
+            end = await kafka.furthest_end(topic.name, partition)
+            if read.offset > end:
+                if time.monotonic() < deadline:
+                    await asyncio.sleep(0.2)
+                    continue
+                noticed_ms = time.time_ns() // 1_000_000
+                raise halt_reasons.offset_beyond_end(
+                    read.offset,
+                    end,
+                    partial(_reaches, kafka, topic.name, partition, read.offset, noticed_ms),
+                )
+        start = read.offset or 0
+        trimmed = book.trimmed(stem, topic.version, partition)
+        lost = max(0, bounds.begin - max(start, trimmed))
+        if lost and not surely_read:
+            # Removed on purpose, and the entry that says so not read yet?
+            await directory.refresh_to_end(furthest=True)
+            book, surely_read = directory.book, True
+            continue
+        offset = max(start, bounds.begin)
+        if await tables.open(
+            partition,
+            read,
+            offset=offset,
+            topic_id=topic_id,
+            released_through=book.released_through(stem),
+            lost=lost,
+            unreleased=book.unreleased(stem),
+        ):
+            break
+    if lost:
+        metrics.LOST_OFFSETS.labels(stem).inc(lost)
+        log.error(
+            "offsets_lost",
+            extra={"stem": stem, "partition": partition, "offset": start, "lost": lost},
+        )
+    state = PartitionState(partition, topic_id, offset)
+    for epoch in book.unreleased(stem):
+        state.seen[epoch.number] = await tables.load_seen(partition, epoch.number)
+    return state
+
+
+async def _released_now(directory: Directory, stem: Stem, released_through: int) -> bool:
+    """Whether the release log, read once more, has released what Redis bars."""
+    await directory.refresh_to_end(furthest=True)
+    return not _bars_open_epochs(directory.book, stem, released_through)
+
+
+async def _reaches(
+    kafka: KafkaLog, topic: str, partition: int, offset: int, noticed_ms: int
+) -> bool:
+    """Whether the log has what Redis has counted, after all.
+
+    Not where it grew again after it was cut off: then other records have these offsets, and the
+    last of them is younger than the moment at which it was found missing.
+    """
+    if await kafka.furthest_end(topic, partition) < offset:
+        return False
+    append_ms = await kafka.append_ms(topic, partition, offset - 1)
+    return append_ms is None or append_ms < noticed_ms
+
+
+def _bars_open_epochs(book: EpochBook, stem: Stem, released_through: int) -> bool:
+    return any(epoch.number <= released_through for epoch in book.unreleased(stem))

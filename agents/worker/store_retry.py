@@ -1,0 +1,59 @@
+"""Whether Redis and Kafka answer; and calls that are repeated in place until they do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from agents.worker import metrics
+from streams.errors import StoreUnavailable
+from streams.stems import Stem
+from streams.telemetry.structured_logs import Known
+
+__all__ = ["ServerReach"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class ServerReach:
+    """What one counter knows of its servers. Until something was asked, they do not answer."""
+
+    def __init__(self, stem: Stem) -> None:
+        self._stem = stem
+        self.answering = False
+        #: When they began to answer, on the monotonic clock.
+        self.since = time.monotonic()
+
+    def answered(self) -> None:
+        """Everything that was asked has been answered."""
+        if not self.answering:
+            self.answering, self.since = True, time.monotonic()
+
+    def lost(self) -> None:
+        """Something that was asked has not been answered."""
+        self.answering = False
+
+    async def until_answered(
+        self, call: Callable[[], Awaitable[T]], still_wanted: Callable[[], None] = lambda: None
+    ) -> T:
+        """Call again and again while a server is away; `still_wanted` raises to end that."""
+        attempt = 0
+        while True:
+            still_wanted()
+            try:
+                return await call()
+            except StoreUnavailable as error:
+                self.lost()
+                metrics.RETRIES.labels(self._stem).inc()
+                if attempt == 0:
+                    log.warning(
+                        "store_unavailable", extra={"stem": self._stem, "advice": Known(error)}
+                    )
+                await asyncio.sleep(_BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)])
+                attempt += 1

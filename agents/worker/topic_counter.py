@@ -1,0 +1,239 @@
+"""The partitions of one topic that this worker counts: they come, are counted side by side, go.
+
+    assign, take_up   which are ours; where the consumer is to begin
+    count             messages of several at once: one is judged here while Redis stores another
+    check             every second, whatever is idle
+    ready, stalled    for whoever asks how it goes
+
+A partition that cannot go on without somebody looking is *stopped*: nothing of it is counted, the
+worker says why once, is not ready, and the other partitions go on. When its counts were rebuilt, or
+what stopped it was a stale answer of a broker, it is taken up again; every other repair needs a new
+worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+from agents.worker import halt_reasons, metrics
+from agents.worker.frame_batches import Message
+from agents.worker.partition_counter import CountedTopic, Gone, JudgeBatch, Partition
+from agents.worker.store_retry import ServerReach
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.releases.counted_epochs import Directory
+from streams.stems import Stem
+from streams.stores.batch_verdict import DeadLetter
+from streams.stores.count_store import CountTables
+from streams.stores.epoch_keys import KeyRing
+from streams.stores.kafka import KafkaLog
+from streams.telemetry.structured_logs import Known
+from streams.topics import Topic
+
+__all__ = ["PartitionCounter"]
+
+log = logging.getLogger(__name__)
+
+
+class PartitionCounter:
+    """Counts one stem's topic. `seek` moves the consumer within a partition."""
+
+    def __init__(
+        self,
+        stem: Stem,
+        topic: Topic,
+        *,
+        judge: JudgeBatch,
+        tables: CountTables,
+        directory: Directory,
+        kafka: KafkaLog,
+        keys: KeyRing,
+        seek: Callable[[int, int], Awaitable[None]],
+    ) -> None:
+        self.stem = stem
+        self.topic = topic
+        self._tables = tables
+        self._kafka = kafka
+        self._reach = ServerReach(stem)
+        self._counted = CountedTopic(
+            stem, topic, judge, tables, directory, kafka, keys, seek, self._reach
+        )
+        self._assigned: dict[int, Partition] = {}
+
+    # --- who asks how it goes -------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Redis and Kafka answered when last asked, and no partition is stopped."""
+        return self._reach.answering and not self.stopped
+
+    @property
+    def stopped(self) -> dict[int, halt_reasons.StopReason]:
+        return {n: p.stopped for n, p in self._assigned.items() if p.stopped is not None}
+
+    def offset(self, partition: int) -> int | None:
+        """The next offset to count, as this worker believes."""
+        found = self._assigned.get(partition)
+        return found.state.offset if found is not None and found.state else None
+
+    def stalled_for_s(self) -> float:
+        """How long one with lag, or not read yet, has not moved while Redis and Kafka answered."""
+        if not self._reach.answering:
+            return 0.0
+        # Many large ones are taken up for minutes, and a batch waits for the last of its own.
+        taken_up = max((p.taken_up_at for p in self._assigned.values()), default=-math.inf)
+        since = [
+            max(p.moved_at, taken_up, self._reach.since)
+            for p in self._assigned.values()
+            if (p.lag > 0 or p.state is None) and p.stopped is None
+        ]
+        return time.monotonic() - min(since) if since else 0.0
+
+    # --- partitions come and go -----------------------------------------------------------------
+
+    def give_up(self, partitions: Sequence[int]) -> None:
+        """These partitions are another worker's now. What is under way for them ends by itself."""
+        for number in partitions:
+            if (partition := self._assigned.pop(number, None)) is not None:
+                partition.give_up()
+        self._tell()
+
+    def assign(self, partitions: Sequence[int]) -> None:
+        """Exactly these partitions are ours from now on; the new ones are still to be taken up."""
+        self.give_up([number for number in self._assigned if number not in partitions])
+        for number in partitions:
+            if number not in self._assigned:
+                self._assigned[number] = Partition(number, self._counted)
+        self._tell()
+
+    async def take_up(self, partition: int) -> int | None:
+        """Read a partition's state; the offset to seek to, or None if it is stopped or gone."""
+        found = self._assigned.get(partition)
+        if found is None:
+            return None
+        async with self._working_on(found):
+            state = found.state or await found.read_state()
+            return state.offset
+        return None
+
+    # --- counting -------------------------------------------------------------------------------
+
+    async def count(
+        self,
+        messages: Mapping[int, Sequence[Message]],
+        refused: Callable[[int, Sequence[DeadLetter]], Awaitable[None]] | None = None,
+    ) -> Counter[str]:
+        """Count what is due among these messages, by partition; returns when all are settled.
+
+        Each is then counted, passed over, asked for again, or another worker's: whatever holds,
+        the consumer may forget it. Returns the sum of the verdicts' summaries.
+        """
+        summary: Counter[str] = Counter()
+        # Asked after the messages were fetched: had the topic been made anew before that, these
+        # offsets would belong to another log than the one that was counted. The answer is waited
+        # for before anything is stored.
+        asked = asyncio.create_task(self._reach.until_answered(self._counted.description))
+
+        async def one(partition: Partition, found: Sequence[Message]) -> None:
+            async with self._working_on(partition):
+                async for verdict in partition.count(found, asked):
+                    summary.update(verdict.summary())
+                    if verdict.letters and refused is not None:
+                        await refused(partition.number, verdict.letters)
+
+        due = [
+            (partition, found)
+            for number, found in messages.items()
+            if (partition := self._assigned.get(number)) is not None and partition.stopped is None
+        ]
+        try:
+            await asyncio.gather(*(one(partition, found) for partition, found in due))
+        finally:
+            asked.cancel()
+        return summary
+
+    # --- every second ---------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Compare every idle partition with Redis and the log; never waits for a busy one."""
+        try:
+            for partition in [p for p in self._assigned.values() if p.stopped is not None]:
+                if not partition.given_up:
+                    partition.tell_lag()
+                async with self._working_on(partition):
+                    if await partition.can_go_on() and not partition.given_up:
+                        log.info(
+                            "partition_goes_on",
+                            extra={"stem": self.stem, "partition": partition.number},
+                        )
+                        partition.give_up()
+                        self._assigned[partition.number] = Partition(
+                            partition.number, self._counted
+                        )
+            partitions = {n: p for n, p in self._assigned.items() if p.stopped is None}
+            description = await self._counted.description()
+            ends = await self._kafka.ends(self.topic.name, list(partitions)) if partitions else {}
+            for number, partition in partitions.items():
+                try:
+                    totals = await self._tables.totals(number)
+                except StoreMismatch as error:  # Of this one alone: the others are looked at too.
+                    self._stop(partition, halt_reasons.store_refused(str(error)))
+                    continue
+                if partition.given_up:
+                    continue
+                metrics.ENTRY_TOTALS.set(self.stem, number, totals)
+                partition.note_end(ends[number])
+                if partition.lock.locked():
+                    continue
+                async with self._working_on(partition):
+                    await partition.check(ends[number], description)
+                    if partition.lag <= 0:
+                        metrics.ENTRY_TOTALS.settle(self.stem, number)
+        except StoreUnavailable:
+            self._reach.lost()
+        else:
+            self._reach.answered()
+        self._tell()
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _working_on(self, partition: Partition) -> AsyncIterator[None]:
+        """Alone; left when the partition is gone, stopped where it cannot go on."""
+        async with partition.lock:
+            try:
+                yield
+            except Gone:
+                pass
+            except StoreMismatch as error:
+                self._stop(partition, halt_reasons.store_refused(str(error)))
+            except halt_reasons.Stop as stop:
+                self._stop(partition, stop)
+
+    def _stop(self, partition: Partition, stop: halt_reasons.Stop) -> None:
+        """Stop a partition and say so, once."""
+        if partition.given_up or partition.stopped is not None:
+            return
+        partition.stop(stop)
+        text = Known(f"partition {partition.number} of {self.topic.name} {stop}")
+        log.error(
+            "partition_stopped",
+            extra={
+                "stem": self.stem,
+                "partition": partition.number,
+                "reason": stop.reason,
+                "advice": text,
+            },
+        )
+        self._tell()
+
+    def _tell(self) -> None:
+        stopped = list(self.stopped.values())
+        for reason in halt_reasons.StopReason:
+            metrics.PARTITION_STOPPED.labels(self.stem, reason).set(stopped.count(reason))
+        metrics.PARTITIONS_ASSIGNED.labels(self.stem).set(len(self._assigned))

@@ -1,0 +1,10 @@
+"""Every experiment of the evaluation, in the order in which docs/evaluation.md tells of them."""
+
+from __future__ import annotations
+
+from blender.evaluation.own_experiments import OWN_EXPERIMENTS
+from blender.evaluation.paper_experiments import PAPER_EXPERIMENTS
+
+__all__ = ["EXPERIMENTS"]
+
+EXPERIMENTS = (*PAPER_EXPERIMENTS, *OWN_EXPERIMENTS)

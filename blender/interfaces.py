@@ -1,0 +1,162 @@
+"""The roles that the paper means to be exchanged, one small interface each.
+
+Privacy does not depend on who fills a role, as long as each is (ε,δ)-DP in its trust model. A
+better mechanism is one new file and one line in `blender.registry`; a profile then names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender.cell_estimates import FloatArray, GroupEstimates
+from blender.cells import Cells, RandomizerSpec
+from blender.dice import Dice
+from blender.errors import ParameterError
+from blender.noise import IntArray, Noise
+from blender.parameters import PrivacyParameters
+from blender.record import Record
+from blender.selected_counts import SelectedCounts
+
+__all__ = ["Blender", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
+
+
+@dataclass(frozen=True, slots=True)
+class OptinCounts:
+    """One epoch's opt-in data, already limited to m_O records a user: raw, never published.
+
+    For record i, `selection[i]` users of S and `estimation[i]` users of T hold it. Each user of T
+    is counted with one record, or with none.
+    """
+
+    records: Sequence[Record]
+    selection: IntArray
+    estimation: IntArray
+    selection_users: int
+    estimation_users: int
+
+    def __post_init__(self) -> None:
+        """Counts are parallel to the records and never negative.
+
+        S's are not held against its users: those are counted by slot 0, and a person whose first
+        record was refused still sends others.
+        """
+        if not len(self.records) == len(self.selection) == len(self.estimation):
+            raise ParameterError(
+                "records, selection and estimation must be of one length, got "
+                f"{len(self.records)}, {len(self.selection)}, {len(self.estimation)}"
+            )
+        if (self.selection < 0).any() or (self.estimation < 0).any():
+            raise ParameterError("counts must not be negative")
+        if int(self.estimation.sum()) > self.estimation_users:
+            raise ParameterError(
+                "each user of T is counted once: counts must add up to at most "
+                f"{self.estimation_users}, got {int(self.estimation.sum())}"
+            )
+
+    def estimation_by_cell(self, cells: Cells) -> IntArray:
+        """T's users by cell. Those without a record are in ⟨⋆,⋆⟩, so all of T is counted once."""
+        tally = cells.count(self.records, self.estimation)
+        tally[-1] += self.estimation_users - int(self.estimation.sum())
+        return tally
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records passed the noisy threshold.
+
+    `kept` holds indices into the records that were offered. `noisy_counts` is parallel to it when
+    the selector releases the counts it thresholded, and `None` when it throws them away.
+    """
+
+    kept: IntArray
+    noisy_counts: IntArray | None
+    threshold: int
+
+
+class HeadListSelector(Protocol):
+    """Decides which records the world may know of. (ε,δ)-DP for S, replace-one."""
+
+    name: str
+
+    def select(
+        self,
+        counts: IntArray,
+        known: NDArray[np.bool_],
+        parameters: PrivacyParameters,
+        noise: Noise,
+    ) -> Selection:
+        """Look at present records only (count ≥ 1); `known` marks the last published head list's.
+
+        A record of count 0 is there because T or the last head list has it. A selector that drew
+        noise for T's records would leak them; only `known` ones may be looked at when absent.
+        """
+        ...
+
+
+class LocalRandomizer(Protocol):
+    """What a device does to its record, and how the server undoes it on average.
+
+    Built from `(cells, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all m_C answers of
+    one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers; a
+    *report* is m_C of them, made by `blender.local.local_alg`, each from its own throws.
+    `query_wildcards` says whether its cells tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩, `wildcard_alone` whether ⋆ is an
+    answer by itself: the other cells are then the first ones, and only fill it up. Servers refuse
+    what such a randomizer cannot say.
+    """
+
+    name: str
+    query_wildcards: bool
+    wildcard_alone: bool
+    spec: RandomizerSpec
+    cells: Cells
+    cells_per_answer: int
+
+    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+        """Randomise one true cell number by integer arithmetic on `dice`."""
+        ...
+
+    def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
+        """For simulation only: the same channel for many devices, shape (n, cells_per_answer)."""
+        ...
+
+    def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
+        """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        ...
+
+    def expected_shares(self, p: FloatArray) -> FloatArray:
+        """For each cell P(it is in an answer), if p is the truth over the cells (last axis)."""
+        ...
+
+    def denoise(self, shares: FloatArray) -> FloatArray:
+        """p̂ from observed shares: the inverse of `expected_shares`."""
+        ...
+
+    def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
+        """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
+        ...
+
+
+class Blender(Protocol):
+    """Combines both groups' estimates. Post-processing: draws no noise, spends no budget."""
+
+    name: str
+
+    def blend(
+        self,
+        optin: GroupEstimates,
+        client: GroupEstimates,
+        cells: Cells,
+        selected: SelectedCounts | None = None,
+    ) -> GroupEstimates:
+        """Estimates over the same cells, with variances and intervals of the combination.
+
+        `optin` is what T says; `selected` are S's released counts of the listed records, where the
+        selector kept them. `cells` says which records a query's total sums.
+        """
+        ...

@@ -1,0 +1,136 @@
+"""Whether this device will answer a head list: every check that needs no secret and no record.
+
+Promises: a list that passes is well formed and within the device's own limits in size, budget,
+answers, window and time; a list that does not is refused in a sentence without its content.
+Assumes: whoever sent it may be hostile. Whether the budget still has room, and whether the epoch
+was answered before, is `localclient.budget`'s to say.
+"""
+
+from __future__ import annotations
+
+from blender.record import NORMALISATION_VERSION, SAME_RECORDS_SINCE
+from localclient.conversation import Response
+from localclient.errors import HeadListRefused
+from localclient.limits import Limits
+from streams.wire.head_list_document import HeadListDocument, MalformedDocument
+from streams.wire.submissions import CollectingEpoch
+
+__all__ = ["check_collecting_epoch", "check_head_list", "read_head_list"]
+
+#: The server asks for reports until the end of the next window, or of the one after.
+_REPORTING_WINDOWS = 4
+
+
+def read_head_list(response: Response, limits: Limits) -> HeadListDocument:
+    """The document that the server answered with, or `HeadListRefused`."""
+    if response.too_large:
+        raise HeadListRefused(
+            f"a head list must be at most {limits.max_head_list_bytes} bytes long, which is this "
+            "device's max_head_list_bytes, and the server's is longer. Nothing was spent or sent. "
+            "Raise the limit where devices have the memory, or have the server list fewer records."
+        )
+    try:
+        return HeadListDocument.from_bytes(response.body)
+    except MalformedDocument as error:
+        raise HeadListRefused(f"the server's head list is malformed: {error}") from None
+
+
+def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> None:
+    """Raise unless this device would answer such a list now."""
+    spec = document.head_list.randomizer
+    _require(
+        SAME_RECORDS_SINCE <= document.head_list.normalisation <= NORMALISATION_VERSION,
+        f"use normalisation {SAME_RECORDS_SINCE} to {NORMALISATION_VERSION}, which this client "
+        "knows",
+        f"{document.head_list.normalisation}; update the client",
+    )
+    _require(
+        spec.epsilon <= limits.epsilon_per_report,
+        f"ask for an epsilon within this device's {limits.epsilon_per_report}",
+        spec.epsilon,
+    )
+    _require(
+        spec.delta <= limits.delta_per_report,
+        f"ask for a delta within this device's {limits.delta_per_report}",
+        spec.delta,
+    )
+    _require(
+        spec.answers <= limits.max_answers,
+        f"ask for at most {limits.max_answers} answers",
+        spec.answers,
+    )
+    _require(
+        spec.max_cells_per_answer <= limits.max_cells_per_answer,
+        f"ask for at most {limits.max_cells_per_answer} cells in an answer",
+        spec.max_cells_per_answer,
+    )
+    _require(
+        document.cohorts <= limits.max_cohorts,
+        f"have devices take turns in at most {limits.max_cohorts} cohorts",
+        document.cohorts,
+    )
+    _check_epoch(document.epoch, limits, now_s)
+    _check_window(document.window_start_s, document.window_end_s, limits)
+    length_s = document.window_end_s - document.window_start_s
+    _require(
+        document.reports_until_s - document.window_end_s <= _REPORTING_WINDOWS * length_s,
+        f"ask for reports within {_REPORTING_WINDOWS} windows of its own",
+        f"{document.reports_until_s - document.window_end_s} s after it",
+    )
+    _require(
+        document.window_end_s <= now_s + limits.max_clock_skew_s,
+        "be about a window that has ended",
+        f"one that ends at {document.window_end_s} when this device's clock says {now_s}; "
+        "if the device's clock is wrong, set it",
+    )
+
+
+def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -> None:
+    """Raise unless this device would send opt-in records for such an epoch now."""
+    _check_epoch(epoch.epoch, limits, now_s)
+    _check_window(epoch.window_start_s, epoch.window_end_s, limits)
+    _require(
+        epoch.records_per_user <= limits.max_optin_records,
+        f"ask for at most {limits.max_optin_records} records a person",
+        epoch.records_per_user,
+        "an epoch",
+    )
+    length_s = epoch.window_end_s - epoch.window_start_s
+    _require(
+        epoch.optin_until_s - epoch.window_end_s <= length_s,
+        "take records for at most as long as its window after that has ended",
+        f"{epoch.optin_until_s - epoch.window_end_s} s after a window of {length_s} s",
+        "an epoch",
+    )
+    _require(
+        epoch.window_start_s <= now_s + limits.max_clock_skew_s and now_s < epoch.optin_until_s,
+        "be collecting now",
+        f"{epoch.window_start_s} to {epoch.optin_until_s} when this device's clock says {now_s}; "
+        "if the device's clock is wrong, set it",
+        "an epoch",
+    )
+
+
+def _check_epoch(epoch: int, limits: Limits, now_s: int) -> None:
+    # Services count their windows from 0, and none began before 1970. Nothing hangs on the number
+    # but the turn of a cohort; one that cannot be is refused all the same.
+    most = now_s // limits.min_window_s
+    _require(
+        epoch <= most,
+        f"be numbered as one of at most {most} windows of {limits.min_window_s} s since 1970",
+        f"{epoch}; if the device's clock is wrong, set it",
+        "an epoch",
+    )
+
+
+def _check_window(start_s: int, end_s: int, limits: Limits) -> None:
+    _require(
+        limits.min_window_s <= end_s - start_s <= limits.max_window_s,
+        f"have a window of {limits.min_window_s} to {limits.max_window_s} s",
+        f"{end_s - start_s} s",
+    )
+
+
+def _require(holds: bool, what: str, found: object, subject: str = "a head list") -> None:
+    if not holds:
+        raise HeadListRefused(f"{subject} must {what}, got {found}. Nothing was spent or sent.")

@@ -1,0 +1,334 @@
+"""The client that an application embeds, with and without asyncio.
+
+    client = LocalClient("https://gateway.example", "/var/lib/app/searches", limits)
+    client.record("weather tomorrow", "https://weather.example/")    # after each search
+    outcome = client.maybe_report()                                  # every now and then
+
+Promises: see `localclient.reporting`, `localclient.opting_in` and `localclient.budget`, where all
+that is decided is decided; this module only carries requests. Each talk uses its own connection,
+without cookies, so that nothing links one report to the next.
+Assumes: a server that may be hostile, slow or away. Calls may come from several threads and
+processes on one folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+
+from blender.dice import Dice, SystemDice
+from blender.errors import ParameterError
+from blender.record import normalise
+from localclient.bodies import BoundedBody, UnusableBody
+from localclient.budget import spent
+from localclient.conversation import BackOff, Context, DeviceRequest, Outcome, Response, Talk
+from localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
+from localclient.files import Files
+from localclient.limits import Limits
+from localclient.opting_in import OptIn, opt_in_talk
+from localclient.reporting import report_talk
+from localclient.state import Mode, State
+from localclient.store import Store
+from localclient.watchdog import Watchdog
+
+__all__ = ["AsyncLocalClient", "LocalClient", "Status"]
+
+log = logging.getLogger("localclient")
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+#: No request holds the caller for longer than this, however slowly the server drips its answer.
+_ANSWER_S = 120
+_TIMEOUT = httpx.Timeout(30)
+#: What httpx raises when there is no answer to read. A plain ValueError too: it reads a redirect's
+#: address without following it, and names that are none (http://xn--/) are refused by others.
+_NO_ANSWER = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    httpx.StreamError,
+    UnusableBody,
+    ValueError,
+    TimeoutError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is on the device, in numbers; for the person it belongs to."""
+
+    records_held: int
+    epsilon_spent: float
+    delta_spent: float
+    windows_answered: int
+    last_epoch: int | None
+    waiting_until_s: int | None
+    unsent_epoch: int | None
+
+
+class _Parts(NamedTuple):
+    """What tests hand in. Nothing in an application's settings reaches these."""
+
+    clock: Callable[[], float] = time.time
+    dice: Dice = SystemDice()
+    files: Callable[[Path], Files] = Files
+
+
+_REAL = _Parts()
+
+
+class _Pause(NamedTuple):
+    """What the last talk came to, and until when another would come to the same."""
+
+    from_s: int
+    until_s: int
+    result: Outcome | ClientRefused
+
+
+class _Core:
+    """What both clients share: the folder, and which talk comes next."""
+
+    def __init__(
+        self,
+        server: str,
+        folder: str | Path,
+        limits: Limits,
+        *,
+        opt_in: OptIn | None = None,
+        _parts: _Parts = _REAL,
+    ) -> None:
+        self._server = _checked_server(server)
+        self._opt_in = opt_in
+        files = _parts.files(Path(folder))
+        store = Store(files, limits)
+        back_off = BackOff(_parts.dice, limits)
+        self._context = Context(store, limits, _parts.clock, _parts.dice, back_off)
+        self._pause: _Pause | None = None
+        with store.locked():  # refuses a damaged folder now, not at the first report
+            pass
+
+    def record(self, query: str, url: str) -> None:
+        """Keep what was searched for and clicked, on this device, until its window is answered."""
+        self._context.store.keep(self._context.now_s(), normalise(query, url))
+
+    def forget(self) -> None:
+        """Remove all raw records, and opt-in records not yet sent. What was spent stays spent."""
+        store = self._context.store
+        with store.locked() as state:
+            store.forget_all()
+            if state.outgoing and state.outgoing.mode is Mode.OPT_IN:
+                store.save(replace(state, outgoing=None))
+
+    def status(self) -> Status:
+        """What is on the device and what was spent in the period that ends now."""
+        context = self._context
+        with context.store.locked() as state:
+            epsilon, delta = spent(state, context.limits, context.now_s())
+            return _status(state, context.store.held(), float(epsilon), float(delta))
+
+    def _talk(self, *, at_once: bool) -> Talk | Outcome:
+        pause = self._pause
+        if pause and not at_once and pause.from_s <= self._context.now_s() < pause.until_s:
+            # Asking earlier would change nothing, and tell the server that we are here.
+            if isinstance(pause.result, ClientRefused):
+                raise pause.result.with_traceback(None)
+            return pause.result
+        if self._opt_in is not None:
+            return opt_in_talk(self._context, self._opt_in, at_once=at_once)
+        return report_talk(self._context, at_once=at_once)
+
+    def _advance(self, talk: Talk, response: Response | None) -> DeviceRequest | Outcome:
+        """The talk's next request, or what it came to."""
+        now_s = self._context.now_s()
+        try:
+            return talk.send(response)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+        except (HeadListRefused, ClockWrong, LimitReached) as refusal:
+            until_s = self._context.back_off.after_answer(now_s)
+            self._pause = _Pause(now_s, until_s, refusal)
+            raise
+        self._pause = _Pause(now_s, outcome.again_at_s, outcome)
+        log.info("localclient_%s", outcome.what.replace(" ", "_"), extra={"epoch": outcome.epoch})
+        return outcome
+
+
+class LocalClient(_Core):
+    """Keeps searches on the device and answers each head list once, privately.
+
+    `http` makes the connection for one talk: hand in your own for proxies or certificates.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        folder: str | Path,
+        limits: Limits,
+        *,
+        opt_in: OptIn | None = None,
+        http: Callable[[], httpx.Client] | None = None,
+        _parts: _Parts = _REAL,
+    ) -> None:
+        super().__init__(server, folder, limits, opt_in=opt_in, _parts=_parts)
+        self._http = http or (lambda: httpx.Client(verify=_certificates()))
+
+    def maybe_report(self) -> Outcome:
+        """Do what is due, if anything. Call it at times that do not depend on searches."""
+        return self._run(self._talk(at_once=False))
+
+    def report_now(self) -> Outcome:
+        """Report without waiting for the appointed time: for trying it out by hand."""
+        return self._run(self._talk(at_once=True))
+
+    def _run(self, talk: Talk | Outcome) -> Outcome:
+        if isinstance(talk, Outcome):
+            return talk
+        step = self._advance(talk, None)
+        watchdog = Watchdog()
+        with self._http() as http:
+            while isinstance(step, DeviceRequest):
+                step = self._advance(talk, self._ask(http, watchdog, step))
+        return step
+
+    def _ask(
+        self, http: httpx.Client, watchdog: Watchdog, request: DeviceRequest
+    ) -> Response | None:
+        http.cookies.clear()
+        arguments = _arguments(self._server, request)
+        try:
+            with (
+                watchdog.ends_after(_ANSWER_S),
+                http.stream(**arguments, extensions={"trace": watchdog.trace}) as answer,
+            ):
+                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
+                for chunk in answer.iter_raw():
+                    body.add(chunk)
+                    if body.too_large or watchdog.ended:
+                        break
+                return None if watchdog.ended else _response(answer, body)
+        except _NO_ANSWER:
+            return None
+
+
+class AsyncLocalClient(_Core):
+    """`LocalClient` for applications that run on asyncio."""
+
+    def __init__(
+        self,
+        server: str,
+        folder: str | Path,
+        limits: Limits,
+        *,
+        opt_in: OptIn | None = None,
+        http: Callable[[], httpx.AsyncClient] | None = None,
+        _parts: _Parts = _REAL,
+    ) -> None:
+        super().__init__(server, folder, limits, opt_in=opt_in, _parts=_parts)
+        self._http = http or (lambda: httpx.AsyncClient(verify=_certificates()))
+
+    async def maybe_report(self) -> Outcome:
+        """Do what is due, if anything. Call it at times that do not depend on searches."""
+        return await self._run(self._talk(at_once=False))
+
+    async def report_now(self) -> Outcome:
+        """Report without waiting for the appointed time: for trying it out by hand."""
+        return await self._run(self._talk(at_once=True))
+
+    async def run(self) -> None:
+        """Report whenever it is due, for ever; a refusal is logged and tried again later."""
+        while True:
+            try:
+                again_at_s = (await self.maybe_report()).again_at_s
+            except ClientRefused as refusal:
+                log.warning("localclient_refused: %s", refusal)
+                again_at_s = self._context.back_off.after_answer(self._context.now_s())
+                if self._pause and self._pause.result is refusal:
+                    again_at_s = self._pause.until_s
+            await asyncio.sleep(max(1, again_at_s - self._context.now_s()))
+
+    async def _run(self, talk: Talk | Outcome) -> Outcome:
+        if isinstance(talk, Outcome):
+            return talk
+        # Steps wait for the disk, so they run beside the loop.
+        step = await asyncio.to_thread(self._advance, talk, None)
+        async with self._http() as http:
+            while isinstance(step, DeviceRequest):
+                response = await self._ask(http, step)
+                step = await asyncio.to_thread(self._advance, talk, response)
+        return step
+
+    async def _ask(self, http: httpx.AsyncClient, request: DeviceRequest) -> Response | None:
+        http.cookies.clear()
+        try:
+            async with (
+                asyncio.timeout(_ANSWER_S),
+                http.stream(**_arguments(self._server, request)) as answer,
+            ):
+                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
+                async for chunk in answer.aiter_raw():
+                    body.add(chunk)
+                    if body.too_large:
+                        break
+                return _response(answer, body)
+        except _NO_ANSWER:
+            return None
+
+
+def _arguments(server: str, request: DeviceRequest) -> dict[str, Any]:
+    own = {"user-agent": "blendstream-localclient", "accept-encoding": "gzip"}
+    headers = {**own, **request.headers}
+    return {
+        "method": request.method,
+        "url": server + request.path,
+        "headers": headers,
+        "content": request.body,
+        "timeout": _TIMEOUT,
+        # Another address is another server, and this device was told of one.
+        "follow_redirects": False,
+    }
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom to believe, read once: it takes longer than a whole report."""
+    return httpx.create_ssl_context()
+
+
+def _response(answer: httpx.Response, body: BoundedBody) -> Response:
+    headers = {k.lower(): v for k, v in answer.headers.items()}
+    return Response(answer.status_code, headers, body.whole(), body.too_large)
+
+
+def _checked_server(server: str) -> str:
+    parts = urlsplit(server)
+    if not (
+        parts.hostname
+        and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK))
+        and not parts.query
+        and not parts.fragment
+    ):
+        raise ParameterError(
+            "server must be an https:// address (http:// only for this machine itself) without "
+            "query or fragment"
+        )
+    return server.rstrip("/")
+
+
+def _status(state: State, held: int, epsilon: float, delta: float) -> Status:
+    return Status(
+        records_held=held,
+        epsilon_spent=epsilon,
+        delta_spent=delta,
+        windows_answered=len(state.claims),
+        last_epoch=state.claims[-1].epoch if state.claims else None,
+        waiting_until_s=state.appointment.act_at_s if state.appointment else None,
+        unsent_epoch=state.outgoing.epoch if state.outgoing else None,
+    )

@@ -1,0 +1,107 @@
+"""The device's own computation of what it is about to do to its records.
+
+Promises: the randomizer is built here from the head list's shape and ε; no probability is taken
+from anyone. Before it is used, its stated probabilities are checked against the definition of
+(ε,δ)-differential privacy on a sample of inputs and outputs, exactly where there are few enough,
+so that a wrong build of the library, or a list made to hit a corner of it, is not spent on.
+Assumes: a passing sample is a safeguard, no proof; the proofs stand with each randomizer.
+Symbols: ε′ = ε/m, δ′ = δ/m for one of m answers; neighbouring inputs: any two cells.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise, permutations
+
+from blender.cells import HeadList
+from blender.dice import Dice
+from blender.errors import BlenderError
+from blender.interfaces import LocalRandomizer
+from blender.record import Record
+from blender.registry import RANDOMIZERS, randomizer_for
+from localclient.errors import HeadListRefused
+
+__all__ = ["build_randomizer", "check_answer", "check_channel"]
+
+#: Inputs compared with each other. Corners show with the first, the last and ⋆.
+_INPUTS = 4
+#: With one cell an answer and at most this many cells, every output is summed over.
+_ALL_OUTPUTS = 512
+#: Outputs drawn where there are too many to list.
+_DRAWN_OUTPUTS = 16
+
+
+def build_randomizer(head_list: HeadList, dice: Dice) -> LocalRandomizer:
+    """The randomizer that the head list names, built and checked by this device."""
+    _require(
+        head_list.randomizer.name in RANDOMIZERS, f"be one of {', '.join(sorted(RANDOMIZERS))}"
+    )
+    try:
+        built = randomizer_for(head_list)
+    except BlenderError as error:
+        raise HeadListRefused(f"the head list's randomizer cannot be built: {error}") from None
+    check_channel(built, head_list, dice)
+    return built
+
+
+def check_channel(built: LocalRandomizer, head_list: HeadList, dice: Dice) -> None:
+    """Raise unless the randomizer's own probabilities keep what the head list states."""
+    _require(
+        built.spec == head_list.randomizer and len(built.cells) == len(head_list.cells),
+        "answer this head list's cells at its stated budget",
+    )
+    inputs = _sample_inputs(head_list)
+    if built.cells_per_answer == 1 and len(built.cells) <= _ALL_OUTPUTS:
+        outputs: list[tuple[int, ...]] = [(cell,) for cell in range(len(built.cells))]
+        complete = True
+    else:
+        # What is drawn here tells nothing: the inputs are the list's own, not the person's.
+        cells = [built.cells.number(record) for record in inputs]
+        drawn = [built.answer(cells[i % len(cells)], dice) for i in range(_DRAWN_OUTPUTS)]
+        outputs = list(dict.fromkeys(drawn))  # each output counts once in the sums below
+        complete = False
+    for output in outputs:
+        check_answer(built, output)
+    chances = {record: [built.report_probability(record, o) for o in outputs] for record in inputs}
+    if complete:
+        _require(all(sum(row) == 1 for row in chances.values()), "have probabilities that sum to 1")
+
+    # (ε′,δ′): Σ over outputs of max(0, P(y|x) − e^ε′·P(y|x′)) ≤ δ′ for all x, x′. The device's e^ε′
+    # is a fraction rounded down, so comparing with the float rounded up by 1e-12 is safe to pass.
+    spec = head_list.randomizer
+    e = Fraction(math.exp(spec.epsilon / spec.answers)) * (1 + Fraction(1, 10**12))
+    delta = Fraction(spec.delta) / spec.answers
+    for x, other in permutations(chances, 2):
+        excess = sum(
+            (max(Fraction(0), p - e * q) for p, q in zip(chances[x], chances[other], strict=True)),
+            Fraction(0),
+        )
+        _require(excess <= delta, "keep its stated epsilon and delta between any two records")
+
+
+def check_answer(built: LocalRandomizer, answer: tuple[int, ...]) -> None:
+    """Raise unless the answer has the width and order that every answer has."""
+    _require(
+        len(answer) == built.cells_per_answer
+        and all(a < b for a, b in pairwise(answer))
+        and answer[0] >= 0
+        and answer[-1] < len(built.cells),
+        "give strictly increasing cells of the head list",
+    )
+
+
+def _sample_inputs(head_list: HeadList) -> list[Record | None]:
+    listed = head_list.records[: head_list.listed]
+    some = [*listed[: _INPUTS - 2], *listed[-1:]]
+    if listed and head_list.query_wildcards:
+        some.append(Record(listed[0].query, ""))  # no URL is empty, so this one is not listed
+    return [*dict.fromkeys(some), None]
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise HeadListRefused(
+            f"the randomizer built from the head list must {what}, and does not. "
+            "Nothing is reported with it; update the client."
+        )

@@ -1,0 +1,176 @@
+"""Published documents on the compacted topics: the newest of each epoch, for readers at large.
+
+Written from committed bytes of the release log, again whenever in doubt, so the same bytes come
+wherever and however often they are written. A document is compressed and split as in the log:
+
+    key      "41/0", "41/1", …      the epoch and the part's number
+    value    the part
+    headers  id (SHA-256 of the document), bytes, parts
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from redis.exceptions import RedisError
+
+from streams.errors import StoreUnavailable
+from streams.releases.documents import DocumentReference, join, split
+from streams.settings.sections import KafkaSettings
+from streams.stores.count_store import Client
+from streams.stores.kafka import librdkafka_settings
+
+__all__ = ["PublishedMarks", "Publisher", "read_publications"]
+
+
+class Publisher:
+    """Writes documents to their compacted topics."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._settings = librdkafka_settings(kafka)
+        self._timeout_s = kafka.request_timeout_s
+
+    async def publish(self, topic: str, epoch: int, data: bytes) -> None:
+        """Return when the brokers have all of it; safe to repeat."""
+        await asyncio.to_thread(self._publish, topic, epoch, data)
+
+    def _publish(self, topic: str, epoch: int, data: bytes) -> None:
+        document = split("publication", data)
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("id", document.id.encode()),
+            ("bytes", str(document.size).encode()),
+            ("parts", str(len(document.parts)).encode()),
+        ]
+        # Not idempotent: a retry may write a part twice or late, and the same bytes stay under the
+        # same key. Getting a producer id would take the client half a second.
+        producer = Producer(
+            {**self._settings, "acks": "all", "linger.ms": 0,
+             "message.timeout.ms": round(self._timeout_s * 1000)}
+        )  # fmt: skip
+        sent: list[KafkaError | None] = []
+        try:
+            for number, part in enumerate(document.parts):
+                producer.produce(
+                    topic, key=f"{epoch}/{number}".encode(), value=part, headers=headers,
+                    partition=0, on_delivery=lambda error, _message: sent.append(error),
+                )  # fmt: skip
+                producer.poll(0)
+            producer.flush(self._timeout_s + 0.1 * len(document.parts))
+        except (KafkaException, BufferError) as error:
+            raise StoreUnavailable("Kafka did not take a publication") from error
+        if sent != [None] * len(document.parts):
+            raise StoreUnavailable("Kafka did not take a publication in time")
+
+
+class PublishedMarks:
+    """Which documents were written to a topic, as far as Redis remembers.
+
+    A mark is set after the brokers have the document, so one that is there is true. One that Redis
+    lost only means that the same bytes are written again.
+    """
+
+    def __init__(self, client: Client, prefix: str, topic: str) -> None:
+        self._client = client
+        self._key = f"{prefix}:published:{topic}"
+
+    async def all(self) -> dict[int, str]:
+        """Document ids by epoch."""
+        found = await self._answered(self._client.hgetall(self._key))
+        return {int(epoch): document_id.decode() for epoch, document_id in found.items()}
+
+    async def add(self, epoch: int, document_id: str) -> None:
+        """The brokers have this document."""
+        await self._answered(self._client.hset(self._key, str(epoch), document_id))
+
+    async def drop(self, epochs: Sequence[int]) -> None:
+        """Nobody asks whether these were written any more."""
+        if epochs:
+            await self._answered(self._client.hdel(self._key, *map(str, epochs)))
+
+    @staticmethod
+    async def _answered(call: Any) -> Any:
+        try:
+            return await call
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+
+
+async def read_publications(
+    kafka: KafkaSettings, topic: str, epochs: Collection[int] | None = None, since_ms: int = 0
+) -> dict[int, bytes]:
+    """The documents that the topic holds whole, of these epochs or of all.
+
+    The topic keeps every epoch's for ever: whoever asks for a few holds only those in memory, and
+    is given up on only when nothing comes any more. `since_ms` leaves out what was written before.
+    """
+    return await asyncio.to_thread(_read, kafka, topic, epochs, since_ms)
+
+
+def _read(
+    kafka: KafkaSettings, topic: str, epochs: Collection[int] | None, since_ms: int
+) -> dict[int, bytes]:
+    reader = Consumer(
+        {
+            **librdkafka_settings(kafka),
+            "group.id": "blendstream-publications",  # Required, never joined.
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    parts: dict[tuple[int, str], dict[int, bytes]] = {}
+    about: dict[int, tuple[str, Mapping[str, bytes]]] = {}
+    patience_s = 6 * kafka.request_timeout_s
+    deadline = time.monotonic() + patience_s
+    try:
+        position, end = _bounds(reader, topic, since_ms, kafka.request_timeout_s)
+        reader.assign([TopicPartition(topic, 0, position)])
+        while position < end:
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("the published documents could not be read in time")
+            first = reader.poll(0.25)
+            rest = reader.consume(num_messages=500, timeout=0)
+            for message in [*([] if first is None else [first]), *rest]:
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        position = max(position, message.offset() or 0)
+                    continue
+                position = (message.offset() or 0) + 1
+                deadline = time.monotonic() + patience_s
+                headers: dict[str, Any] = dict(message.headers() or [])
+                epoch, number = map(int, (message.key() or b"").split(b"/"))
+                if epochs is not None and epoch not in epochs:
+                    continue
+                document_id = headers["id"].decode()
+                about[epoch] = document_id, headers
+                parts.setdefault((epoch, document_id), {})[number] = message.value() or b""
+    finally:
+        reader.close()
+    found = {}
+    for epoch, (document_id, told) in about.items():
+        held = parts[epoch, document_id]
+        reference = DocumentReference(
+            "publication", document_id, int(told["bytes"]), int(told["parts"]), 0, 0
+        )
+        if len(held) == reference.parts:
+            found[epoch] = join(reference, [held[n] for n in sorted(held)])
+    return found
+
+
+def _bounds(reader: Consumer, topic: str, since_ms: int, timeout_s: float) -> tuple[int, int]:
+    try:
+        bounds = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=timeout_s)
+        (since,) = reader.offsets_for_times([TopicPartition(topic, 0, since_ms)], timeout=timeout_s)
+    except KafkaException as error:
+        raise StoreUnavailable(f"Kafka did not answer ({error.args[0].name()})") from error
+    if bounds is None:
+        raise StoreUnavailable("Kafka did not answer in time")
+    begin, end = bounds
+    # No record is that young: Kafka answers with the end, or with no offset at all.
+    return (max(begin, since.offset) if since.offset >= 0 else end), end

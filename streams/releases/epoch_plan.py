@@ -1,0 +1,275 @@
+"""What is fixed for an epoch when it opens, and never changes while it runs.
+
+Promises: whatever the settings become, an epoch is judged, counted, noised and published by the
+parameters committed in the entry that opened it; a changed setting waits for the next epoch.
+All times are whole milliseconds since 1970, on whole seconds (documents speak in seconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from blender.errors import ParameterError
+from blender.parameters import PrivacyParameters
+from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
+from blender.user_groups import PARTS
+from streams.releases.ledger import Cost, EpochCharge, click_graph_cost, worst_of
+from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
+from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES
+
+if TYPE_CHECKING:
+    from streams.settings import Settings
+
+__all__ = [
+    "MAX_LISTED_RECORDS",
+    "ClickGraphPlan",
+    "EpochParameters",
+    "Plan",
+    "plan_from",
+    "shares_ppm",
+]
+
+#: A record as JSON: every byte of query and URL escaped, its noisy count, brackets and commas.
+_RECORD_BYTES = 2 * (MAX_QUERY_BYTES + MAX_URL_BYTES) + 40
+#: Sizes are checked before noise is drawn: a list of so many of the longest records still fits.
+MAX_LISTED_RECORDS = (MAX_HEAD_LIST_BYTES - (1 << 20)) // _RECORD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ClickGraphPlan:
+    """How the graph share's query click graph is released (Korolova et al., Release-Data).
+
+    ε and δ are Release-Data's own, for adding or removing a person; the ledger charges them as
+    replace-one. ε is split: `selection_share` of it chooses queries, `query_count_share` counts
+    them, the rest counts clicks. `url_table` says where the candidate URLs come from:
+    `head-list` (the last one published) or `file`.
+    """
+
+    epsilon: float
+    delta: float
+    queries_per_user: int
+    clicks_per_user: int
+    selection_share: float = 0.5
+    query_count_share: float = 0.25
+    url_table: str = "head-list"
+
+    def __post_init__(self) -> None:
+        """The table of URLs must come from outside the data that is released."""
+        if self.url_table not in ("head-list", "file"):
+            raise ParameterError(
+                "url_table must be 'head-list' or 'file': candidate URLs taken from the data "
+                f"itself would void the guarantee, got url_table={self.url_table!r}"
+            )
+
+    @property
+    def cost(self) -> Cost:
+        """What a person of the graph share pays, as replace-one."""
+        return click_graph_cost(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the settings say the next epoch should be; the keeper turns it into parameters."""
+
+    window_ms: int
+    grace_ms: int
+    skew_ms: int
+    privacy: PrivacyParameters
+    profile: str
+    cohorts: int
+    key_id: str
+    optin_partitions: int
+    report_partitions: int
+    topic_version: int = 1
+    min_optin_users: int = 1
+    min_reports: int = 1
+    counting_deadline_ms: int = 0
+    graph_share_ppm: int = 0
+    click_graph: ClickGraphPlan | None = None
+    #: Which secret puts opt-in users into cohorts; empty: there is one cohort.
+    cohort_id: str = ""
+    #: Contributor keys are made of an application's space and the user id; False, in epochs opened
+    #: before there were spaces: of the user id alone. No setting changes it.
+    user_id_spaces: bool = True
+
+    def __post_init__(self) -> None:
+        """Windows fall on whole seconds; a graph share without a graph would only be lost."""
+        if self.window_ms < 1000 or self.window_ms % 1000:
+            raise ParameterError(
+                f"a window must last a whole number of seconds, got window_ms={self.window_ms}"
+            )
+        if self.grace_ms < 0 or self.skew_ms < 0 or self.counting_deadline_ms < 0:
+            raise ParameterError("grace, skew and counting deadline must not be negative")
+        if self.cohorts < 1 or self.optin_partitions < 1 or self.report_partitions < 1:
+            raise ParameterError("cohorts and partitions must be at least 1")
+        if (self.graph_share_ppm > 0) != (self.click_graph is not None):
+            raise ParameterError(
+                "a click graph needs a share of the opt-in users and a share needs a click graph, "
+                f"got graph_share_ppm={self.graph_share_ppm}, click_graph="
+                f"{'set' if self.click_graph else 'not set'}"
+            )
+        graph, most = self.click_graph, self.privacy.records_per_optin_user
+        if graph is not None and min(graph.queries_per_user, graph.clicks_per_user) < most:
+            raise ParameterError(
+                "a click graph must allow for as many queries and clicks a user as are accepted, "
+                f"records_per_optin_user={most}, got queries_per_user={graph.queries_per_user}, "
+                f"clicks_per_user={graph.clicks_per_user}"
+            )
+        if self.privacy.head_list_cells > MAX_LISTED_RECORDS:
+            raise ParameterError(
+                f"head_list_cells must be at most {MAX_LISTED_RECORDS}, so that any list that may "
+                f"be drawn fits into one document, got {self.privacy.head_list_cells}"
+            )
+        if not 0 <= self.graph_share_ppm < PARTS:
+            raise ParameterError(
+                f"graph_share_ppm must lie in 0..{PARTS - 1}, got {self.graph_share_ppm}"
+            )
+
+    @property
+    def optin_cost(self) -> Cost:
+        """What one opt-in user pays for an epoch: they are in S, in T or in the graph share."""
+        both = Cost(self.privacy.epsilon, self.privacy.delta)
+        return both if self.click_graph is None else worst_of(both, self.click_graph.cost)
+
+    @property
+    def client_cost(self) -> Cost:
+        """What one device pays for an epoch: only the paper's randomizer spends any δ."""
+        return Cost(self.privacy.epsilon, self.privacy.delta if self.profile == "paper" else 0.0)
+
+
+def plan_from(settings: Settings) -> Plan:
+    """What the settings say the next epoch should be."""
+    graph, epoch = settings.click_graph, settings.epoch
+    return Plan(
+        window_ms=epoch.window_s * 1000,
+        grace_ms=round(epoch.grace_s * 1000),
+        skew_ms=round(epoch.allowed_skew_s * 1000),
+        privacy=settings.privacy.parameters(),
+        profile=settings.privacy.profile,
+        cohorts=settings.privacy.cohorts,
+        key_id=settings.keys.current_id,
+        optin_partitions=settings.topics.partitions,
+        report_partitions=settings.topics.partitions,
+        topic_version=settings.topics.version,
+        min_optin_users=epoch.minimum_participants,
+        min_reports=epoch.minimum_participants,
+        counting_deadline_ms=epoch.counting_deadline_s * 1000,
+        graph_share_ppm=round(graph.share * PARTS),
+        click_graph=None
+        if graph.share == 0
+        else ClickGraphPlan(
+            epsilon=graph.epsilon,
+            delta=graph.delta,
+            queries_per_user=graph.queries_per_user,
+            clicks_per_user=graph.clicks_per_user,
+            selection_share=graph.selection_share,
+            query_count_share=graph.query_count_share,
+            url_table="head-list" if graph.url_table_file is None else "file",
+        ),
+        cohort_id=settings.keys.cohort_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EpochParameters:
+    """Everything an epoch was opened with."""
+
+    epoch: int
+    window_start_ms: int
+    window_end_ms: int
+    plan: Plan
+    charge: EpochCharge
+
+    def __post_init__(self) -> None:
+        """Every reader of what is released for the epoch must be able to name it."""
+        if not is_epoch(self.epoch):
+            raise ParameterError(f"an epoch must lie in 0..{MAX_EPOCH}, got {self.epoch}")
+
+    @property
+    def window_ms(self) -> int:
+        """How long this window is."""
+        return self.window_end_ms - self.window_start_ms
+
+    @property
+    def records_sealable_at_ms(self) -> int:
+        """From here on nothing that the brokers append can still be in time."""
+        return self.window_end_ms + self.plan.grace_ms + self.plan.skew_ms
+
+    @property
+    def counting_deadline_ms(self) -> int:
+        """How long after a seal the epoch waits for every partition; two windows unless set."""
+        return self.plan.counting_deadline_ms or 2 * self.window_ms
+
+    @property
+    def head_list_deadline_ms(self) -> int:
+        """Later than this no device still holds records of the window: reports would be empty."""
+        return self.window_end_ms + 2 * self.window_ms
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields of an `epoch_opened` entry."""
+        plan = self.plan
+        return {
+            "window_start_ms": self.window_start_ms,
+            "window_end_ms": self.window_end_ms,
+            "grace_ms": plan.grace_ms,
+            "skew_ms": plan.skew_ms,
+            "records_per_user": plan.privacy.records_per_optin_user,
+            "key_id": plan.key_id,
+            "shares_ppm": shares_ppm(plan),
+            "optin_partitions": plan.optin_partitions,
+            "report_partitions": plan.report_partitions,
+            "topic_version": plan.topic_version,
+            "privacy": asdict(plan.privacy),
+            "profile": plan.profile,
+            "cohorts": plan.cohorts,
+            "cohort_id": plan.cohort_id,
+            "user_id_spaces": plan.user_id_spaces,
+            "min_optin_users": plan.min_optin_users,
+            "min_reports": plan.min_reports,
+            "counting_deadline_ms": plan.counting_deadline_ms,
+            "click_graph": None if plan.click_graph is None else asdict(plan.click_graph),
+            "charge": self.charge.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> EpochParameters:
+        """Read the fields of an `epoch_opened` entry."""
+        graph = body["click_graph"]
+        start, end = int(body["window_start_ms"]), int(body["window_end_ms"])
+        return cls(
+            epoch=int(body["epoch"]),
+            window_start_ms=start,
+            window_end_ms=end,
+            plan=Plan(
+                window_ms=end - start,
+                grace_ms=int(body["grace_ms"]),
+                skew_ms=int(body["skew_ms"]),
+                privacy=PrivacyParameters(**body["privacy"]),
+                profile=str(body["profile"]),
+                cohorts=int(body["cohorts"]),
+                key_id=str(body["key_id"]),
+                optin_partitions=int(body["optin_partitions"]),
+                report_partitions=int(body["report_partitions"]),
+                topic_version=int(body.get("topic_version", 1)),  # Not always written.
+                min_optin_users=int(body["min_optin_users"]),
+                min_reports=int(body["min_reports"]),
+                counting_deadline_ms=int(body["counting_deadline_ms"]),
+                graph_share_ppm=int(body["shares_ppm"]["graph"]),
+                click_graph=None if graph is None else ClickGraphPlan(**graph),
+                cohort_id=str(body.get("cohort_id", "")),  # Not always written.
+                user_id_spaces=bool(body.get("user_id_spaces", False)),  # Not always written.
+            ),
+            charge=EpochCharge.from_json(int(body["epoch"]), body["charge"]),
+        )
+
+
+def shares_ppm(plan: Plan) -> dict[str, int]:
+    """S, T and the graph's share of the opt-in users, in millionths, summing to one million.
+
+    The graph takes its share first; f_O divides the rest into S and T.
+    """
+    rest = PARTS - plan.graph_share_ppm
+    selection = round(plan.privacy.selection_share * rest)
+    return {"S": selection, "T": rest - selection, "graph": plan.graph_share_ppm}

@@ -1,0 +1,122 @@
+"""Write the markers whose offsets bound an epoch's entries.
+
+A seal needs to know where a partition ends. A broker that was cut off from its peers goes on
+answering that question from its frozen copy, so asking is not enough. A marker is a frame without
+entries (`streams.wire.frames`) that every in-sync replica has acknowledged: a leader that was
+cut off cannot get that. What lies before the marker in the log was appended before it.
+
+Promises: `write` returns where the markers lie and when the brokers appended them, or raises.
+A marker may be there twice, or although `write` raised. That does no harm: only a seal that is
+committed to the release log gives a marker any meaning.
+Assumes: the topic's `min.insync.replicas` is as `streams.topics` demands it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.settings.sections import KafkaSettings
+from streams.stems import Stem
+from streams.stores.kafka import append_time_ms, producer_settings
+from streams.wire.frames import FrameKind, encode_marker
+
+__all__ = ["AppendedMarker", "SealMarkers"]
+
+_KINDS: Final = {
+    Stem.OPTIN_RECORDS: FrameKind.OPTIN_RECORDS,
+    Stem.CLIENT_REPORTS: FrameKind.CLIENT_REPORTS,
+}
+_NOT_ALLOWED: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+
+
+class AppendedMarker(NamedTuple):
+    """Where a marker lies in its partition, and when the broker appended it by its own clock."""
+
+    offset: int
+    append_ms: int
+
+
+class SealMarkers:
+    """Writes markers with a plain idempotent producer, which is made anew after any failure."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._settings = producer_settings(kafka) | {
+            "linger.ms": 0,
+            "message.timeout.ms": round(kafka.request_timeout_s * 1000),
+        }
+        self._timeout_s = kafka.request_timeout_s
+        self._producer: Producer | None = None
+
+    async def write(
+        self, stem: Stem, topic: str, partitions: int, epoch: int
+    ) -> list[AppendedMarker]:
+        """Write one marker to each partition; returns when every in-sync replica has them."""
+        value = encode_marker(_KINDS[stem], epoch, secrets.token_bytes(16))
+        return await asyncio.to_thread(self._write, topic, partitions, value)
+
+    def close(self) -> None:
+        """Let go of the connections; what was not acknowledged is given up."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaException, SystemError):
+                producer.purge(in_queue=True, in_flight=True, blocking=False)
+                producer.poll(0)
+
+    def _write(self, topic: str, partitions: int, value: bytes) -> list[AppendedMarker]:
+        answers: dict[int, tuple[KafkaError | None, Message]] = {}
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            answers[message.partition() or 0] = error, message
+
+        if self._producer is None:
+            # Its own lines would go to standard error.
+            self._producer = Producer(self._settings, logger=logging.getLogger(__name__))
+        try:
+            for partition in range(partitions):
+                self._producer.produce(topic, value, partition=partition, on_delivery=delivered)
+            self._producer.flush(self._timeout_s + 1)
+            return _appended(topic, [answers.get(partition) for partition in range(partitions)])
+        except KafkaException as error:
+            self.close()
+            raise StoreUnavailable(
+                f"a marker could not be written ({error.args[0].name()})"
+            ) from error
+        except (StoreUnavailable, StoreMismatch):
+            # It may hold on to a leader that is none any more. A new one looks for the leader.
+            self.close()
+            raise
+
+
+def _appended(
+    topic: str, answers: Sequence[tuple[KafkaError | None, Message] | None]
+) -> list[AppendedMarker]:
+    found = []
+    for partition, answer in enumerate(answers):
+        error = answer[0] if answer else None
+        if error is not None and error.code() in _NOT_ALLOWED:
+            raise StoreMismatch(
+                f"jobs must be allowed to write to {topic}, because a seal is a marker in every "
+                f"partition, but Kafka refused it ({error.name()}); give this user WRITE on it"
+            )
+        if answer is None or error is not None:
+            raise StoreUnavailable(
+                f"a marker for partition {partition} of {topic} was not acknowledged in time"
+                + (f" ({error.name()})" if error is not None else "")
+            )
+        append_ms, offset = append_time_ms(answer[1]), answer[1].offset()
+        if append_ms is None or offset is None or offset < 0:
+            # A broker that took it before and no longer remembers answers so.
+            raise StoreUnavailable(f"Kafka did not tell where a marker lies in {topic}")
+        found.append(AppendedMarker(offset, append_ms))
+    return found

@@ -1,0 +1,194 @@
+"""Reads what was counted up to a seal, whole and unmoved, however Redis behaves meanwhile.
+
+After a seal no entry at or beyond the bound belongs to the epoch, so a partition counted up to its
+bound holds its final counts for the epoch, and they do not change until the epoch is released. A
+worker that has not read the seal yet judges by append time alone, to the same end: the bound is a
+marker that a broker appended when, by its own clock, the allowed skew had passed since frames
+became late.
+What could still go wrong is Redis losing its tail, or everything, while we read. So before reading
+a random token is stored with each partition's counts, and after reading it must still be there:
+Redis loses its history from the end only, so a token that survived proves that everything written
+before it, the counts, was there throughout. Or an operator has them counted again meanwhile
+(`blendstream rebuild`): that changes the partition's mark, which must be the same as before. Or
+another job has released the epoch and its counts are being removed: they are barred first, so what
+was read before the bar is whole.
+
+Promises: complete counts, or `CountsMoved`, which is safe to retry, or `StoreMismatch` where the
+counts of a released epoch are asked for.
+Assumes: no broker's clock is behind another's by more than the allowed skew. Were one, entries in
+time by its clock could come behind the bound, and be counted by a worker while counts are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from blender.interfaces import OptinCounts
+from blender.noise import IntArray
+from blender.record import Record
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.stems import Share
+from streams.stores.batch_verdict import SEPARATOR
+from streams.stores.count_store import CountTables
+
+__all__ = ["CountsMoved", "OptinRead", "ReportsRead", "SealedCounts"]
+
+#: Long enough to read a hundred million counts; a token left behind by a crash then goes by itself.
+_TOKEN_S = 3600
+
+
+class CountsMoved(StoreUnavailable):
+    """Redis lost counts while they were read, or has not counted up to the seal any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptinRead:
+    """One epoch's opt-in counts: S and T for the head list, and the graph share's own."""
+
+    counts: OptinCounts
+    graph: dict[Record, int]
+    graph_users: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsRead:
+    """One epoch's reports by cell, and how many devices sent them."""
+
+    cells: IntArray
+    reports: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What must still be there after a reading: our token, and each partition's mark."""
+
+    token: str
+    rebuilt: Sequence[str | None]
+
+
+class SealedCounts:
+    """Counts of one topic, for one kind of job, whose name is `reader`."""
+
+    def __init__(self, tables: CountTables, partitions: int, reader: str) -> None:
+        self._tables = tables
+        self._reader = reader
+        self.partitions = partitions
+
+    async def positions(self) -> list[int | None]:
+        """How far each partition is counted."""
+        return [
+            (await self._tables.stored_state(partition)).offset
+            for partition in range(self.partitions)
+        ]
+
+    async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
+        """Opt-in counts; `complete` insists that every partition is counted up to its bound."""
+        partitions = range(len(bounds))
+        marks = await self._begin(bounds, complete)
+        shares = {
+            share: await self._tables.record_counts(epoch, share, partitions) for share in Share
+        }
+        totals = [await self._tables.totals(partition, epoch) for partition in partitions]
+        await self._end(marks, epoch)
+
+        # A million records take seconds to sort; leases are renewed meanwhile.
+        return await asyncio.to_thread(_optin_read, shares, totals)
+
+    async def read_reports(
+        self, epoch: int, bounds: Sequence[int], cells: int, *, complete: bool
+    ) -> ReportsRead:
+        """Report counts over `cells` cells."""
+        partitions = range(len(bounds))
+        marks = await self._begin(bounds, complete)
+        counts = await self._tables.cell_counts(epoch, partitions, cells)
+        totals = [await self._tables.totals(partition, epoch) for partition in partitions]
+        await self._end(marks, epoch)
+        return ReportsRead(
+            counts,
+            sum(t.get("counted", 0) for t in totals),
+            any(t.get("incomplete", 0) for t in totals),
+        )
+
+    async def _begin(self, bounds: Sequence[int], complete: bool) -> _Marks:
+        token = secrets.token_hex(8)
+        rebuilt = []
+        for partition in range(len(bounds)):
+            rebuilt.append(await self._tables.rebuilt(partition))
+            await self._tables.put_token(partition, self._name(token), token, _TOKEN_S)
+        if complete:
+            for partition, bound in enumerate(bounds):
+                offset = (await self._tables.stored_state(partition)).offset
+                if bound > 0 and (offset is None or offset < bound):
+                    raise CountsMoved(
+                        f"partition {partition} must be counted up to {bound}, found {offset}: "
+                        "Redis lost its tail; the counts come again from Kafka"
+                    )
+        return _Marks(token, rebuilt)
+
+    async def _end(self, marks: _Marks, epoch: int) -> None:
+        token = marks.token
+        for partition, rebuilt in enumerate(marks.rebuilt):
+            # Counts are barred before they are removed: not barred yet, so what was read is whole.
+            if (await self._tables.stored_state(partition)).released_through >= epoch:
+                # Not a lost tail: where this is no race, waiting would never end it.
+                raise StoreMismatch(
+                    f"epoch {epoch} must be unreleased while its counts are read, but partition "
+                    f"{partition} has it as released: another job was first, or this Redis is "
+                    "newer than the release log; see `blendstream epochs`"
+                )
+            if await self._tables.token(partition, self._name(token)) != token:
+                raise CountsMoved(
+                    f"partition {partition} changed under the reader: Redis lost its tail; the "
+                    "counts come again from Kafka"
+                )
+            if await self._tables.rebuilt(partition) != rebuilt:
+                raise CountsMoved(
+                    f"partition {partition} changed under the reader: it is counted again from "
+                    "Kafka, as `blendstream rebuild` asked"
+                )
+
+    def _name(self, token: str) -> str:
+        # Of this one reading: two jobs that race must not see each other's mark for their own.
+        return f"{self._reader}-{token}"
+
+
+def _optin_read(
+    shares: Mapping[Share, dict[bytes, int]], totals: Sequence[dict[str, int]]
+) -> OptinRead:
+    s, t, graph = (shares[share] for share in (Share.S, Share.T, Share.GRAPH))
+    texts = sorted(s.keys() | t.keys())
+    counts = OptinCounts(
+        records=[_record(text) for text in texts],
+        selection=_column(texts, s),
+        estimation=_column(texts, t),
+        selection_users=_users(totals, Share.S),
+        estimation_users=_users(totals, Share.T),
+    )
+    return OptinRead(
+        counts,
+        {_record(text): graph[text] for text in sorted(graph)},
+        _users(totals, Share.GRAPH),
+        any(total.get("incomplete", 0) for total in totals),
+    )
+
+
+def _record(text: bytes) -> Record:
+    query, _, url = text.partition(SEPARATOR)
+    return Record(query.decode(), url.decode())
+
+
+def _column(texts: Sequence[bytes], counts: dict[bytes, int]) -> IntArray:
+    return np.fromiter((counts.get(text, 0) for text in texts), np.int64, len(texts))
+
+
+def _users(totals: Sequence[dict[str, int]], share: Share) -> int:
+    """People in a share. Not the sum of its counts: somebody may have sent several records, and
+    how many is theirs alone to know."""
+    return sum(t.get(f"users:{share}", 0) for t in totals)

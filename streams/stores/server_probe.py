@@ -1,0 +1,35 @@
+"""Asks Kafka and Redis now and then whether they answer, for the metric that says so.
+
+Apart from the work itself, which notices too but cannot tell "away" from "nothing to do".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from streams.stores.count_store import Client
+from streams.stores.kafka import KafkaLog
+from streams.telemetry.metrics import SERVER_UP
+
+__all__ = ["watch_servers"]
+
+
+async def watch_servers(kafka: KafkaLog, topic: str, redis: Client, every_s: float) -> None:
+    """For ever: ask both, and keep the gauges."""
+    while True:
+        await asyncio.gather(
+            _ask("kafka", kafka.ends(topic, [0])),
+            _ask("redis", redis.ping()),
+        )
+        await asyncio.sleep(every_s)
+
+
+async def _ask(server: str, question: Awaitable[object]) -> None:
+    """Whatever goes wrong is no answer: nobody watches this, and it must go on asking."""
+    try:
+        await question
+    except Exception:
+        SERVER_UP.labels(server).set(0)
+    else:
+        SERVER_UP.labels(server).set(1)

@@ -1,0 +1,1 @@
+"""Logs without people's data, and the metrics that several processes share."""

@@ -1,0 +1,222 @@
+"""Structured logs that cannot hold a query, a URL or a user id.
+
+    log = logging.getLogger(__name__)
+    log.info("client_reports_counted", extra={"partition": 3, "counted": 512})
+
+Our own lines are a past-tense event key and fields. A field's name must be in `FIELDS`; its value
+must be a number, a truth value, an enum's member, or text wrapped in `Known`, by which the author
+states that it is ours (a topic, a version). Everything else is left out and counted as refused.
+
+Other libraries' lines are data until shown otherwise: a Kafka library that reports a bad message
+may print the message. Of theirs we write the logger, the place, and the text only if it is a
+constant in the code that logged it; of their arguments only numbers. Of an exception we write its
+type and where it was raised; its message only if it is one of our own (`BlenderError`).
+
+Promises: what reaches the handler by `logging`, `warnings` or an unhandled exception obeys this.
+Assumes: nobody prints to standard error by another way, or wraps foreign text in `Known`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+import traceback
+from enum import Enum
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from blender.errors import BlenderError
+
+if TYPE_CHECKING:
+    from streams.settings.sections import LogSettings
+
+__all__ = ["FIELDS", "Known", "SafeHandler", "configure_logging"]
+
+#: Every field that a log line may have. Add a name here when a new one cannot carry anyone's data;
+#: a name that no line has any more goes.
+FIELDS: Final = frozenset(
+    {
+        "advice",
+        "counted",
+        "early_ms",
+        "entries",
+        "epoch",
+        "found",
+        "kind",
+        "log_position",
+        "lost",
+        "offset",
+        "partition",
+        "pid",
+        "port",
+        "reason",
+        "received",
+        "refused",
+        "requests",
+        "retry_in_s",
+        "seconds",
+        "skew_s",
+        "status",
+        "stem",
+        "topic",
+    }
+)
+OURS: Final = ("blender", "streams", "agents", "localclient")
+DEEPEST_FRAMES: Final = 6
+#: How far above the call to `logging` a constant is looked for: libraries wrap it two or three
+# deep.  Further up the stack, code and data begin to meet.
+CALLERS: Final = 4
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Known(str):
+    """Text that its author knows to be the project's own, never a person's: a topic, a state."""
+
+    __slots__ = ()
+
+
+SAFE_TYPES: Final = (bool, int, float, type(None), Enum, Known)
+
+
+class SafeHandler(logging.StreamHandler[TextIO]):
+    """Writes one line for each record, as JSON or for people; what may not be shown stays out."""
+
+    def __init__(self, stream: TextIO, *, form: str = "json") -> None:
+        super().__init__(stream)
+        self._readable = form == "text" or (form == "auto" and stream.isatty())
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line. Called in the stack of whoever logged, which `_is_constant` looks at."""
+        entry = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **(_our_event(record) if _is_ours(record) else _foreign_event(record)),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            entry["error"] = _safe_error(record.exc_info[1])
+        return _for_people(entry) if self._readable else json.dumps(entry, ensure_ascii=False)
+
+
+def configure_logging(settings: LogSettings | None = None, stream: TextIO | None = None) -> None:
+    """Send everything this process logs through one `SafeHandler`, crashes and warnings too."""
+    handler = SafeHandler(stream or sys.stderr, form=settings.form if settings else "auto")
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for name in OURS:
+        logging.getLogger(name).setLevel((settings.level if settings else "info").upper())
+    for name in list(logging.root.manager.loggerDict):
+        # Libraries that brought handlers of their own would write past ours.
+        if isinstance(logger := logging.root.manager.loggerDict[name], logging.Logger):
+            logger.handlers.clear()
+            logger.propagate = True
+    logging.captureWarnings(True)
+    crash = logging.getLogger("streams.telemetry.structured_logs")
+
+    def on_crash(
+        _kind: type[BaseException], error: BaseException, _where: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            return
+        crash.critical("process_crashed", exc_info=error)
+
+    sys.excepthook = on_crash
+    threading.excepthook = lambda arguments: crash.critical(
+        "thread_crashed", exc_info=arguments.exc_value
+    )
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in OURS
+
+
+def _our_event(record: logging.LogRecord) -> dict[str, Any]:
+    event = record.msg if isinstance(record.msg, str) and record.msg.isidentifier() else None
+    if event is None or not _is_constant(event):
+        return {"event": "unsafe_line_refused", "place": _place(record)}
+    given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    fields = {
+        name: _shown(value)
+        for name, value in given.items()
+        if name in FIELDS and isinstance(value, SAFE_TYPES)
+    }
+    refused = len(given) - len(fields) + len(record.args or ())
+    if refused:
+        fields |= {"refused_fields": refused, "place": _place(record)}
+    return {"event": event, **fields}
+
+
+def _foreign_event(record: logging.LogRecord) -> dict[str, Any]:
+    event: dict[str, Any] = {"event": "library_said", "place": _place(record)}
+    if isinstance(record.msg, str) and _is_constant(record.msg):
+        event["text"] = record.msg
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        event["arguments"] = [_argument(argument) for argument in arguments]
+    return event
+
+
+def _shown(value: object) -> object:
+    return value.name.lower() if isinstance(value, Enum) else value
+
+
+def _argument(value: object) -> object:
+    return value if isinstance(value, int | float) else f"<{type(value).__name__}>"
+
+
+def _safe_error(error: BaseException) -> dict[str, Any]:
+    """Type, place and causes; the message of our own errors only, which hold no one's data."""
+    shown: dict[str, Any] = {"type": f"{type(error).__module__}.{type(error).__qualname__}"}
+    if isinstance(error, BlenderError):
+        shown["message"] = str(error)
+    frames = traceback.extract_tb(error.__traceback__, limit=-DEEPEST_FRAMES)
+    shown["raised_at"] = [f"{_short(frame.filename)}:{frame.lineno}" for frame in frames]
+    # A chain can close on itself when an old exception is raised again; one step tells enough.
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        shown["caused_by"] = f"{type(cause).__module__}.{type(cause).__qualname__}"
+    return shown
+
+
+def _is_constant(text: str) -> bool:
+    """Whether the text stands literally in a function that is now logging: code, not data."""
+    frame: FrameType | None = sys._getframe(1)
+    for passed in (__name__, "logging"):
+        while frame is not None and frame.f_globals.get("__name__") == passed:
+            frame = frame.f_back
+    for _ in range(CALLERS):
+        if frame is None:
+            return False
+        if text in _texts(frame):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _texts(frame: FrameType) -> list[str]:
+    return [constant for constant in frame.f_code.co_consts if isinstance(constant, str)]
+
+
+def _place(record: logging.LogRecord) -> str:
+    return f"{_short(record.pathname)}:{record.lineno}"
+
+
+def _short(path: str) -> str:
+    return "/".join(Path(path).parts[-2:])
+
+
+def _for_people(entry: dict[str, Any]) -> str:
+    fields = dict(entry)
+    start = f"{fields.pop('at')[11:19]} {fields.pop('level'):<8} {fields.pop('event')}"
+    logger, error = fields.pop("logger"), fields.pop("error", None)
+    line = " ".join([start, *(f"{name}={fields[name]}" for name in fields), f"({logger})"])
+    if error:
+        line += f"\n    {error['type']}: {error.get('message', '(message kept out of the log)')}"
+        line += "".join(f"\n      at {place}" for place in error["raised_at"])
+        line += f"\n      caused by {error['caused_by']}" if "caused_by" in error else ""
+    return line

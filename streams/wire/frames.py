@@ -1,0 +1,421 @@
+"""The frames that carry opt-in records and client reports through Kafka.
+
+A frame packs many entries of one epoch and one partition into one Kafka message, because a stream
+processor's cost is per message. `docs/wire-format.md` describes the bytes for other languages.
+
+Promises: `decode` answers for every input whatever, without an exception and without reading past
+its end; a frame is taken whole or refused whole; what `encode_*` writes, `decode` reads back.
+Assumes: a frame says what its sender sent, not that it is right. Epoch, head list, slots, cells
+and text are judged in `agents.worker.entry_checks`, entry by entry.
+Versions: 1 and 2 are read, 2 is written. Version 2 says how far its writer had read the release
+log, has markers, and lets an opt-in user say that they have no record.
+Free of Faust and of everything but numpy, so that devices and gateways share it.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.wire.epoch_numbers import MAX_EPOCH
+
+__all__ = [
+    "CONTRIBUTOR_BYTES",
+    "FRAME_VERSION",
+    "HEAD_LIST_ID_BYTES",
+    "MAX_EPOCH",
+    "MAX_FRAME_BYTES",
+    "MAX_LOG_POSITION",
+    "Frame",
+    "FrameKind",
+    "Marker",
+    "NewerFrame",
+    "OptinEntry",
+    "OptinFrame",
+    "RefusedFrame",
+    "ReportFrame",
+    "cell_width",
+    "decode",
+    "encode_marker",
+    "encode_optin_records",
+    "encode_packed_reports",
+    "encode_reports",
+]
+
+FRAME_VERSION: Final = 2
+MAGIC: Final = b"bF"
+
+#: Smaller would pay Kafka's and Faust's cost per message more often; larger would let one frame
+#: hold up a partition, and 4 of them already fill a broker's default message limit.
+MAX_FRAME_BYTES: Final = 256 * 1024
+
+CONTRIBUTOR_BYTES: Final = 16
+HEAD_LIST_ID_BYTES: Final = 32
+MARKER_ID_BYTES: Final = 16
+
+#: Kafka's offsets are signed.
+MAX_LOG_POSITION: Final = 2**63 - 1
+
+
+class FrameKind(enum.IntEnum):
+    """What a frame holds; the number on the wire."""
+
+    OPTIN_RECORDS = 1
+    CLIENT_REPORTS = 2
+    MARKER = 3
+
+
+# Every version, for ever:  magic 2s · version B · kind B · length of the whole frame I
+_PREFIX: Final = struct.Struct("<2sBBI")
+# Version 1, both kinds:    prefix · epoch Q · entries I · then
+#   opt-in records          reserved I
+#   client reports          cell width B · reserved B · cells per entry H · head list 32s
+# Version 2 has a position in the release log, Q, between epoch and entries.
+_OPTIN: Final = {1: struct.Struct("<2sBBIQII"), 2: struct.Struct("<2sBBIQQII")}
+_REPORTS: Final = {1: struct.Struct("<2sBBIQIBBH32s"), 2: struct.Struct("<2sBBIQQIBBH32s")}
+# Markers, version 2:       prefix · epoch Q · kind of the entries that end here B · reserved · id
+_MARKER: Final = struct.Struct("<2sBBIQB7s16s")
+_NOTHING: Final = bytes(7)
+
+_WIDTHS: Final[dict[int, np.dtype[Any]]] = {
+    1: np.dtype("u1"),
+    2: np.dtype("<u2"),
+    4: np.dtype("<u4"),
+}
+_OPTIN_ENTRY_BYTES: Final = CONTRIBUTOR_BYTES + 3 * 2
+
+
+@dataclass(frozen=True, slots=True)
+class OptinEntry:
+    """One record as a gateway packs it: contributor key, slot, normalised text in UTF-8.
+
+    From version 2 on, slot 0 without any text says that this user has no record.
+    """
+
+    contributor: bytes
+    slot: int
+    query: bytes
+    url: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OptinFrame:
+    """Opt-in records of one epoch. `contributors` has one row of two 64-bit words an entry.
+
+    The release log below `log_position` opens the epoch; 0: the frame does not say.
+    """
+
+    epoch: int
+    contributors: NDArray[np.uint64]
+    slots: NDArray[np.uint16]
+    query_lengths: NDArray[np.uint16]
+    url_lengths: NDArray[np.uint16]
+    text: bytes
+    log_position: int = 0
+    version: int = FRAME_VERSION
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def without_record(self) -> NDArray[np.bool_]:
+        """Which entries say that their user has no record. Version 1 cannot say it."""
+        empty = (self.slots | self.query_lengths | self.url_lengths) == 0
+        return empty if self.version >= 2 else np.zeros_like(empty)
+
+    def entries(self) -> list[OptinEntry]:
+        """Every entry, cut out of the packed arrays."""
+        keys = self.contributors.tobytes()
+        entries, at = [], 0
+        for i, (slot, query, url) in enumerate(
+            zip(
+                self.slots.tolist(),
+                self.query_lengths.tolist(),
+                self.url_lengths.tolist(),
+                strict=True,
+            )
+        ):
+            middle, end = at + query, at + query + url
+            key = keys[i * CONTRIBUTOR_BYTES : (i + 1) * CONTRIBUTOR_BYTES]
+            entries.append(OptinEntry(key, slot, self.text[at:middle], self.text[middle:end]))
+            at = end
+        return entries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportFrame:
+    """Client reports on one head list: a row of cell numbers for every contributor.
+
+    The release log below `log_position` has the head list; 0: the frame does not say.
+    """
+
+    epoch: int
+    head_list_id: bytes
+    contributors: NDArray[np.uint64]
+    cells: NDArray[np.unsignedinteger]
+    log_position: int = 0
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Holds no entry. Its offset bounds an epoch's entries once a seal in the release log says so.
+
+    By itself it means nothing: whoever wrote it may have died before committing a seal.
+    """
+
+    kind: FrameKind
+    epoch: int
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewerFrame:
+    """A whole frame of a version this release cannot read yet: not an error of its sender."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFrame:
+    """Bytes that are no frame, or a frame over the limit. `why` never quotes them."""
+
+    too_long: bool
+    why: str
+
+
+Frame = OptinFrame | ReportFrame | Marker | NewerFrame | RefusedFrame
+
+
+def cell_width(cells: int) -> int:
+    """Bytes a cell number takes when a head list has this many cells.
+
+    >>> [cell_width(k) for k in (1, 256, 257, 65_536, 65_537)]
+    [1, 1, 2, 2, 4]
+    """
+    if cells <= 1 << 8:
+        return 1
+    return 2 if cells <= 1 << 16 else 4
+
+
+def encode_optin_records(
+    epoch: int, entries: Sequence[OptinEntry], *, log_position: int = 0
+) -> bytes:
+    """Pack opt-in records of one epoch; `ValueError` when they cannot form a legal frame."""
+    slots = np.array([e.slot for e in entries], dtype="<u2")
+    queries = np.array([len(e.query) for e in entries], dtype="<u2")
+    urls = np.array([len(e.url) for e in entries], dtype="<u2")
+    text = b"".join(e.query + e.url for e in entries)
+    keys = _joined_keys([e.contributor for e in entries])
+    header = _OPTIN[FRAME_VERSION]
+    size = header.size + len(entries) * _OPTIN_ENTRY_BYTES + len(text)
+    _check_frame(epoch, log_position, len(entries), size)
+    head = header.pack(
+        MAGIC, FRAME_VERSION, FrameKind.OPTIN_RECORDS, size, epoch, log_position, len(entries), 0
+    )
+    return b"".join((head, keys, slots.tobytes(), queries.tobytes(), urls.tobytes(), text))
+
+
+def encode_reports(
+    epoch: int,
+    head_list_id: bytes,
+    contributors: Sequence[bytes] | bytes,
+    cells: NDArray[np.integer],
+    width: int,
+    *,
+    log_position: int = 0,
+) -> bytes:
+    """Pack client reports on one head list: `cells` has a row for each contributor key.
+
+    `contributors` may be the keys already joined, as a gateway that packs thousands has them.
+    """
+    keys = contributors if isinstance(contributors, bytes) else _joined_keys(contributors)
+    if cells.ndim != 2 or cells.shape[0] * CONTRIBUTOR_BYTES != len(keys):
+        raise ValueError(
+            f"cells must have one row for each contributor, got shape {cells.shape} "
+            f"for {len(keys) / CONTRIBUTOR_BYTES:g} contributors"
+        )
+    if len(head_list_id) != HEAD_LIST_ID_BYTES:
+        raise ValueError(f"a head-list id has 32 bytes, got {len(head_list_id)}")
+    if width not in _WIDTHS:
+        raise ValueError(f"cell width must be 1, 2 or 4 bytes, got {width}")
+    if not 1 <= cells.shape[1] < 1 << 16:
+        raise ValueError(f"a report has 1 to 65535 cells, got {cells.shape[1]}")
+    packed = cells.astype(_WIDTHS[width])
+    if not np.array_equal(packed, cells):
+        raise ValueError(f"cell numbers must be in 0…{(1 << 8 * width) - 1} for width {width}")
+    return encode_packed_reports(
+        epoch,
+        head_list_id,
+        keys,
+        packed.tobytes(),
+        cells_per_entry=cells.shape[1],
+        width=width,
+        log_position=log_position,
+    )
+
+
+def encode_packed_reports(
+    epoch: int,
+    head_list_id: bytes,
+    keys: bytes,
+    cells: bytes,
+    *,
+    cells_per_entry: int,
+    width: int,
+    log_position: int = 0,
+) -> bytes:
+    """Pack reports whose keys and cells are already joined, `width` bytes a cell."""
+    entries = len(keys) // CONTRIBUTOR_BYTES
+    if len(keys) % CONTRIBUTOR_BYTES or len(cells) != entries * cells_per_entry * width:
+        raise ValueError(
+            f"{len(keys)} bytes of keys and {len(cells)} of cells are no whole number of entries"
+        )
+    header = _REPORTS[FRAME_VERSION]
+    size = header.size + len(keys) + len(cells)
+    _check_frame(epoch, log_position, entries, size)
+    head = header.pack(
+        MAGIC,
+        FRAME_VERSION,
+        FrameKind.CLIENT_REPORTS,
+        size,
+        epoch,
+        log_position,
+        entries,
+        width,
+        0,
+        cells_per_entry,
+        head_list_id,
+    )
+    return b"".join((head, keys, cells))
+
+
+def encode_marker(kind: FrameKind, epoch: int, marker_id: bytes) -> bytes:
+    """A frame without entries, behind which no entry of this kind belongs to the epoch."""
+    if kind is FrameKind.MARKER or len(marker_id) != MARKER_ID_BYTES:
+        raise ValueError(
+            f"a marker is for opt-in records or client reports and has an id of {MARKER_ID_BYTES} "
+            f"bytes, got {kind.name} and {len(marker_id)} bytes"
+        )
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise ValueError(f"epoch must be in 0…2^53 - 1, got {epoch}")
+    return _MARKER.pack(
+        MAGIC, FRAME_VERSION, FrameKind.MARKER, _MARKER.size, epoch, kind, _NOTHING, marker_id
+    )
+
+
+def decode(data: bytes) -> Frame:
+    """Read one Kafka message. Never raises, whatever the bytes are."""
+    if len(data) < _PREFIX.size:
+        return _malformed("shorter than a frame's prefix")
+    magic, version, kind, length = _PREFIX.unpack_from(data)
+    if magic != MAGIC or version == 0:
+        return _malformed("does not open like a frame")
+    if length != len(data):
+        return _malformed("states another length than it has")
+    if version > FRAME_VERSION:
+        return NewerFrame(version)
+    return _decode_known(data, version, kind)
+
+
+def _decode_known(
+    data: bytes, version: int, kind: int
+) -> OptinFrame | ReportFrame | Marker | RefusedFrame:
+    if len(data) > MAX_FRAME_BYTES:
+        return RefusedFrame(too_long=True, why=f"is over {MAX_FRAME_BYTES} bytes")
+    if kind == FrameKind.CLIENT_REPORTS:
+        return _decode_reports(data, version)
+    if kind == FrameKind.OPTIN_RECORDS:
+        return _decode_optin_records(data, version)
+    if kind == FrameKind.MARKER and version >= 2:
+        return _decode_marker(data)
+    return _malformed("holds a kind that its version does not have")
+
+
+def _decode_reports(data: bytes, version: int) -> ReportFrame | RefusedFrame:
+    header = _REPORTS[version]
+    if len(data) < header.size:
+        return _malformed("is cut off in its header")
+    *said, count, width, reserved, per_entry, head_list_id = header.unpack_from(data)
+    epoch, log_position = _origin(said)
+    if width not in _WIDTHS or reserved != 0 or per_entry == 0:
+        return _malformed("states an impossible cell width or cells per entry")
+    if count == 0 or epoch > MAX_EPOCH or log_position > MAX_LOG_POSITION:
+        return _malformed("states no entries, an epoch beyond 2^53 - 1 or an impossible position")
+    # Python integers: no count on the wire can make this sum overflow.
+    if len(data) != header.size + count * (CONTRIBUTOR_BYTES + per_entry * width):
+        return _malformed("has not the bytes that its entries need")
+    cells_at = header.size + count * CONTRIBUTOR_BYTES
+    cells = np.frombuffer(data, _WIDTHS[width], count * per_entry, cells_at)
+    keys = _keys(data, header.size, count)
+    return ReportFrame(epoch, head_list_id, keys, cells.reshape(count, per_entry), log_position)
+
+
+def _decode_optin_records(data: bytes, version: int) -> OptinFrame | RefusedFrame:
+    header = _OPTIN[version]
+    if len(data) < header.size:
+        return _malformed("is cut off in its header")
+    *said, count, reserved = header.unpack_from(data)
+    epoch, log_position = _origin(said)
+    if count == 0 or epoch > MAX_EPOCH or log_position > MAX_LOG_POSITION or reserved != 0:
+        return _malformed(
+            "states no entries, an epoch beyond 2^53 - 1, an impossible position or reserved bits"
+        )
+    text_at = header.size + count * _OPTIN_ENTRY_BYTES
+    if len(data) < text_at:
+        return _malformed("has not the bytes that its entries need")
+    columns = np.frombuffer(data, "<u2", 3 * count, header.size + count * CONTRIBUTOR_BYTES)
+    slots, queries, urls = columns.reshape(3, count)
+    if text_at + int(queries.sum(dtype=np.int64) + urls.sum(dtype=np.int64)) != len(data):
+        return _malformed("has not the text that its entries state")
+    keys = _keys(data, header.size, count)
+    return OptinFrame(epoch, keys, slots, queries, urls, data[text_at:], log_position, version)
+
+
+def _decode_marker(data: bytes) -> Marker | RefusedFrame:
+    if len(data) != _MARKER.size:
+        return _malformed("has not the bytes of a marker")
+    *_, epoch, kind, reserved, marker_id = _MARKER.unpack(data)
+    if kind not in (FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS):
+        return _malformed("marks the end of a kind that has none")
+    if epoch > MAX_EPOCH or reserved != _NOTHING:
+        return _malformed("states an epoch beyond 2^53 - 1, or reserved bits")
+    return Marker(FrameKind(kind), epoch, marker_id)
+
+
+def _origin(said: Sequence[int]) -> tuple[int, int]:
+    """Epoch and log position of a header, from the fields before its number of entries."""
+    _, _, _, _, epoch, *position = said
+    return epoch, position[0] if position else 0
+
+
+def _keys(data: bytes, at: int, count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(data, "<u8", 2 * count, at).reshape(count, 2)
+
+
+def _joined_keys(contributors: Sequence[bytes]) -> bytes:
+    if any(len(key) != CONTRIBUTOR_BYTES for key in contributors):
+        raise ValueError(f"a contributor key has {CONTRIBUTOR_BYTES} bytes")
+    return b"".join(contributors)
+
+
+def _check_frame(epoch: int, log_position: int, entries: int, size: int) -> None:
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise ValueError(f"epoch must be in 0…2^53 - 1, got {epoch}")
+    if not 0 <= log_position <= MAX_LOG_POSITION:
+        raise ValueError(f"a position in the release log is in 0…2^63 - 1, got {log_position}")
+    if entries == 0:
+        raise ValueError("a frame holds at least one entry")
+    if size > MAX_FRAME_BYTES:
+        raise ValueError(f"a frame holds at most {MAX_FRAME_BYTES} bytes, got {size}")
+
+
+def _malformed(why: str) -> RefusedFrame:
+    return RefusedFrame(too_long=False, why=why)

@@ -1,0 +1,224 @@
+"""A published head list as it travels: canonical JSON bytes, named by their SHA-256.
+
+Promises: the same document has the same bytes wherever it is written, so its id can be checked by
+anyone; reading accepts exactly what writing produces and refuses everything else in one sentence
+that quotes no record. Times are whole seconds since 1970, UTC.
+Assumes: nothing about who sent the bytes; a device reads what a hostile server may have written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from blender.cells import HeadList, RandomizerSpec
+from blender.errors import BlenderError, ParameterError
+from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
+from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
+
+__all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMA", "HeadListDocument", "MalformedDocument"]
+
+SCHEMA = "blendstream/head-list/1"
+
+#: Smaller would cut off lists of some 100 000 records; larger would let a server fill a device.
+MAX_HEAD_LIST_BYTES = 64 * 1024 * 1024
+
+_KEYS = frozenset(
+    [
+        "schema",
+        "epoch",
+        "window_start_s",
+        "window_end_s",
+        "reports_until_s",
+        "cohorts",
+        "normalisation",
+        "query_wildcards",
+        "listed",
+        "records",
+        "noisy_counts",
+        "randomizer",
+        "mechanisms",
+    ]
+)
+_RANDOMIZER_KEYS = frozenset(
+    ["name", "epsilon", "delta", "answers", "query_budget_share", "max_cells_per_answer"]
+)
+
+
+class MalformedDocument(BlenderError):
+    """Bytes that claim to be a document and are not one; the message says what must hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadListDocument:
+    """Head list HL_e with what a device must know to report against it.
+
+    `mechanisms` names selector, opt-in estimator and profile, for readers; devices ignore it.
+    `cohorts` is R: a device of cohort c reports only in epochs e with e mod R = c.
+    """
+
+    epoch: int
+    window_start_s: int
+    window_end_s: int
+    reports_until_s: int
+    head_list: HeadList
+    cohorts: int = 1
+    mechanisms: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Times run forward; epochs and cohorts are counted from 0 and 1."""
+        if not (is_epoch(self.epoch) and self.cohorts >= 1):
+            raise ParameterError(
+                f"epoch must lie in 0..{MAX_EPOCH} and cohorts be at least 1, "
+                f"got epoch={self.epoch}, cohorts={self.cohorts}"
+            )
+        if not 0 <= self.window_start_s < self.window_end_s <= self.reports_until_s:
+            raise ParameterError(
+                "times must run 0 <= window_start_s < window_end_s <= reports_until_s, got "
+                f"{self.window_start_s}, {self.window_end_s}, {self.reports_until_s}"
+            )
+
+    def to_bytes(self) -> bytes:
+        """The canonical bytes: UTF-8 JSON, keys sorted, no white space."""
+        heads, spec = self.head_list, self.head_list.randomizer
+        counts = heads.noisy_counts
+        return json.dumps(
+            {
+                "schema": SCHEMA,
+                "epoch": self.epoch,
+                "window_start_s": self.window_start_s,
+                "window_end_s": self.window_end_s,
+                "reports_until_s": self.reports_until_s,
+                "cohorts": self.cohorts,
+                "normalisation": heads.normalisation,
+                "query_wildcards": heads.query_wildcards,
+                "listed": heads.listed,
+                "records": [[r.query, r.url] for r in heads.records],
+                "noisy_counts": None if counts is None else list(counts),
+                "randomizer": {
+                    "name": spec.name,
+                    "epsilon": float(spec.epsilon),
+                    "delta": float(spec.delta),
+                    "answers": spec.answers,
+                    "query_budget_share": float(spec.query_budget_share),
+                    "max_cells_per_answer": spec.max_cells_per_answer,
+                },
+                "mechanisms": dict(self.mechanisms),
+            },
+            ensure_ascii=False,
+            allow_nan=False,
+            sort_keys=True,
+            separators=(",", ":"),
+        ).encode()
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the canonical bytes, in hexadecimal."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> HeadListDocument:
+        """Read a document, or raise `MalformedDocument`; canonical bytes only."""
+        if len(data) > MAX_HEAD_LIST_BYTES:
+            raise MalformedDocument(
+                f"a head list must be at most {MAX_HEAD_LIST_BYTES} bytes, got {len(data)}"
+            )
+        try:
+            body = json.loads(data)
+        except (ValueError, RecursionError):
+            raise MalformedDocument("a head list must be UTF-8 JSON") from None
+        try:
+            document = _document(body)
+            same = document.to_bytes() == data
+        except MalformedDocument:
+            raise
+        except BlenderError as error:
+            raise MalformedDocument(str(error)) from None
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise MalformedDocument("a head list's fields must have their stated types") from None
+        # Two spellings of one document would have two ids; only one spelling is a document.
+        if not same:
+            raise MalformedDocument(
+                "a head list must be in canonical form (sorted keys, no spaces)"
+            )
+        return document
+
+
+def _document(body: Any) -> HeadListDocument:
+    _require(isinstance(body, dict) and body.keys() == _KEYS, "have exactly the stated keys")
+    _require(body["schema"] == SCHEMA, f"have the schema {SCHEMA}")
+    spec = body["randomizer"]
+    _require(
+        isinstance(spec, dict) and spec.keys() == _RANDOMIZER_KEYS, "describe its randomizer fully"
+    )
+    records = tuple(_record(pair) for pair in body["records"])
+    counts = body["noisy_counts"]
+    mechanisms = body["mechanisms"]
+    _require(
+        isinstance(mechanisms, dict) and all(isinstance(v, str) for v in mechanisms.values()),
+        "name its mechanisms as text",
+    )
+    _require(isinstance(body["query_wildcards"], bool), "say true or false for query_wildcards")
+    return HeadListDocument(
+        epoch=_whole(body["epoch"]),
+        window_start_s=_whole(body["window_start_s"]),
+        window_end_s=_whole(body["window_end_s"]),
+        reports_until_s=_whole(body["reports_until_s"]),
+        cohorts=_whole(body["cohorts"]),
+        head_list=HeadList(
+            records=records,
+            listed=_whole(body["listed"]),
+            randomizer=RandomizerSpec(
+                name=_text(spec["name"]),
+                epsilon=_real(spec["epsilon"]),
+                delta=_real(spec["delta"]),
+                answers=_whole(spec["answers"]),
+                query_budget_share=_real(spec["query_budget_share"]),
+                max_cells_per_answer=_whole(spec["max_cells_per_answer"]),
+            ),
+            query_wildcards=body["query_wildcards"],
+            noisy_counts=None if counts is None else tuple(_whole(c) for c in counts),
+            normalisation=_whole(body["normalisation"]),
+        ),
+        mechanisms=tuple(sorted(mechanisms.items())),
+    )
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise MalformedDocument(f"a head list must {what}")
+
+
+def _record(pair: Any) -> Record:
+    _require(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(t, str) for t in pair),
+        "give each record as a pair of texts",
+    )
+    query, url = pair
+    _require(
+        0 < len(query.encode()) <= MAX_QUERY_BYTES and 0 < len(url.encode()) <= MAX_URL_BYTES,
+        f"keep queries within {MAX_QUERY_BYTES} and URLs within {MAX_URL_BYTES} bytes",
+    )
+    return Record(query, url)
+
+
+def _whole(value: Any) -> int:
+    # Readers in other languages keep them as doubles, as they do epochs.
+    _require(
+        type(value) is int and abs(value) <= MAX_EPOCH,
+        f"use whole numbers of at most {MAX_EPOCH} where they belong",
+    )
+    return int(value)
+
+
+def _real(value: Any) -> float:
+    _require(type(value) is float and math.isfinite(value), "use finite real numbers for budgets")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    _require(isinstance(value, str), "name its randomizer as text")
+    return str(value)

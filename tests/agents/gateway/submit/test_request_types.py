@@ -1,0 +1,146 @@
+"""The gateway's decoder and the devices' own reading of the same bytes agree."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.gateway.submit.request_types import (
+    OPTIN_RECORDS,
+    REPORTS,
+    MalformedBody,
+    OptinRecord,
+    split,
+)
+from blender.errors import ParameterError
+from blender.record import normalise
+from streams.wire import submissions
+
+_scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 1 << 33), st.just(0.5), st.text(max_size=8)
+)
+_odd = st.recursive(_scalars, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+_hex32, _hex64 = st.just("0" * 32), st.just("ab" * 32)
+
+
+def decode_reports(body):
+    return REPORTS.decode(split(body))
+
+
+def decode_optin_records(body):
+    return OPTIN_RECORDS.decode(split(body))
+
+
+def _maybe(field, good):
+    return st.one_of(good, good, good, _odd).map(lambda value: {field: value})
+
+
+def _object(**fields):
+    merged = st.tuples(*(_maybe(name, good) for name, good in fields.items()))
+    whole = merged.map(lambda parts: {k: v for part in parts for k, v in part.items()})
+    dropped = st.tuples(whole, st.sampled_from([None, *fields])).map(
+        lambda pair: {k: v for k, v in pair[0].items() if k != pair[1]}
+    )
+    extra = whole.map(lambda value: value | {"extra": 1})
+    return st.one_of(whole, whole, dropped, extra, _odd)
+
+
+_answers = st.lists(st.just([1]), min_size=1, max_size=2)
+_reports = _object(head_list=_hex64, contributor=_hex32, answers=_answers)
+_records = _object(
+    user_id=st.text(min_size=1, max_size=9),
+    slot=st.integers(0, 3),
+    query=st.sampled_from(["q", "q" * 1025, "\u0301" * 513, " " * 1000 + "q"]),
+    url=st.sampled_from(["u", " " * 4096 + "u"]),
+    epoch=st.integers(0, 9),
+)
+
+
+def _is_bad(entry):
+    if isinstance(entry, OptinRecord):
+        # What the type leaves to the judging of text: lengths in bytes, and what is left of it.
+        try:
+            normalise(entry.query, entry.url)
+        except ParameterError:
+            return True
+        return len(entry.user_id.encode()) > submissions.MAX_USER_ID_BYTES
+    return isinstance(entry, str | submissions.MalformedSubmission)
+
+
+def _fate(read, body):
+    try:
+        return [_is_bad(entry) for entry in read(body)]
+    except (MalformedBody, submissions.MalformedSubmission):
+        return "refused whole"
+
+
+def _same(ours, theirs, entries):
+    batch, one = json.dumps(entries).encode(), json.dumps(entries[0]).encode()
+    assert _fate(ours, batch) == _fate(theirs, batch)
+    if not isinstance(entries[0], list):
+        alone = _fate(ours, one)
+        # Text that is no Unicode is no JSON to us; alone in its body, it is refused with it.
+        assert [True] if alone == "refused whole" else alone == _fate(theirs, one)
+
+
+@given(entries=st.lists(_reports, min_size=1, max_size=5))
+def test_the_same_reports_are_well_formed_for_both(entries):
+    """Fields and types. Whether cells fit their head list is judged with the list."""
+    _same(decode_reports, submissions.read_reports, entries)
+
+
+@given(entries=st.lists(_records, min_size=1, max_size=5))
+def test_the_same_opt_in_records_are_well_formed_for_both(entries):
+    """Text is normalised by the same function."""
+    _same(decode_optin_records, submissions.read_optin_records, entries)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b" ", b"{", b"[1", b"nul", b"\xff", b"[]", b"[" * 10_000, b"[1]x"],
+)
+def test_what_is_no_json_or_no_batch_is_refused_whole(body):
+    with pytest.raises(MalformedBody, match="must"):
+        decode_reports(body)
+
+
+@given(body=st.binary(max_size=200))
+def test_no_bytes_break_the_decoder(body):
+    """Whatever arrives, the answer is entries, sentences or a refusal."""
+    for decode in (decode_reports, decode_optin_records):
+        try:
+            decoded = decode(body)
+        except MalformedBody:
+            continue
+        assert len(decoded) >= 1
+
+
+@given(
+    sizes=st.lists(st.integers(1, 200_000) | st.integers(1, 50), min_size=1, max_size=40),
+    repeated=st.integers(1, 100),
+)
+def test_slices_are_all_entries_in_their_order_and_each_is_bounded(sizes, repeated):
+    entries = [b"0" * size for size in sizes * repeated]
+    for decoder, most_bytes in ((REPORTS, 256 * 1024), (OPTIN_RECORDS, 16 * 1024)):
+        slices = list(decoder.slices(entries))
+        assert [entry for part in slices for entry in part] == entries
+        for part in slices:
+            assert 1 <= len(part) <= 1000
+            assert len(part) == 1 or sum(map(len, part)) <= most_bytes
+
+
+def test_a_batch_over_the_limit_is_refused_before_its_entries_are_looked_at():
+    with pytest.raises(MalformedBody, match="1 to 10000 entries, got 10001"):
+        split(b"[" + b"0," * 10_000 + b"0]")
+
+
+def test_a_representation_names_nobody():
+    """Representations end up in logs."""
+    [record] = decode_optin_records(
+        b'{"user_id":"somebody","slot":0,"query":"secret","url":"https://secret.example"}'
+    )
+    assert "somebody" not in repr(record)
+    assert "secret" not in repr(record)

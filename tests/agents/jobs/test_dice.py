@@ -1,0 +1,37 @@
+"""What a real release is drawn with, whatever the settings say."""
+
+import inspect
+
+import agents.commands.jobs
+from agents.jobs.jobs_process import run_jobs
+from agents.jobs.release_step import JobContext, ReleaseDice, versions
+from blender.noise import ExactNoise
+from blender.opendp_noise import OpenDPNoise
+from streams.settings import declared_settings
+from streams.version import version_of
+
+
+def test_noise_is_exact_unless_a_test_hands_in_another():
+    assert type(ReleaseDice().noise) is ExactNoise
+    assert inspect.signature(JobContext.build).parameters["dice"].default is None
+    assert inspect.signature(run_jobs).parameters["dice"].default is None
+
+
+def test_the_command_hands_in_none_and_no_setting_names_any():
+    """The verb has nothing to choose dice with: its source does not mention them."""
+    assert "dice" not in inspect.getsource(agents.commands.jobs)
+    names = {f"{setting.section}.{setting.field}" for setting in declared_settings()}
+    assert names
+    for word in ("noise", "dice", "seed", "random", "sampler"):
+        assert not [name for name in names if word in name]
+
+
+def test_publications_name_what_drew_their_noise():
+    """OpenDP only where a program handed it in: it is not installed with the server."""
+    usual, opendp = versions(ReleaseDice().noise), versions(OpenDPNoise())
+
+    assert usual["noise"] == "ExactNoise"
+    assert "opendp" not in usual
+    assert opendp["noise"] == "OpenDPNoise"
+    assert opendp["opendp"] == version_of("opendp")
+    assert "noise" not in versions()

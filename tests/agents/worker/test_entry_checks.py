@@ -1,0 +1,343 @@
+"""Every entry is counted, or refused for exactly one reason; a replay decides alike."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.worker.entry_checks import (
+    MAX_DEAD_LETTERS,
+    judge_optin_records,
+    judge_reports,
+    unknown_to,
+)
+from streams.releases.counted_epochs import EpochBook
+from streams.stems import Share, Stem
+from streams.stores.batch_verdict import BatchVerdict, Delivery, Refusal
+from streams.stores.epoch_keys import EpochKeys
+from streams.stores.fingerprints import FingerprintTable
+from streams.wire.frames import (
+    FrameKind,
+    OptinEntry,
+    decode,
+    encode_marker,
+    encode_optin_records,
+    encode_reports,
+)
+from tests.counting import MASTER
+from tests.old_frames import as_version_1
+
+START, END, GRACE, SKEW = 1_000_000, 2_000_000, 10_000, 500
+UNTIL = 3_000_000
+HEAD_LIST = bytes(range(32))
+KEYS = {n: EpochKeys.derive(MASTER, n) for n in range(1, 5)}
+
+
+def opened(epoch: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "entry": "epoch_opened", "epoch": epoch, "window_start_ms": START, "window_end_ms": END,
+        "grace_ms": GRACE, "skew_ms": SKEW, "records_per_user": 1, "key_id": "k1",
+        "shares_ppm": {"S": 600_000, "T": 300_000, "graph": 100_000},
+        "optin_partitions": 4, "report_partitions": 4,
+    } | changes  # fmt: skip
+
+
+def published(epoch: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "entry": "head_list_released", "epoch": epoch, "head_list_id": HEAD_LIST.hex(),
+        "cells": 10, "cells_per_answer": 2, "answers": 2, "reports_until_ms": UNTIL,
+    } | changes  # fmt: skip
+
+
+def tables() -> dict[int, FingerprintTable]:
+    return defaultdict(FingerprintTable)
+
+
+def delivered(value: bytes, *, at: int = START, offset: int = 0) -> Delivery:
+    frame = decode(value)
+    return Delivery(offset, at, frame, len(value))  # type: ignore[arg-type]
+
+
+def person(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def reports(rows: list[list[int]], people: list[int] | None = None, epoch: int = 1) -> bytes:
+    who = [person(i) for i in people or range(len(rows))]
+    return encode_reports(epoch, HEAD_LIST, who, np.array(rows), 1)
+
+
+def records(*entries: tuple[int, int, bytes, bytes], epoch: int = 1) -> bytes:
+    return encode_optin_records(epoch, [OptinEntry(person(w), s, q, u) for w, s, q, u in entries])
+
+
+def judged_reports(*deliveries: Delivery, book: EpochBook | None = None) -> BatchVerdict:
+    book = book or EpochBook([opened(1), published(1)])
+    return judge_reports(0, deliveries, book, KEYS, tables())
+
+
+def judged_records(*deliveries: Delivery, book: EpochBook | None = None) -> BatchVerdict:
+    return judge_optin_records(0, deliveries, book or EpochBook([opened(1)]), KEYS, tables())
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+def test_legal_reports_are_counted_by_cell() -> None:
+    verdict = judged_reports(delivered(reports([[0, 1, 0, 9], [2, 3, 0, 1]])))
+    tally = verdict.epochs[1]
+    assert (tally.received, tally.counted, dict(tally.refused)) == (2, 2, {})
+    assert tally.cells is not None
+    assert tally.cells.tolist() == [3, 2, 1, 1, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("row", [[1, 0, 0, 1], [1, 1, 0, 1], [0, 1, 0, 10], [0, 1, 2, 2]])
+def test_cells_out_of_order_repeated_or_beyond_the_list_are_malformed(row: list[int]) -> None:
+    """The order of cells must carry nothing, and no answer may weigh twice."""
+    verdict = judged_reports(delivered(reports([[0, 1, 0, 1], row])))
+    assert verdict.epochs[1].refused == {Refusal.MALFORMED: 1}
+    assert verdict.epochs[1].counted == 1
+    assert [(x.offset, x.entry, x.reason) for x in verdict.letters] == [(0, 1, Refusal.MALFORMED)]
+
+
+def test_the_wildcard_with_records_of_ones_own_choice_is_malformed_where_it_stands_alone() -> None:
+    """They would be taken off the first records, which such an answer does not name."""
+    rows = [[0, 9, 0, 9], [3, 9, 0, 9], [0, 9, 4, 9], [0, 1, 7, 8]]
+
+    alone = judged_reports(
+        delivered(reports(rows)),
+        book=EpochBook([opened(1), published(1, wildcard_alone=True)]),
+    ).epochs[1]
+    free = judged_reports(delivered(reports(rows))).epochs[1]
+
+    assert (alone.received, alone.refused) == (4, Counter({Refusal.MALFORMED: 2}))
+    assert alone.cells is not None
+    assert alone.cells.tolist() == [3, 1, 0, 0, 0, 0, 0, 1, 1, 2]
+    assert free.counted == 4
+
+
+def test_a_malformed_report_does_not_use_its_contributor_up() -> None:
+    verdict = judged_reports(delivered(reports([[1, 0, 0, 1], [0, 1, 0, 1]], people=[7, 7])))
+    assert verdict.epochs[1].counted == 1
+
+
+def test_the_first_report_of_a_contributor_counts_the_others_are_duplicates() -> None:
+    frames = [
+        delivered(reports([[0, 1, 0, 1]], people=[5])),
+        delivered(reports([[8, 9, 8, 9], [2, 3, 2, 3]], people=[5, 6]), offset=1),
+    ]
+    tally = judged_reports(*frames).epochs[1]
+    assert tally.refused == {Refusal.DUPLICATE: 1}
+    assert tally.cells is not None
+    assert tally.cells[[0, 1, 8, 9]].tolist() == [2, 2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("at", "offset", "reason"),
+    [
+        (UNTIL + GRACE - 1, 4, None),
+        (UNTIL + GRACE, 4, Refusal.LATE),
+        (START, 5, Refusal.BEYOND_SEAL),  # At the seal's bound: accepted, and yet not counted.
+        (UNTIL + GRACE, 5, Refusal.LATE),
+    ],
+)
+def test_reports_are_late_by_append_time_and_beyond_the_seal(
+    at: int, offset: int, reason: Refusal | None
+) -> None:
+    book = EpochBook([opened(1), published(1)])
+    book.apply({"entry": "reports_sealed", "epoch": 1, "bounds": [5, 9, 9, 9]})
+    found = judged_reports(delivered(reports([[0, 1, 0, 1]]), at=at, offset=offset), book=book)
+    assert found.epochs[1].refused == ({reason: 1} if reason else {})
+
+
+def test_wrong_epoch_unknown_list_and_wrong_size_are_told_apart() -> None:
+    wrong = delivered(reports([[0, 1, 0, 1]], epoch=2))
+    stranger = delivered(encode_reports(1, bytes(32), [person(1)], np.zeros((1, 4), int), 1))
+    short = delivered(reports([[0, 1], [0, 1]]))
+    records_in_reports = delivered(records((1, 0, b"q", b"u")))
+    noise = delivered(b"noise")
+    verdict = judged_reports(wrong, stranger, short, records_in_reports, noise)
+    assert verdict.epochs[None].refused == {
+        Refusal.WRONG_EPOCH: 1, Refusal.UNKNOWN_HEAD_LIST: 1, Refusal.MALFORMED: 2
+    }  # fmt: skip
+    assert verdict.epochs[1].refused == {Refusal.MALFORMED: 2}
+    assert verdict.summary() == Counter(received=6, counted=0, refused=6)
+
+
+def test_reports_of_a_released_epoch_are_late_and_keep_totals_only() -> None:
+    book = EpochBook([opened(1), published(1), {"entry": "estimate_released", "epoch": 1}])
+    stranger = delivered(encode_reports(1, bytes(32), [person(1)], np.zeros((1, 4), int), 1))
+    verdict = judged_reports(delivered(reports([[0, 1, 0, 1]] * 3)), stranger, book=book)
+    assert verdict.late == 4, "whatever the head list: the book has forgotten those of the past"
+    assert not verdict.epochs
+    assert not unknown_to(book, [stranger]), "nothing to look up"
+
+
+# --- opt-in records -------------------------------------------------------------------------------
+
+
+def test_shares_are_disjoint_and_as_large_as_stated() -> None:
+    """χ² with 2 degrees of freedom; 28 is passed once in a million seeds, this one is fixed."""
+    n = 20_000
+    entries = [(i, 0, b"q", b"u") for i in range(n)]
+    frames = [delivered(records(*entries[i : i + 2000]), offset=i) for i in range(0, n, 2000)]
+    tally = judged_records(*frames).epochs[1]
+    found = {share: sum(counts.values()) for share, counts in tally.records.items()}
+    assert sum(found.values()) == n
+    wanted = {Share.S: 0.6 * n, Share.T: 0.3 * n, Share.GRAPH: 0.1 * n}
+    assert sum((found[s] - wanted[s]) ** 2 / wanted[s] for s in Share) < 28
+
+
+@pytest.mark.parametrize(
+    ("at", "offset", "reason"),
+    [
+        (START - SKEW, 0, None),
+        (START - SKEW - 1, 0, Refusal.EARLY),
+        (END + GRACE - 1, 0, None),
+        (END + GRACE, 0, Refusal.LATE),
+        (START, 4, None),
+        (START, 5, Refusal.BEYOND_SEAL),
+        (END + GRACE, 5, Refusal.LATE),
+    ],
+)
+def test_records_are_early_and_late_by_append_time(
+    at: int, offset: int, reason: Refusal | None
+) -> None:
+    book = EpochBook([opened(1), {"entry": "records_sealed", "epoch": 1, "bounds": [5]}])
+    frame = delivered(records((1, 0, b"q", b"u")), at=at, offset=offset)
+    verdict = judged_records(frame, book=book)
+    assert verdict.epochs[1].refused == ({reason: 1} if reason else {})
+    # An accepted entry that is not counted is a fault of the service: where it lies is kept.
+    letters = [(letter.offset, letter.reason) for letter in verdict.letters]
+    assert letters == ([(offset, reason)] if reason is Refusal.BEYOND_SEAL else [])
+
+
+def test_somebody_without_a_record_takes_part_and_adds_to_none() -> None:
+    """Else the number of participants would tell how many people had nothing to send."""
+    shares = {who: share for share in Share for who in [_in_share(share, 1)]}
+    frame = records(*((who, 0, b"", b"") for who in shares))
+    tally = judged_records(delivered(frame)).epochs[1]
+    assert (tally.received, tally.counted, tally.none) == (3, 3, 3)
+    assert tally.users == dict.fromkeys(Share, 1)
+    assert tally.records == {}
+    assert sum(map(len, tally.fingerprints)) == 3
+
+
+def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
+    who = _in_share(Share.S, 2)
+    book = EpochBook([opened(2, records_per_user=2)])
+    frame = records(
+        (who, 0, b"", b""),
+        (who, 0, b"a", b"u"),  # Slot 0 has been answered.
+        (who, 1, b"", b""),  # Only slot 0 can say it.
+        (who, 1, b"b", b"u"),
+        epoch=2,
+    )
+    tally = judged_records(delivered(frame), book=book).epochs[2]
+    assert tally.refused == {Refusal.DUPLICATE: 1, Refusal.MALFORMED: 1}
+    assert (tally.none, tally.users) == (1, {Share.S: 1, Share.T: 0, Share.GRAPH: 0})
+    assert tally.records == {Share.S: Counter({b"b\tu": 1})}
+
+
+def test_a_frame_of_version_1_cannot_say_none() -> None:
+    """Its empty text was malformed when it was written, and a recount decides alike."""
+    frame = as_version_1(records((1, 0, b"", b""), (2, 0, b"q", b"u")))
+    tally = judged_records(delivered(frame)).epochs[1]
+    assert (tally.refused, tally.none) == ({Refusal.MALFORMED: 1}, 0)
+
+
+@pytest.mark.parametrize("kind", [FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS])
+def test_a_marker_is_counted_as_nothing(kind: FrameKind) -> None:
+    """Keepers may write any number of them and die: received = counted + refused stays true."""
+    book = EpochBook([opened(1), published(1)])
+    markers = [delivered(encode_marker(kind, epoch, bytes(16)), at=UNTIL * 2) for epoch in (1, 7)]
+    for verdict in (judged_records(*markers, book=book), judged_reports(*markers, book=book)):
+        assert not verdict.epochs
+        assert not verdict.letters
+        assert verdict.summary() == Counter(received=0, counted=0, refused=0)
+    assert not unknown_to(book, markers), "an epoch that a marker names need not be known"
+
+
+def test_text_that_no_gateway_writes_is_refused_and_quoted_nowhere() -> None:
+    secret = b"my secret query"
+    frame = records(
+        (1, 0, secret * 20, b"u"), (2, 0, b"", b"u"), (3, 0, b"\xff", b"u"), (4, 0, b"a\tb", b"u"),
+        (5, 0, "\x85".encode(), b"u"), (6, 0, b"q", b"u" * 1025), (7, 0, b"q", b"u"),
+    )  # fmt: skip
+    verdict = judged_records(delivered(frame))
+    tally = verdict.epochs[1]
+    assert tally.refused == {Refusal.TOO_LONG: 2, Refusal.MALFORMED: 4}
+    assert tally.counted == 1
+    assert "secret" not in repr(verdict.letters)
+    assert {(x.entry, x.lengths) for x in verdict.letters if x.reason is Refusal.TOO_LONG} == {
+        (0, (300, 1)), (5, (1, 1025))
+    }  # fmt: skip
+
+
+def _in_share(share: Share, epoch: int) -> int:
+    """Somebody who falls into a share."""
+    for who in range(1000):
+        tally = judged_records(
+            delivered(records((who, 0, b"q", b"u"), epoch=epoch)), book=EpochBook([opened(epoch)])
+        ).epochs[epoch]
+        if share in tally.records:
+            return who
+    raise AssertionError
+
+
+def test_a_user_counts_at_most_m_distinct_records() -> None:
+    """The limit is the guarantee: with m_O = 2, two records, and none of them twice."""
+    who = _in_share(Share.S, 2)
+    book = EpochBook([opened(2, records_per_user=2)])
+    frame = records(
+        (who, 1, b"a", b"u"),
+        (who, 0, b"a", b"u"),  # The same record in another slot.
+        (who, 0, b"b", b"u"),  # A slot that was used, if only by a repetition.
+        (who, 1, b"a", b"u"),  # A retry.
+        (who, 2, b"c", b"u"),  # Over the limit.
+        epoch=2,
+    )
+    tally = judged_records(delivered(frame), book=book).epochs[2]
+    assert tally.refused == {Refusal.REPEATED: 1, Refusal.DUPLICATE: 2, Refusal.OVER_LIMIT: 1}
+    assert tally.records == {Share.S: Counter({b"a\tu": 1})}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_t_counts_slot_zero_whatever_comes_first(order: tuple[int, int]) -> None:
+    """One record a user, the same one however the network ordered them."""
+    who = _in_share(Share.T, 3)
+    book = EpochBook([opened(3, records_per_user=2)])
+    frame = records(*((who, slot, b"slot %d" % slot, b"u") for slot in order), epoch=3)
+    tally = judged_records(delivered(frame), book=book).epochs[3]
+    assert tally.records == {Share.T: Counter({b"slot 0\tu": 1})}
+    assert tally.refused == {Refusal.SPARE: 1}
+
+
+def test_an_epoch_never_opened_is_wrong_and_one_before_the_log_is_late() -> None:
+    book = EpochBook([opened(3)])
+    future = delivered(records((1, 0, b"q", b"u"), epoch=4))
+    past = delivered(records((1, 0, b"q", b"u"), epoch=2))
+    verdict = judged_records(future, past, book=book)
+    assert verdict.epochs[None].refused == {Refusal.WRONG_EPOCH: 1}
+    assert verdict.late == 1
+    assert unknown_to(book, [future])
+    assert not unknown_to(book, [past])
+
+
+def test_records_of_a_released_epoch_are_late() -> None:
+    book = EpochBook([opened(1), published(1)])
+    assert judged_records(delivered(records((1, 0, b"q", b"u"))), book=book).late == 1
+
+
+def test_letters_are_few_however_many_entries_are_refused() -> None:
+    frames = [delivered(b"x", offset=i) for i in range(1000)]
+    assert len(judged_reports(*frames).letters) == MAX_DEAD_LETTERS
+
+
+def test_every_reason_can_happen() -> None:
+    """A reason that no test produces would be a label that means nothing."""
+    assert set(Stem) == {"optin_records", "client_reports"}
+    assert len(Refusal) == 11

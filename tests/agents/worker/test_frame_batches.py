@@ -1,0 +1,27 @@
+"""Which messages one script stores together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents.worker.frame_batches import Message, first_run
+from streams.wire.frames import OptinEntry, encode_optin_records, encode_reports
+
+REPORTS = encode_reports(1, bytes(32), bytes(16 * 8192), np.zeros((8192, 1), int), 1)
+RECORDS = encode_optin_records(1, [OptinEntry(bytes(16), 0, b"q", b"u")] * 8192)
+
+
+def run_of(*values: bytes) -> int:
+    run = first_run([Message(offset, 0, value) for offset, value in enumerate(values)])
+    assert isinstance(run, list)
+    return len(run)
+
+
+def test_a_script_stores_no_more_than_redis_can_do_in_a_moment() -> None:
+    """131 072 different records held Redis up for a third of a second, reports for 3 ms."""
+    assert run_of(*[REPORTS] * 20) == 16
+    assert run_of(*[RECORDS] * 20) == 2
+
+
+def test_messages_that_are_no_frames_are_stored_like_reports() -> None:
+    assert run_of(*[b"?"] * 40, *[REPORTS] * 20) == 40 + 15

@@ -1,0 +1,77 @@
+"""What Kafka's answers are taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+
+from streams.errors import StoreUnavailable
+from streams.releases.retention import LogTrimmer
+from streams.settings import Settings
+from streams.stores.kafka import KafkaLog
+from tests.counting import settings_values
+
+
+class Answers:
+    """librdkafka's admin client. While a killed broker comes back: no error, and -1001."""
+
+    def __init__(self, offset: int, by_time: int | None = None) -> None:
+        self._offset = offset
+        self._by_time = offset if by_time is None else by_time
+
+    def list_topics(self, *_: Any, **__: Any) -> None:
+        """Connected."""
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, Any], **_: Any
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        answers = {}
+        for partition, spec in wanted.items():
+            latest = spec is OffsetSpec.latest()
+            found = self._offset if latest else self._by_time
+            answers[partition] = Future[ListOffsetsResultInfo]()
+            answers[partition].set_result(ListOffsetsResultInfo(found, -1, -1))
+        return answers
+
+
+async def test_an_answer_without_an_offset_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for the release log's end, it made an epoch unknown that was there, and its frames were
+    refused for good; taken for a seal, it would have made a whole epoch late.
+    """
+    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    log = KafkaLog(settings.kafka)
+    monkeypatch.setattr(log, "_admin", Answers(-1001))
+    with pytest.raises(StoreUnavailable):
+        await log.ends("releases", [0])
+    with pytest.raises(StoreUnavailable):
+        await log.bounds("releases", 0)
+
+
+async def test_nothing_is_removed_on_an_answer_without_an_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Taken for "no record is that young", it would have removed records that were not counted."""
+    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    trimmer = LogTrimmer(settings.kafka)
+    monkeypatch.setattr(trimmer, "_client", Answers(-1001))
+    with pytest.raises(StoreUnavailable):
+        await trimmer.bounds_before("records", 1_000, at_most=[7])
+    monkeypatch.setattr(trimmer, "_client", Answers(9, by_time=-1))
+    assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [7]
+    monkeypatch.setattr(trimmer, "_client", Answers(9, by_time=5))
+    assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [5]
+
+
+async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cut off at 4, it says that no record is that young: of what lies behind it knows nothing."""
+    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    trimmer = LogTrimmer(settings.kafka)
+    monkeypatch.setattr(trimmer, "_client", Answers(4, by_time=-1))
+    assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [4]

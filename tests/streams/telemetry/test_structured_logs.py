@@ -1,0 +1,210 @@
+"""Nothing that people searched for, clicked or are called gets into a log line."""
+
+import ast
+import enum
+import io
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streams
+from blender.errors import ParameterError
+from streams.settings.sections import LogSettings
+from streams.stores.batch_verdict import BatchVerdict
+from streams.telemetry.structured_logs import FIELDS, OURS, Known, SafeHandler, configure_logging
+
+# Built at run time: a constant in a function that logs would rightly count as code, not data.
+QUERY = "-".join(["private", "query", "of", "someone"])
+
+
+class Reason(enum.Enum):
+    """As refusals have them."""
+
+    OVER_LIMIT = "over limit"
+
+
+@pytest.fixture(params=["json", "text"])
+def written(request: pytest.FixtureRequest):
+    """Everything that a logger below `written` and the library `faust` would have written."""
+    stream = io.StringIO()
+    handler = SafeHandler(stream, form=request.param)
+    names = ("streams.written", "faust.written")
+    for name in names:
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    yield stream
+    for name in names:
+        logging.getLogger(name).removeHandler(handler)
+
+
+ours = logging.getLogger("streams.written")
+theirs = logging.getLogger("faust.written")
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        lambda: ours.info(QUERY),
+        lambda: ours.info("counted %s", QUERY),
+        lambda: ours.info(f"counted {QUERY}"),
+        lambda: ours.info("record_counted", extra={"query": QUERY}),
+        lambda: ours.info("record_counted", extra={"topic": QUERY}),
+        lambda: ours.info("record_counted", extra={"epoch": [QUERY]}),
+        lambda: ours.info("record_counted", extra={QUERY: 1}),
+        lambda: theirs.error("Crashed on message %r", QUERY),
+        lambda: theirs.error(f"Crashed on message {QUERY}"),
+        lambda: theirs.error("Crashed on %(value)s", {"value": QUERY}),
+        lambda: theirs.error(ValueError(QUERY)),
+    ],
+)
+def test_text_that_came_from_outside_is_never_written(written, leak):
+    """By whatever way it is handed to the logger, on purpose or by mistake."""
+    leak()
+
+    assert written.getvalue(), "something must be said, or an operator would look in vain"
+    assert QUERY not in written.getvalue()
+
+
+@pytest.mark.parametrize("log", [ours, theirs], ids=["ours", "theirs"])
+def test_an_exception_from_a_library_shows_its_type_and_place_but_not_its_message(written, log):
+    """Libraries put the value they choked on into the message."""
+    try:
+        try:
+            raise KeyError(QUERY)
+        except KeyError as error:
+            raise ValueError(f"cannot decode {QUERY}") from error
+    except ValueError:
+        log.exception("batch_failed")
+
+    assert QUERY not in written.getvalue()
+    assert "builtins.ValueError" in written.getvalue()
+    assert "telemetry/test_structured_logs.py:" in written.getvalue()
+    assert "builtins.KeyError" in written.getvalue()
+
+
+def test_the_message_of_our_own_error_is_written(written):
+    """It says what must hold and what to do, and by contract holds nobody's data."""
+    try:
+        raise ParameterError("epsilon must be above 0, got epsilon=0.0")
+    except ParameterError:
+        ours.exception("start_refused")
+
+    assert "epsilon must be above 0, got epsilon=0.0" in written.getvalue()
+
+
+def test_numbers_enum_members_and_known_text_are_written_as_fields():
+    """An operator can search for the event and compute with the fields."""
+    stream = io.StringIO()
+    ours.addHandler(handler := SafeHandler(stream, form="json"))
+    ours.setLevel(logging.INFO)
+    fields = {"partition": 3, "seconds": 0.5, "reason": Reason.OVER_LIMIT, "topic": Known("a.v1")}
+    ours.info("entries_refused", extra=fields)
+    ours.removeHandler(handler)
+
+    line = json.loads(stream.getvalue())
+    assert line["event"] == "entries_refused"
+    assert {name: line[name] for name in fields} == {
+        "partition": 3,
+        "seconds": 0.5,
+        "reason": "over_limit",
+        "topic": "a.v1",
+    }
+    assert "refused_fields" not in line
+
+
+def test_a_refused_field_is_counted_with_its_place(written):
+    """So that whoever wrote the line notices, and finds it."""
+    ours.info("record_counted", extra={"user_id": 123_456_789, "epoch": 4})
+
+    assert "123456789" not in written.getvalue()
+    assert "refused_fields" in written.getvalue()
+    assert "test_structured_logs.py" in written.getvalue()
+
+
+def fields_in_the_code() -> set[str]:
+    """The names that any of our log calls gives to `extra`."""
+    root = Path(streams.__file__).parent.parent
+    calls = (
+        call
+        for package in OURS
+        for path in sorted((root / package).rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+    )
+    found: set[str] = set()
+    for call in calls:
+        for given in (word.value for word in call.keywords if word.arg == "extra"):
+            if isinstance(given, ast.Dict):
+                found |= {ast.literal_eval(name) for name in given.keys if name is not None}
+            else:
+                # The line of a counted batch: the only one whose fields are not written there.
+                assert ast.unparse(given) == "dict(summary)"
+                found |= BatchVerdict().summary().keys()
+    return found
+
+
+def test_the_list_of_fields_holds_what_log_lines_have_and_no_more():
+    """A list that admits whatever comes to mind leaves nothing out."""
+    assert fields_in_the_code() == FIELDS
+
+
+def test_a_librarys_constant_text_and_numbers_are_written(written):
+    """Otherwise nobody could tell what a library complained about."""
+    theirs.warning("Heartbeat failed for group %s after %d ms", QUERY, 3000)
+
+    assert "Heartbeat failed for group %s after %d ms" in written.getvalue()
+    assert "3000" in written.getvalue()
+
+
+CRASH = """
+import logging, sys, threading, warnings, asyncio
+from streams.telemetry.structured_logs import configure_logging
+logging.getLogger("noisy").addHandler(logging.StreamHandler())
+configure_logging()
+secret = "-".join(["private", "query"])
+logging.getLogger("noisy").error(f"about {secret}")
+warnings.warn(f"about {secret}")
+thread = threading.Thread(target=lambda: int(secret)); thread.start(); thread.join()
+async def forget():
+    asyncio.get_running_loop().create_task(fail()); await asyncio.sleep(0.01)
+async def fail(): raise ValueError(secret)
+asyncio.run(forget())
+raise ValueError(secret)
+"""
+
+
+def test_a_crashing_process_writes_no_data_either():
+    """Unhandled exceptions, warnings, threads, tasks and other handlers bypass most logs."""
+    ended = subprocess.run(
+        [sys.executable, "-c", CRASH], capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 1
+    assert "private-query" not in ended.stderr + ended.stdout
+    for said in ("process_crashed", "thread_crashed", "noisy", "py.warnings", "asyncio"):
+        assert said in ended.stderr
+
+
+def test_configured_levels_and_forms_are_used():
+    """`log.level` and `log.form` are settings; a setting that does nothing would mislead."""
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level, sys.excepthook)
+    stream = io.StringIO()
+    try:
+        configure_logging(LogSettings(level="error", form="json"), stream)
+        ours.setLevel(logging.NOTSET)
+        ours.info("too_quiet_to_matter")
+        ours.error("batch_failed")
+    finally:
+        logging.captureWarnings(False)
+        root.handlers[:], root.level, sys.excepthook = before
+        for name in ("blender", "streams", "agents", "localclient"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [
+        "batch_failed"
+    ]

@@ -1,0 +1,133 @@
+"""Epochs are numbered 0 to 2⁵³ − 1 by everything that reads or writes one.
+
+Readers in other languages, and scripts in Redis, keep numbers as doubles: beyond 2⁵³ two epochs
+would be one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from agents.gateway.read.openapi import openapi_document
+from agents.gateway.submit.request_types import OPTIN_RECORDS, split
+from blender.errors import BlenderError
+from streams.releases.counted_epochs import EpochBook
+from streams.wire.click_graph_document import ClickGraphDocument
+from streams.wire.estimates_document import EstimatesDocument
+from streams.wire.frames import OptinEntry, encode_optin_records
+from streams.wire.head_list_document import HeadListDocument
+from streams.wire.schemas import NAMES, schema
+from streams.wire.submissions import OptinRecord, read_collecting_epoch, read_optin_records
+from tests.agents.gateway.doubles import make_gateway
+from tests.localclient.support import head_list
+from tests.streams.wire.test_publication_documents import epoch_state, graph, published
+
+LAST = 2**53 - 1
+
+
+def canonical(body: dict[str, Any]) -> bytes:
+    text = json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return text.encode()
+
+
+def numbered(data: bytes, epoch: object) -> bytes:
+    return canonical({**json.loads(data), "epoch": epoch})
+
+
+def collecting(epoch: object) -> bytes:
+    body = {"window_start_s": 0, "window_end_s": 1, "optin_until_s": 1, "records_per_user": 1}
+    return canonical({"collecting": {**body, "epoch": epoch}})
+
+
+def record(epoch: object) -> bytes:
+    return canonical({"user_id": "a", "slot": 0, "query": "q", "url": "u", "epoch": epoch})
+
+
+def one_record(epoch: object, read: Callable[[bytes], Any]) -> None:
+    (found,) = read(record(epoch))
+    if isinstance(found, BaseException):
+        raise found
+    if isinstance(found, str):
+        raise ValueError(found)
+
+
+def opened(epoch: Any) -> Any:
+    book, parameters = EpochBook(), replace(epoch_state().parameters, epoch=epoch)
+    book.apply({"entry": "epoch_opened", "epoch": epoch, **parameters.to_json()})
+    return book
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "head list": lambda e: HeadListDocument.from_bytes(numbered(head_list().to_bytes(), e)),
+    "head list written": head_list,
+    "estimates": lambda e: EstimatesDocument.from_bytes(
+        numbered(published("sharp", 10).to_bytes(), e)
+    ),
+    "click graph": lambda e: ClickGraphDocument.from_bytes(numbered(graph().to_bytes(), e)),
+    "collecting": lambda e: read_collecting_epoch(collecting(e)),
+    "opt-in record": lambda e: one_record(e, read_optin_records),
+    "opt-in record at the gateway": lambda e: one_record(
+        e, lambda body: OPTIN_RECORDS.decode(split(body))
+    ),
+    "opt-in record written": lambda e: OptinRecord("a", 0, "q", "u", e),
+    "parameters": lambda e: replace(epoch_state().parameters, epoch=e),
+    "release log": opened,
+    "frame": lambda e: encode_optin_records(e, [OptinEntry(bytes(16), 0, b"q", b"u")]),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_an_epoch_beyond_the_last_is_refused_and_the_last_is_not(reader: str) -> None:
+    READERS[reader](LAST)
+    for beyond in (LAST + 1, 2**61, -1):
+        with pytest.raises((BlenderError, ValueError)):
+            READERS[reader](beyond)
+
+
+DOCUMENTS = {"head-list": head_list, "estimates": lambda: published("sharp", 10)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_schemas_say_so_too(name: str) -> None:
+    document = {**DOCUMENTS, "click-graph": graph}[name]()
+    body = json.loads(document.to_bytes())
+    check = Draft202012Validator(schema(name))
+    check.validate({**body, "epoch": LAST})
+    with pytest.raises(ValidationError, match="maximum"):
+        check.validate({**body, "epoch": LAST + 1})
+
+
+def epochs_of(part: Any) -> Iterator[dict[str, Any]]:
+    """The schema of each epoch that the API's description speaks of."""
+    if isinstance(part, dict):
+        if part.get("name") in ("epoch", "before") and "schema" in part:
+            yield part["schema"]
+        for name, value in part.items():
+            if name == "epoch" and isinstance(value, dict):
+                yield from value.get("anyOf", [value])
+            yield from epochs_of(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from epochs_of(value)
+
+
+def test_the_description_of_the_api_says_so_too() -> None:
+    found = [one for one in epochs_of(openapi_document()) if one.get("type") != "null"]
+    assert len(found) >= 8
+    for one in found:
+        assert (one["type"], one["minimum"], one["maximum"]) == ("integer", 0, LAST)
+
+
+async def test_the_gateway_answers_about_no_epoch_beyond_the_last() -> None:
+    gateway = make_gateway()
+    for kind in ("estimates", "click-graphs"):
+        assert (await gateway.ask("GET", f"/v1/{kind}/{LAST + 1}")).status == 404
+    asked = [await gateway.ask("GET", f"/v1/estimates?before={n}") for n in (LAST, LAST + 1)]
+    assert [reply.status for reply in asked] == [200, 400]
+    assert str(LAST) in asked[1].json()["detail"]

@@ -1,0 +1,310 @@
+"""Publications: one spelling, valid by their schemas, ordered by what is published."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from agents.jobs.click_graphs import mechanism_parameters
+from agents.jobs.estimates import build_estimates, empty_estimates
+from agents.jobs.release_step import ReleaseDice
+from blender.interfaces import OptinCounts
+from blender.profiles import build_head_list
+from blender.record import Record
+from streams.errors import StoreMismatch
+from streams.releases.documents import PART_BYTES, DocumentReference, join, split
+from streams.releases.entries import Shortfall
+from streams.releases.epoch_plan import ClickGraphPlan
+from streams.releases.epoch_state import HeadListRelease
+from streams.releases.optin_release import read_optin_release, write_optin_release
+from streams.releases.sealed_counts import ReportsRead
+from streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
+from streams.wire.estimates_document import EstimatedShare, EstimatesDocument
+from streams.wire.head_list_document import MalformedDocument
+from streams.wire.schemas import NAMES, schema
+from streams.wire.statements import click_graph_statement, privacy_statement
+from tests.agents.jobs.model_log import ModelLog
+from tests.agents.jobs.test_epoch_schedule import START, WINDOW_MS, keep
+from tests.doubles_jobs import RepeatableNoise
+
+REFERENCE = DocumentReference("head-list", "0" * 64, 1, 1, 0, 1)
+
+
+def epoch_state(**changes: object):
+    log = ModelLog()
+    keep(log, START, **changes)
+    return log.book.epochs[0]
+
+
+def counts(rng: np.random.Generator) -> OptinCounts:
+    records = [Record(f"query {n % 7}", f"https://{n}.example/") for n in range(20)]
+    s, t = rng.integers(20, 300, 20), rng.integers(5, 80, 20)
+    return OptinCounts(records, s, t, int(s.sum()), int(t.sum()))
+
+
+def published(profile: str, reports: int, reasons=()) -> EstimatesDocument:
+    """A publication made as the jobs make it."""
+    from dataclasses import replace
+
+    rng = np.random.default_rng(2)
+    state = epoch_state(profile=profile)
+    release = build_head_list(
+        profile, counts(rng), state.parameters.plan.privacy, RepeatableNoise(3)
+    )
+    k = len(release.head_list.cells)
+    state = replace(
+        state,
+        head_list=HeadListRelease(
+            REFERENCE, REFERENCE, k, START + 3 * WINDOW_MS, tuple(reasons), START + WINDOW_MS
+        ),
+    )
+    cells = np.random.default_rng(4).multinomial(reports, np.full(k, 1 / k)).astype(np.int64)
+    again = read_optin_release(write_optin_release(release), release.head_list)
+    dice = ReleaseDice(RepeatableNoise(3), lambda: np.random.default_rng(1))
+    return build_estimates(state, again, ReportsRead(cells, reports, False), reasons, dice)
+
+
+@pytest.mark.parametrize("profile", ["sharp", "paper"])
+@pytest.mark.parametrize("reports", [0, 1, 5000])
+def test_a_publication_is_valid_by_its_schema_and_reads_back(profile: str, reports: int):
+    """Analysts in any language rely on it, whatever the profile and however few reported."""
+    document = published(profile, reports)
+    data = document.to_bytes()
+
+    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    assert EstimatesDocument.from_bytes(data).to_bytes() == data
+    assert document.outcome == ("complete" if reports else "incomplete")
+    for cell in document.records:
+        assert (cell.client is None) == (reports == 0)
+
+
+def test_the_same_release_is_rebuilt_from_the_log_with_the_same_estimates():
+    """Estimates are computed epochs later, perhaps by another machine."""
+    rng = np.random.default_rng(2)
+    for profile in ("sharp", "paper"):
+        state = epoch_state(profile=profile)
+        release = build_head_list(
+            profile, counts(rng), state.parameters.plan.privacy, RepeatableNoise(3)
+        )
+        again = read_optin_release(write_optin_release(release), release.head_list)
+        for name in ("probability", "variance", "low", "high"):
+            ours, theirs = getattr(again.optin.cells, name), getattr(release.optin.cells, name)
+            assert np.array_equal(ours, theirs), name
+        assert write_optin_release(again) == write_optin_release(release)
+
+
+def test_records_are_ordered_by_published_values_alone():
+    """An order by raw counts would publish them."""
+    document = json.loads(published("sharp", 5000).to_bytes())
+    listed = [r for r in document["records"] if r["url"] is not None]
+    values = [r["blend"]["probability"] for r in listed]
+
+    assert values == sorted(values, reverse=True)
+    assert document["records"][-1]["query"] is None
+    totals = [q["blend"]["probability"] for q in document["queries"]]
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_projected_values_are_a_distribution_and_raw_ones_stay_raw():
+    """The projection is biased; who averages over epochs needs the raw values."""
+    document = published("sharp", 5000)
+    projected = [cell.projected for cell in document.records]
+
+    assert sum(p for p in projected if p is not None) == pytest.approx(1.0)
+    assert all(p is not None and p >= 0 for p in projected)
+    assert all(0 <= cell.optin_weight <= 1 for cell in document.records)
+
+
+def test_a_weight_is_what_the_blend_really_did():
+    """A query's total is the sum of blended records: its weight lies among theirs."""
+    paper = published("paper", 5000)
+    for item in paper.records:
+        assert item.optin_weight is not None
+        mixed = (
+            item.optin_weight * item.optin.probability
+            + (1 - item.optin_weight) * item.client.probability
+        )
+        assert item.blend.probability == pytest.approx(mixed)
+    for document in (paper, published("sharp", 5000)):
+        for query in document.queries:
+            own = [r for r in document.records if r.query == query.query and r.url is not None]
+            total = sum(r.blend.probability for r in own)
+            assert query.blend.probability == pytest.approx(total)
+            weights = [r.optin_weight for r in own]
+            assert min(weights) - 1e-12 <= query.optin_weight <= max(weights) + 1e-12
+            if min(r.blend.probability for r in own) > 0:
+                mean = sum(r.optin_weight * r.blend.probability for r in own) / total
+                assert query.optin_weight == pytest.approx(mean)
+    assert {query.optin_weight for query in published("sharp", 0).queries} == {1.0}
+
+
+def test_the_papers_query_marginal_stands_beside_the_total():
+    """p̂_q counts a query's unlisted URLs too; where no report tells them it is not there."""
+    paper = published("paper", 5000)
+    for query in paper.queries:
+        (rest,) = [r for r in paper.records if r.query == query.query and r.url is None]
+        for group in ("optin", "client"):
+            whole = getattr(query.marginal, group).probability
+            listed = getattr(query, group).probability
+            assert whole == pytest.approx(listed + getattr(rest, group).probability)
+        assert query.marginal.blend.variance > 0
+    assert EstimatesDocument.from_bytes(paper.to_bytes()).to_bytes() == paper.to_bytes()
+    assert {query.marginal for query in published("sharp", 5000).queries} == {None}
+
+
+def test_groups_that_disagree_are_said_to_and_the_clients_are_preferred():
+    """A blend of two populations is precise and wrong."""
+    document = published("sharp", 5000)  # Opt-in users are skewed, the clients uniform.
+
+    assert document.agreement is not None
+    assert not document.agreement.agree
+    assert document.agreement.prefer == "client"
+    assert all(cell.client is not None for cell in document.records)
+
+
+def test_an_empty_publication_is_valid_and_says_why():
+    """Readers must be able to tell nothing from nothing yet."""
+    document = empty_estimates(epoch_state(), [Shortfall.TOO_FEW_OPTIN_USERS], 3, 1, None)
+    data = document.to_bytes()
+
+    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    assert EstimatesDocument.from_bytes(data).reasons == ("too_few_optin_users",)
+
+
+def graph() -> ClickGraphDocument:
+    """A click graph of two queries."""
+    parameters = ClickGraphPlan(2.0, 1e-6, 1, 1)
+    return ClickGraphDocument(
+        epoch=3,
+        window_start_s=0,
+        window_end_s=60,
+        outcome="complete",
+        reasons=(),
+        url_table="file",
+        participants=100,
+        parameters={},
+        mechanisms={},
+        queries=(
+            GraphQuery("b", 5, (("https://x/", 1), ("https://y/", 4))),
+            GraphQuery("a", 9, ()),
+        ),
+        privacy={
+            "statement": "x" * 100,
+            "neighbouring": "add-remove",
+            "released": {"epsilon": 2.0, "delta": 1e-6},
+            "charged": {
+                "epsilon": parameters.cost.epsilon,
+                "delta": parameters.cost.delta,
+                "neighbouring": "replace-one",
+            },
+        },
+        versions={},
+    )
+
+
+def test_a_click_graph_is_valid_by_its_schema_and_ordered_by_its_noisy_counts():
+    """And reads back."""
+    data = graph().to_bytes()
+    body = json.loads(data)
+
+    Draft202012Validator(schema("click-graph")).validate(body)
+    assert [q["query"] for q in body["queries"]] == ["a", "b"]
+    assert [c["url"] for c in body["queries"][1]["clicks"]] == ["https://y/", "https://x/"]
+    assert ClickGraphDocument.from_bytes(data).to_bytes() == data
+
+
+def test_the_click_graph_never_costs_more_than_it_is_charged():
+    """The mechanism states its own cost; the ledger charged the settings'."""
+    for epsilon in (0.5, 1.0, 2.0, 5.0):
+        graph = ClickGraphPlan(epsilon, 1e-6, 2, 3)
+        state = epoch_state(graph_share_ppm=100_000, click_graph=graph)
+        found = mechanism_parameters(state)
+        assert found.epsilon <= epsilon * (1 + 1e-9)
+        assert found.delta <= 1e-6
+        assert state.parameters.charge.optin.epsilon == max(4.0, 2 * epsilon)
+
+
+def test_the_statement_names_the_neighbouring_relation_and_what_is_not_hidden():
+    """An epsilon without it means nothing; and nobody should have to know what e^4 is."""
+    text = privacy_statement(
+        optin=(4.0, 1e-5), clients=(2.0, 0.0), cohorts=3, records_per_user=1, answers=2
+    )
+
+    for words in (
+        "with one record each", "randomised 2 answers by itself", "one epoch out of 3",
+        "a factor of at most about 55, give or take a chance of 1 in 100 000; had one device's",
+        "different, by a factor of at most about 7.4.", "Not hidden", "replace-one",
+        "epsilon 4 and delta 1e-05 for opt-in users, epsilon 2 and delta 0 for devices",
+        "one opt-in account's records", "someone with two counts as two people",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_the_statement_promises_what_was_charged():
+    """With a click graph somebody may have paid more than the estimates cost."""
+    graph = ClickGraphPlan(5.0, 1e-6, queries_per_user=1, clicks_per_user=1)
+    state = epoch_state(graph_share_ppm=100_000, click_graph=graph)
+
+    privacy = empty_estimates(state, [Shortfall.TOO_FEW_OPTIN_USERS], 3, 4, None).privacy
+
+    assert privacy["optin"]["epsilon"] == 10.0
+    assert "epsilon 10 and delta 0.000149" in privacy["statement"]
+    assert "a factor of at most about 23 000, give or take" in privacy["statement"]
+    assert "for a click graph" in privacy["statement"]
+
+
+def test_a_click_graphs_statement_has_both_neighbouring_relations():
+    """It is proved for one and charged for the other."""
+    text = click_graph_statement(
+        released=(30.0, 0.0), charged=(0.5, 0.3), queries_per_user=1, clicks_per_user=2
+    )
+
+    for words in (
+        "One query and up to 2 clicks", "at most about 1 followed by 14 zeros;",
+        "at most about 1.7, give or take a chance of 1 in 3.", "adding or removing", "replace-one",
+    ):  # fmt: skip
+        assert words in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schema_is_a_valid_schema(name: str):
+    """And is packaged with the code."""
+    Draft202012Validator.check_schema(schema(name))
+
+
+def test_a_number_that_does_not_exist_is_null_and_never_zero():
+    """Infinite variance is not a variance."""
+    assert EstimatedShare.of(0.5, float("inf"), float("nan"), 1.0) == EstimatedShare(
+        0.5, None, None, 1.0
+    )
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"schema":"other"}', b"[" * 9999])
+def test_bytes_that_are_no_publication_are_refused_in_one_sentence(data: bytes):
+    """Whoever reads them may be handed anything."""
+    for kind in (EstimatesDocument, ClickGraphDocument):
+        with pytest.raises(MalformedDocument):
+            kind.from_bytes(data)
+
+
+@settings(max_examples=20)
+@given(st.binary(max_size=200), st.integers(0, 3))
+def test_documents_of_any_size_come_back_whole(seed: bytes, parts: int):
+    """Compressed or not, one part or many."""
+    data = np.random.default_rng(len(seed)).bytes(parts * PART_BYTES) + seed
+    stored = split("x", data)
+    reference = DocumentReference("x", stored.id, stored.size, len(stored.parts), 0, 9)
+
+    assert join(reference, stored.parts) == data
+    if stored.parts:
+        with pytest.raises(StoreMismatch):
+            join(reference, stored.parts[:-1])
+    other = split("x", data + b"?")
+    if len(other.parts) == reference.parts:
+        with pytest.raises(StoreMismatch):
+            join(reference, other.parts)
