@@ -272,11 +272,16 @@ class Jobs:
             return None
 
     async def _renew(self, kind: Kind, lease: Lease) -> None:
-        """Keep the lease through a long step; nobody watches this, and it must go on."""
-        while True:
+        """Keep the lease through a long step, until it is lost. An outage of Redis does not end it.
+
+        A lost lease is taken again by the next step only, which first settles the log.
+        """
+        lost = False
+        while not lost:
             await asyncio.sleep(self.context.settings.jobs.lease_renew_s)
             try:
-                if not await lease.hold():
+                lost = not await lease.renew()
+                if lost:
                     log.warning("lease_lost", extra={"kind": kind})
             except Exception as error:
                 log.warning("lease_not_renewed", extra={"kind": kind}, exc_info=error)

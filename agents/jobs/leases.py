@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from typing import Any
 
 from blender.errors import BlenderError
 from streams.stores.redis import Client, answered
@@ -38,16 +39,22 @@ class Lease:
         self.held = False
 
     async def hold(self) -> bool:
-        """Take the lease, or renew it; whether it is ours now."""
-        client, key, token, ms = self._client, self._key, self._token, self._milliseconds
-        try:
-            held = await answered(client.eval(_RENEW, 1, key, token, ms)) or await answered(
-                client.set(key, token, nx=True, px=ms)
+        """Renew the lease, or take it if it is free; whether it is ours now."""
+        if not await self.renew():
+            await self._ask(
+                self._client.set(self._key, self._token, nx=True, px=self._milliseconds)
             )
-        except Exception:
-            self.held = False  # Whoever cannot ask must not believe that it may.
-            raise
-        self.held = bool(held)
+        return self.held
+
+    async def renew(self) -> bool:
+        """Renew the lease; whether it is still ours. One that was lost is not taken again."""
+        return await self._ask(
+            self._client.eval(_RENEW, 1, self._key, self._token, self._milliseconds)
+        )
+
+    async def _ask(self, call: Any) -> bool:
+        self.held = False  # A process that cannot ask must not believe that it holds a lease.
+        self.held = bool(await answered(call))
         return self.held
 
     async def taken(self) -> bool:

@@ -36,6 +36,23 @@ async def test_one_holds_a_lease_until_it_is_silent_for_too_long(redis_client, n
     assert await first.hold()
 
 
+async def test_a_lost_lease_is_not_taken_again_by_renewing_it(redis_client, name_prefix):
+    """A process paused in a step lost its lease and, when the new holder died, had it again without
+    having settled the log, or having said so."""
+    sleeper = Lease(redis_client, name_prefix, "estimates", 0.3)
+    other = Lease(redis_client, name_prefix, "estimates", 0.3)
+    assert await sleeper.hold()
+    assert await sleeper.renew()
+    await asyncio.sleep(0.5)
+    assert await other.hold()
+    assert not await sleeper.renew()
+    await asyncio.sleep(0.5)
+
+    assert not await sleeper.renew(), "free, and not ours"
+    assert not sleeper.held
+    assert await sleeper.hold()
+
+
 async def test_a_redis_that_is_away_means_not_held(own_redis):
     """Whoever cannot ask must not believe that it may."""
     import redis.asyncio
