@@ -110,12 +110,24 @@ class LocalRedis(LocalPart):
     def snapshot(self) -> RedisSnapshot:
         """Remember the present state; Redis stands still while its files are copied."""
         target = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self.folder))
+        self._write_out()
         self.pause()
         try:
             shutil.copytree(self.data, target, dirs_exist_ok=True)
         finally:
             self.resume()
         return RedisSnapshot(target)
+
+    def _write_out(self) -> None:
+        """Wait until what was acknowledged is in the file.
+
+        While a slow disk is still busy with the last flush, Redis keeps writes in memory for up to
+        two seconds.
+        """
+        with self.client() as client:
+            self._wait_for(
+                lambda: not client.info("persistence")["aof_buffer_length"], "write its file"
+            )
 
     def rollback(self, snapshot: RedisSnapshot) -> None:
         """Crash, and come back with an earlier state: acknowledged writes since then are lost."""
