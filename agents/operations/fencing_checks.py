@@ -22,16 +22,24 @@ from streams.settings.sections import TopicsSettings
 from streams.stores.kafka import KafkaLog
 from streams.topics import Topics
 
-__all__ = ["TRANSACTION_LOG", "broker_setting", "fencing_checks", "leaders", "transactions"]
+__all__ = [
+    "TRANSACTION_LOG",
+    "broker_setting",
+    "fencing_checks",
+    "leaders",
+    "transactions",
+    "verification",
+]
 
 TRANSACTION_LOG = "__transaction_state"
 _UNCLEAN = "unclean.leader.election.enable"
+_VERIFIED = "transaction.partition.verification.enable"
 
 
 async def fencing_checks(
     settings: Settings, kafka: KafkaLog, admin: AdminClient, brokers: Sequence[int]
 ) -> AsyncIterator[Finding]:
-    """Copies of Kafka's log of transactions, and elections of that and of our topics."""
+    """Kafka's log of transactions, their verification, and elections of that and our topics."""
     timeout_s = settings.kafka.request_timeout_s
     names = [TRANSACTION_LOG, *(topic.name for topic in Topics(settings).all())]
     described = await kafka.describe(names)
@@ -55,6 +63,9 @@ async def fencing_checks(
         yield transactions(
             settings.topics, "will be made with", _least(copies), _least(least_in_sync)
         )
+    yield verification(
+        [await broker_setting(admin, broker, _VERIFIED, timeout_s) for broker in brokers]
+    )
     if there:
         yield leaders({name: (configs[name] or {}).get(_UNCLEAN) for name in there})
 
@@ -88,6 +99,27 @@ def transactions(
         "transactions",
         f"{TRANSACTION_LOG} {has} {copies} copies and min.insync.replicas={in_sync}",
     )
+
+
+def verification(enabled: Sequence[str | None]) -> Finding:
+    """What each broker says of verifying transactions; `None`: it has no such setting."""
+    if "false" in enabled:
+        return Finding(
+            Grade.MEND,
+            "verification",
+            f"{_VERIFIED} must be true on every broker, found false on {enabled.count('false')} of "
+            f"{len(enabled)}: a delayed write could leave a transaction open that blocks the "
+            "release log; kafka-configs.sh --alter --entity-type brokers --entity-default "
+            f"--add-config {_VERIFIED}=true",
+        )
+    if None in enabled:
+        return Finding(
+            Grade.NOTE,
+            "verification",
+            f"Kafka did not tell whether {_VERIFIED} is on; Kafka 3.6 and later have it, on by "
+            "default. May this user describe the brokers' configuration?",
+        )
+    return Finding(Grade.OK, "verification", f"{len(enabled)} brokers verify transactions")
 
 
 def leaders(unclean: Mapping[str, str | None]) -> Finding:

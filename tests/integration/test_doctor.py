@@ -64,7 +64,8 @@ async def test_a_healthy_set_up_needs_no_mending(healthy: Settings) -> None:
     assert graded(found, "elections") == (Grade.OK, "unclean elections are off on 1 broker(s)")
     looked_at = {f.what for f in found}
     assert looked_at >= {
-        "versions", "tokens", "kafka", "replication", "elections", "transactions", "leaders",
+        "versions", "tokens", "kafka", "replication", "elections", "transactions",
+        "verification", "leaders",
         "topics", "release log", "clock", "redis", "eviction", "persistence",
     }  # fmt: skip
 

@@ -8,7 +8,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from agents.local import LocalKafka
-from agents.operations.fencing_checks import TRANSACTION_LOG, leaders, transactions
+from agents.operations.fencing_checks import (
+    TRANSACTION_LOG,
+    leaders,
+    transactions,
+    verification,
+)
 from agents.operations.installation_checks import Finding, Grade, examine
 from streams.settings import Settings
 from streams.stores.kafka import KafkaLog
@@ -46,6 +51,33 @@ async def test_a_log_of_transactions_with_one_copy_is_to_be_mended(
         "__transaction_state will be made with 1 copies and min.insync.replicas=1"
     )
     assert "will be made with 1 and 1" in (await finding(three, "transactions")).found
+
+
+async def test_brokers_that_do_not_verify_transactions_are_to_be_mended(
+    own_kafka: LocalKafka, redis_server, make_settings: MakeSettings
+) -> None:
+    """Without it a write that arrives late hangs for good, and the release log with it."""
+    settings = make_settings({"kafka.url": own_kafka.url, "redis.url": redis_server.url})
+    assert (await finding(settings, "verification")).grade is Grade.OK
+    off = ConfigResource(
+        ConfigResource.Type.BROKER,
+        "1",
+        incremental_configs=[
+            ConfigEntry(
+                "transaction.partition.verification.enable",
+                "false",
+                incremental_operation=AlterConfigOpType.SET,
+            )
+        ],
+    )
+    admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
+    for future in admin.incremental_alter_configs([off]).values():
+        future.result(30)
+    found = await finding(settings, "verification")
+    assert found.grade is Grade.MEND
+    assert "must be true on every broker, found false on 1 of 1" in found.found
+    assert "--add-config transaction.partition.verification.enable=true" in found.found
+    assert verification([None]).grade is Grade.NOTE
 
 
 async def test_a_topic_that_elects_uncleanly_is_to_be_mended(
