@@ -79,7 +79,7 @@ def test_what_lies_weigh_with_subset_or_none():
     refused = weighs([*range(100, 115), 500])
     assert randomizer.report_probability(None, (*range(100, 115), 500)) == 0
     assert refused[0] == pytest.approx(-1.65, abs=0.005)
-    page = PAGE.read_text(encoding="utf-8")
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert "ω = 16" in page
     assert "1.60 people" in page
     assert "1.58 people" in page
