@@ -1,8 +1,8 @@
-"""Tells where refused entries are, for whoever looks after the senders. Never what they hold.
+"""Reports where refused entries are, so that senders can be corrected. Never what they contain.
 
 A letter is one JSON object: topic, partition, offset, entry within the frame (null: all of it),
-reason, and the lengths of what was there. Sent once in the usual case, again after a replay, not at
-all when Kafka is slow: counting never waits for a letter.
+reason, and the lengths of its parts. It is sent once in the usual case, again after a replay, and
+not at all when Kafka is slow: counting never waits for a letter.
 """
 
 from __future__ import annotations

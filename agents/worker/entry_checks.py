@@ -1,8 +1,8 @@
-"""Judge what the log delivered: count an entry, or refuse it for one reason.
+"""Judge each entry of a batch: count it, or refuse it for one reason.
 
 Pure: frames, the epoch book, the epoch keys and the fingerprints seen so far go in; a verdict comes
-out, to be stored in one step by `streams.stores.count_store`. The only thing changed on the way is
-the fingerprint table handed in, which the caller throws away if the verdict is not stored.
+out, which `streams.stores.count_store` stores in one step. The only argument that is changed is the
+fingerprint table, which the caller throws away if the verdict is not stored.
 
 Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly
 one reason. A marker has no entry and adds nothing. The same log gives the same verdicts however it
@@ -79,7 +79,7 @@ def judge_reports(
         if not isinstance(frame, ReportFrame):
             _pass_or_refuse(verdict, delivery)
             continue
-        # Before its head list is looked at: the book may have forgotten that, or never read it.
+        # Checked before the head list, which the book may have forgotten or never read.
         if frame.epoch <= past:
             verdict.late += len(frame)
             continue
@@ -209,7 +209,7 @@ def _count_records(
     new = seen.add(fingerprints)
     tally.fingerprints.append(fingerprints[new])
     left = keep(new, Refusal.DUPLICATE)
-    # Before repeated records go: how many people take part must not tell what they sent.
+    # Before repeated records are refused: the number of users must not depend on their records.
     for number, share in enumerate(Share):
         first = (shares[left] == number) & (slots[left] == 0)
         tally.users[share] += int(np.count_nonzero(first))
@@ -247,7 +247,7 @@ def _untimely(
     delivery: Delivery,
     entries: int,
 ) -> bool:
-    """Refuse a message whose epoch is over, sealed or yet to come; False where it is in time."""
+    """Refuse a message that is late, behind the seal or early; False if it is in time."""
     if stem in epoch.released:
         verdict.late += entries
         return True
@@ -257,8 +257,8 @@ def _untimely(
         verdict.refuse(epoch.number, delivery, Refusal.LATE, entries)
         return True
     if epoch.beyond_seal(stem, partition, delivery.offset):
-        # Somebody was told "accepted". Brokers whose clocks are within the allowed skew of one
-        # another cannot bring this about, so it is told apart from what came too late.
+        # Its sender was answered "accepted". That cannot happen while brokers' clocks are within
+        # the allowed skew of one another, so it has a reason of its own, not LATE.
         verdict.refuse(epoch.number, delivery, Refusal.BEYOND_SEAL, entries)
         return True
     if delivery.append_ms < epoch.early_before_ms(stem):
@@ -268,7 +268,7 @@ def _untimely(
 
 
 def _pass_or_refuse(verdict: BatchVerdict, delivery: Delivery) -> None:
-    """A message without entries of this stem: a marker is nothing, anything else is refused."""
+    """A message without entries of this stem: ignore a marker, refuse anything else."""
     if isinstance(delivery.frame, Marker):
         return
     too_long = isinstance(delivery.frame, RefusedFrame) and delivery.frame.too_long

@@ -1,4 +1,4 @@
-"""Messages as the consumer hands them over, and the runs of them that one script can store."""
+"""Decodes messages and cuts them into runs that one Redis script can store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Message", "first_run"]
 
 
 class Message(NamedTuple):
-    """A Kafka message, as much of it as counting looks at."""
+    """The parts of a Kafka message that counting needs."""
 
     offset: int
     append_ms: int
@@ -23,7 +23,7 @@ class Message(NamedTuple):
 def first_run(messages: Sequence[Message]) -> list[Delivery] | NewerFrame:
     """The first messages that follow one another without a gap and fit one script, decoded.
 
-    A frame of a newer version ends the run; if it comes first, it is the answer.
+    A frame of a newer version ends the run; if it comes first, it is returned instead.
     """
     run: list[Delivery] = []
     reports = records = 0

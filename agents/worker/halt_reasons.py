@@ -1,10 +1,10 @@
-"""Why a partition stands still until somebody looks, and what that somebody should do.
+"""Why a partition is stopped until an operator intervenes, and what the operator should do.
 
-A stop is not an outage: Redis and Kafka answer, and what they say cannot be counted on without
-losing or doubling something. Each message continues "partition 3 of topic …".
+A stop is not an outage: Redis and Kafka answer, but counting what they hold would lose entries or
+count some twice. Each message continues "partition 3 of topic …".
 
-Some stops may rest on a stale answer of one broker. They have a question, `over`, which is asked
-again and again: when it is answered with yes, the partition goes on by itself.
+Some stops may be caused by a stale answer of one broker. They have a check, `over`, which is
+repeated: as soon as it returns True, the worker resumes the partition without an operator.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StopReason(enum.StrEnum):
 
 
 class Stop(BlenderError):
-    """The partition must not be counted on, unless `over` says otherwise later."""
+    """Counting this partition must not continue, unless `over` returns True later."""
 
     def __init__(
         self, reason: StopReason, text: str, over: Callable[[], Awaitable[bool]] | None = None
@@ -56,18 +56,18 @@ class Stop(BlenderError):
 def topic_recreated() -> Stop:
     return Stop(
         StopReason.TOPIC_RECREATED,
-        "must be of the topic that Redis has counted, but that was deleted and made again; its "
-        "offsets mean other records now. Move to a new topics.version, or rebuild the counts",
+        "must belong to the topic that Redis has counted, but the topic was deleted and recreated, "
+        "so Redis's offsets no longer match. Raise topics.version, or run `blendstream rebuild`",
     )
 
 
 def offset_beyond_end(offset: int, end: int, over: Callable[[], Awaitable[bool]]) -> Stop:
     return Stop(
         StopReason.OFFSET_BEYOND_END,
-        f"must end at or after offset {offset}, which Redis has counted, but no broker knows of "
-        f"more than {end}. If a broker is cut off, it goes on by itself when the others answer. "
-        "Else this is another cluster's Redis, or the log was cut off: point redis.url and "
-        "kafka.url at a pair that belongs together, or rebuild the counts",
+        f"must end at or after offset {offset}, which Redis has counted, but no broker has more "
+        f"than {end}. If a broker is cut off, counting resumes by itself when the others answer. "
+        "Otherwise this is another cluster's Redis, or the topic lost its end: point redis.url and "
+        "kafka.url at a pair that belongs together, or run `blendstream rebuild`",
         over,
     )
 
@@ -76,17 +76,18 @@ def log_behind(offset: int, position: int, over: Callable[[], Awaitable[bool]]) 
     return Stop(
         StopReason.LOG_BEHIND,
         f"has a frame at offset {offset} whose gateway had read the release log up to {position}, "
-        "further than it can be read here. If a broker is cut off, it goes on by itself when the "
-        "others answer. If the log was restored from an older copy, or the frame is damaged, it "
-        "goes on with the next record in the release log: restarting `blendstream jobs` writes one",
+        "further than this worker can read it. If a broker is cut off, counting resumes by itself "
+        "when the others answer. If the log was restored from an older copy, or the frame is "
+        "damaged, counting resumes after the next record in the release log: restarting "
+        "`blendstream jobs` writes one",
         over,
     )
 
 
-def partitions_changed(wanted: int, found: int) -> Stop:
+def partitions_changed(wanted: int, actual: int) -> Stop:
     return Stop(
         StopReason.PARTITIONS_CHANGED,
-        f"must be one of {wanted}, but the topic now has {found}; a contributor would be counted "
+        f"must be one of {wanted}, but the topic now has {actual}; a contributor would be counted "
         "in two of them. Raise topics.version to move to a new topic at an epoch's boundary",
     )
 
@@ -96,24 +97,24 @@ def newer_frame(version: int, offset: int) -> Stop:
         StopReason.NEWER_FRAME,
         f"must hold frames of a version this release reads, but has version {version} at offset "
         f"{offset}; upgrade the workers, then start again. If no release writes that version, the "
-        "frame is damaged: docs/operations.md, PartitionStopped, tells how to pass over it",
+        "frame is damaged: docs/operations.md, PartitionStopped, says how to skip it",
     )
 
 
 def half_applied(offset: int) -> Stop:
     return Stop(
         StopReason.HALF_APPLIED,
-        f"must not be counted on: the batch up to offset {offset} was stored in part, because "
-        "Redis failed inside a script. Mend Redis, then rebuild the partition's counts",
+        f"must not be counted further: the batch up to offset {offset} was only partly stored, "
+        "because Redis failed inside a script. Repair Redis, then run `blendstream rebuild`",
     )
 
 
 def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> Stop:
     return Stop(
         StopReason.STORE_REFUSED,
-        f"must go on with epochs that the release log has open, but Redis bars all up to {through} "
-        "as released; this is another installation's Redis, or epochs were released out of turn. "
-        "Rebuild the partition's counts",
+        "must continue with the epochs that are open in the release log, but Redis says that all "
+        f"up to {through} are released; this is another installation's Redis, or epochs were "
+        "released out of order. Run `blendstream rebuild`",
         over,
     )
 
@@ -121,7 +122,7 @@ def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> Stop
 def store_refused(why: str) -> Stop:
     return Stop(
         StopReason.STORE_REFUSED,
-        f"cannot be stored: {why}. Look at that key or permission, mend it, then start again",
+        f"cannot be stored: {why}. Correct that key or permission, then restart the worker",
     )
 
 

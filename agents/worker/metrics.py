@@ -86,19 +86,19 @@ RELOADS = Counter(
 )
 SEEKS = Counter(
     "blender_partition_seeks",
-    "Times a partition was read again from earlier.",
+    "Times the consumer was moved to another offset of a partition.",
     _STEM,
     registry=WORKER,
 )
 GAPS = Counter(
     "blender_offset_gaps",
-    "Offsets passed over because no record has them (control records).",
+    "Offsets skipped because they hold no record (control records).",
     _STEM,
     registry=WORKER,
 )
 LOST_OFFSETS = Counter(
     "blender_lost_offsets",
-    "Offsets that left the log before they were counted; their epochs are incomplete.",
+    "Offsets that Kafka removed before they were counted; their epochs are incomplete.",
     _STEM,
     registry=WORKER,
 )
@@ -110,19 +110,19 @@ LAG = Gauge(
 )
 BEHIND_SECONDS = Gauge(
     "blender_partition_behind_seconds",
-    "Age of the last frame counted while there are more; 0 when all is counted. Of a stopped "
-    "partition it grows until that is counted again.",
+    "Age of the last frame counted while there are more; 0 when all is counted. It grows while a "
+    "partition is stopped.",
     ["stem", "partition"],
     registry=WORKER,
 )
 REBALANCES = Counter(
-    "blender_rebalances", "Times that the partitions were shared out anew.", registry=WORKER
+    "blender_rebalances", "Times that Kafka reassigned the partitions.", registry=WORKER
 )
 PARTITIONS_ASSIGNED = Gauge(
     "blender_partitions_assigned", "Partitions this worker counts.", _STEM, registry=WORKER
 )
 PARTITION_STOPPED = Gauge(
-    "blender_partitions_stopped", "Partitions that stand still until somebody looks.",
+    "blender_partitions_stopped", "Partitions stopped until an operator intervenes.",
     ["stem", "reason"], registry=WORKER)  # fmt: skip
 READY = Gauge(
     "blender_worker_ready",
@@ -143,33 +143,34 @@ for _stem in Stem:
 class EntryTotals(Collector):
     """Received, counted and refused entries of each partition, as Redis has them.
 
-    A Redis that lost its tail has less until that was counted again. To Prometheus a counter that
-    falls has begun anew, and all of it would look like new entries: while a partition is held, what
-    was told is never taken back. What no replay brings back (it is gone from the log too) is made
-    up for once all is counted (`settle`), or the counter would stand until it was reached again.
+    A Redis that lost its newest writes shows less until they are counted again. Prometheus takes a
+    counter that falls for a restarted one and would add all of it again: so while the partition is
+    assigned to this worker the counters never fall. Entries that no replay brings back, because
+    Kafka has removed them too, are remembered once all else is counted (`settle`); otherwise the
+    counter would not move until Redis reached its old value.
     """
 
     def __init__(self) -> None:
         self._stored: dict[tuple[Stem, int], Mapping[str, int]] = {}
-        self._told: dict[tuple[Stem, int], Counts[str]] = {}
+        self._shown: dict[tuple[Stem, int], Counts[str]] = {}
         self._lost: dict[tuple[Stem, int], Counts[str]] = {}
 
     def set(self, stem: Stem, partition: int, totals: Mapping[str, int]) -> None:
         of = stem, partition
         self._stored[of] = totals
         now = Counts(totals) + self._lost.get(of, Counts())
-        self._told[of] = self._told.get(of, Counts()) | now  # The larger of each.
+        self._shown[of] = self._shown.get(of, Counts()) | now  # The larger of each.
 
     def settle(self, stem: Stem, partition: int) -> None:
-        """Redis has counted all there is: whatever it still lacks does not come back."""
+        """Everything in the topic is counted: what Redis still lacks does not come back."""
         of = stem, partition
         if of in self._stored:
-            self._lost[of] = self._told[of] - Counts(self._stored[of])
+            self._lost[of] = self._shown[of] - Counts(self._stored[of])
 
     def forget(self, stem: Stem, partition: int) -> None:
-        """The partition is another worker's now, which tells its totals."""
-        for held in (self._stored, self._told, self._lost):
-            held.pop((stem, partition), None)
+        """Another worker has the partition now and shows its totals."""
+        for totals in (self._stored, self._shown, self._lost):
+            totals.pop((stem, partition), None)
 
     def collect(self) -> Iterable[Metric]:
         for stem in Stem:
@@ -182,13 +183,13 @@ class EntryTotals(Collector):
             refused = CounterMetricFamily(
                 f"blender_{stem}_refused", "Entries refused.", labels=["partition", "reason"]
             )
-            for (of, partition), totals in sorted(self._told.items()):
+            for (of, partition), totals in sorted(self._shown.items()):
                 if of is stem:
                     received.add_metric([str(partition)], totals["received"])
                     counted.add_metric([str(partition)], totals["counted"])
                     for reason in Refusal:
-                        found = totals[f"refused:{reason}"]
-                        refused.add_metric([str(partition), reason], found)
+                        number = totals[f"refused:{reason}"]
+                        refused.add_metric([str(partition), reason], number)
             yield from (received, counted, refused)
 
 

@@ -1,14 +1,14 @@
-"""One partition, counted exactly once, whatever the consumer delivers.
+"""Counts one partition: every message exactly once, however the consumer delivers it.
 
-The consumer may deliver a message twice, out of turn after a seek, or from a partition that has
-gone to another worker. None of that matters here: a message is counted when its offset is the one
-that Redis expects next, passed over when it lies before, and asked for again when it lies after.
+The consumer may deliver a message twice, out of order after a seek, or from a partition that now
+belongs to another worker. A message is counted if its offset is the one that Redis expects next,
+skipped if its offset is lower, and requested again if it is higher.
 
     read_state   read the offset, then the fingerprints, from Redis
     count        messages: judge, store once, retry in place while Redis or Kafka is away
-    check        every second: has Redis lost its tail, has the log moved on without records
+    check        every second: has Redis lost writes, has the topic grown without records
 
-Whoever calls one of these holds the partition's lock. `Gone` and `Stop` end the call.
+The caller must hold the partition's lock. `Gone` and `Stop` end the call.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = ["CountedTopic", "Gone", "JudgeBatch", "Partition"]
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: After a seek the consumer first delivers what it had buffered. Asking again sooner than this
-#: would start the stretch over and over; later would only wait.
+#: After a seek the consumer first delivers what it had buffered. Seeking again sooner than this
+#: would discard what is on its way, again and again; later would only lose time.
 _SEEK_AGAIN_S: Final = 1.0
-#: How long a partition waits for the release log, holding the others up, before it is stopped.
+#: How long a partition waits for the release log, delaying the others, before it is stopped.
 _LOG_WAIT_S: Final = 10.0
 _LOG_AGAIN_S: Final = 0.5
-#: How often a stopped partition is looked at again, if it may go on by itself.
+#: How often a stopped partition is checked again, if it may resume by itself.
 _OVER_AGAIN_S: Final = 2.0
-#: Nothing came for so long although the log has more: look whether there are records at all.
+#: If nothing arrives for this long although the topic has more: check whether it has records there.
 _IDLE_S: Final = 2.0
 
 
@@ -105,13 +105,13 @@ class Partition:
     def __init__(self, number: int, of: CountedTopic) -> None:
         self.number = number
         self.lock = asyncio.Lock()
-        #: What Redis held when it was last read or written; None: it must be read (again).
+        #: What was in Redis when it was last read or written; None: it must be read (again).
         self.state: PartitionState | None = None
         self.stopped: halt_reasons.StopReason | None = None
         self._over: Callable[[], Awaitable[bool]] | None = None
         self._over_asked_at = -math.inf
-        #: Another worker has it now, or it begins anew. It never comes back to life: a new object
-        #: does.
+        #: Another worker has it now, or it starts again. This object is then not used any more: a
+        #: new one takes its place.
         self.given_up = False
         #: The mark of the last rebuild, as it was when Redis was last read.
         self._rebuilt: str | None = None
@@ -128,7 +128,7 @@ class Partition:
         self.tell_lag()
 
     def give_up(self) -> None:
-        """It is another worker's now. What is under way for it ends by itself."""
+        """Another worker has it now. Calls that are still running for it end by themselves."""
         self.given_up = True
         stem = self._of.stem
         metrics.ENTRY_TOTALS.forget(stem, self.number)
@@ -136,26 +136,26 @@ class Partition:
         metrics.BEHIND_SECONDS.remove(stem, str(self.number))
 
     def stop(self, stop: halt_reasons.Stop) -> None:
-        """Nothing of it is counted any more."""
+        """Count nothing more of it."""
         self.stopped, self.state, self._over = stop.reason, None, stop.over
         self._over_asked_at = time.monotonic()
 
     def note_end(self, end: int) -> None:
-        """The log ends here now. Of a busy one too: who holds the lock and stands has stalled."""
-        if self.state is not None:  # Else nobody knows how much of it is counted.
+        """Note where the topic ends now, for a busy partition too: it may have stalled."""
+        if self.state is not None:  # Without a state it is not known how much is counted.
             self.lag = end - self.state.offset
             if self.lag <= 0:
                 self._counted_s = time.time()
         self.tell_lag()
 
     def tell_lag(self) -> None:
-        """How far it is behind; of one that stands still, by the time that has passed."""
+        """Update the metrics of how far it is behind; the time grows while it is stopped."""
         labels = self._of.stem, str(self.number)
         metrics.LAG.labels(*labels).set(max(0, self.lag))
         metrics.BEHIND_SECONDS.labels(*labels).set(max(0.0, time.time() - self._counted_s))
 
     async def read_state(self) -> PartitionState:
-        """What Redis and the log say of it, reconciled: where counting goes on."""
+        """Read from Redis and the log where to resume counting."""
         of = self._of
         metrics.RELOADS.labels(of.stem).inc()
         self.state = None
@@ -177,7 +177,7 @@ class Partition:
         return state
 
     async def can_go_on(self) -> bool:
-        """Whether what stopped it is over: its counts were rebuilt, or a broker answers again."""
+        """Whether it may resume: its counts were rebuilt, or a broker answers again."""
         if await self._of.tables.rebuilt(self.number) != self._rebuilt:
             return True
         now = time.monotonic()
@@ -191,7 +191,7 @@ class Partition:
     async def count(
         self, messages: Sequence[Message], asked: asyncio.Task[TopicDescription]
     ) -> AsyncIterator[BatchVerdict]:
-        """Count what is due among the messages; `asked` tells of the topic they came from."""
+        """Count what is due among the messages; `asked` describes the topic they came from."""
         while True:
             state = self.state
             if state is None:
@@ -209,14 +209,14 @@ class Partition:
             try:
                 verdict = await self._store(state, run, asked)
             except BaseException:
-                # Judging has added to the fingerprints what may not be stored now: read them anew.
+                # Judging added fingerprints that may not be stored now: read them again.
                 self.state = None
                 raise
             if verdict is not None:
                 yield verdict
 
-    async def _pass_gap(self, found: int) -> bool:
-        """True when counting can go on; False when the messages came out of turn."""
+    async def _pass_gap(self, next_offset: int) -> bool:
+        """True when counting can continue; False when the messages came out of order."""
         state = self.state
         if state is None:
             return True
@@ -224,12 +224,12 @@ class Partition:
             return False
         bounds = await self._of.kafka.bounds(self._of.topic.name, self.number)
         if bounds.begin > state.offset:
-            self.state = None  # Records were removed before they were counted: take up anew.
+            self.state = None  # Records were removed before they were counted: read the state.
             return True
         first = await self._of.kafka.next_record(self._of.topic.name, self.number, state.offset)
-        if first == found:
-            metrics.GAPS.labels(self._of.stem).inc(found - state.offset)
-            self._next_record = found
+        if first == next_offset:
+            metrics.GAPS.labels(self._of.stem).inc(next_offset - state.offset)
+            self._next_record = next_offset
             return True
         self._still_ours()
         await self._seek(state.offset)
@@ -273,8 +273,8 @@ class Partition:
     async def _judged(self, state: PartitionState, run: list[Delivery]) -> BatchVerdict:
         of = self._of
         await self._read_log_for(run)
-        # One book for all that follows. Had the judge another than the keys were made for, it could
-        # accept an entry of an epoch that opened in between.
+        # The same book for keys and judging. With a newer one the judge could accept an entry of an
+        # epoch that opened after the keys were made.
         book = of.directory.book
         unreleased = {epoch.number: epoch for epoch in book.unreleased(of.stem)}
         try:
@@ -285,13 +285,13 @@ class Partition:
             state.seen[number] = await of.tables.load_seen(self.number, number)
         for number in state.seen.keys() - unreleased.keys():
             del state.seen[number]
-        seen = {number: found.table for number, found in state.seen.items()}
+        seen = {number: contributors.table for number, contributors in state.seen.items()}
         return of.judge(self.number, run, book, keys, seen)
 
     async def _read_log_for(self, run: list[Delivery]) -> None:
-        """Read the release log until all that a run names is known, or known not to be there.
+        """Read the release log until all that a run names is known, or known not to exist.
 
-        Frames that cannot be judged for long stop the partition, so that the others go on.
+        If that takes too long the partition is stopped, so that the others can continue.
         """
         directory = self._of.directory
         unknown = unknown_to(directory.book, run)
@@ -339,7 +339,7 @@ class Partition:
             await self._move_without_records(state)
 
     async def _move_without_records(self, state: PartitionState) -> None:
-        """The log has moved on and nothing came: pass over what holds no record, or ask again."""
+        """The topic has grown and nothing came: skip offsets without a record, or seek again."""
         of = self._of
         bounds = await of.kafka.bounds(of.topic.name, self.number)
         if bounds.begin > state.offset:
@@ -361,7 +361,7 @@ class Partition:
     # --- helpers --------------------------------------------------------------------------------
 
     async def _seek(self, offset: int) -> None:
-        """Ask the consumer for what should have come next."""
+        """Let the consumer deliver from this offset on."""
         self._sought_at = time.monotonic()
         metrics.SEEKS.labels(self._of.stem).inc()
         await self._of.seek(self.number, offset)

@@ -1,9 +1,10 @@
-"""Takes a partition up: what Redis and the log say of it, reconciled.
+"""Decide where to resume counting a newly assigned partition.
 
-Redis may be empty, have lost its tail, or belong to another topic or cluster; the log may have lost
-its beginning; an epoch may be over on one side only. Where counting can go on, Redis is told from
-which offset, and the fingerprints are read after that offset: a write in between then shows.
-Where it cannot, the reason is a `Stop`.
+Redis may be empty, have lost its newest writes, or belong to another topic or cluster; the topic
+may have lost its oldest records; an epoch may be released in the log and not yet in Redis, or the
+other way round. If counting can resume, the offset is stored in Redis first and the fingerprints
+are read after it: a write of another worker in between then shows as a changed offset. If not, a
+`Stop` says why.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["take_up"]
 
 log = logging.getLogger(__name__)
 
-#: A broker that has just come back may for a moment show an earlier end than it had.
+#: A broker that has just restarted may for a moment report an earlier end than the topic has.
 _END_SETTLES_S: Final = 5.0
 
 
@@ -39,7 +40,7 @@ async def take_up(
     directory: Directory,
     kafka: KafkaLog,
 ) -> PartitionState:
-    """Where a partition's counting goes on. The directory was read to its end before."""
+    """The state to resume counting from. Call it after reading the directory to its end."""
     book = directory.book
     deadline = time.monotonic() + _END_SETTLES_S
     surely_read = False
@@ -49,7 +50,7 @@ async def take_up(
         if read.applying is not None:
             raise halt_reasons.half_applied(read.applying)
         if _bars_open_epochs(book, stem, read.released_through):
-            # Released since we last read the log?
+            # Perhaps released since we last read the log.
             await directory.refresh_to_end(furthest=True)
             book, surely_read = directory.book, True
             if _bars_open_epochs(book, stem, read.released_through):
@@ -76,7 +77,7 @@ async def take_up(
         trimmed = book.trimmed(stem, topic.version, partition)
         lost = max(0, bounds.begin - max(start, trimmed))
         if lost and not surely_read:
-            # Removed on purpose, and the entry that says so not read yet?
+            # Perhaps removed on purpose, and the entry that says so is not read yet.
             await directory.refresh_to_end(furthest=True)
             book, surely_read = directory.book, True
             continue
@@ -104,7 +105,7 @@ async def take_up(
 
 
 async def _released_now(directory: Directory, stem: Stem, released_through: int) -> bool:
-    """Whether the release log, read once more, has released what Redis bars."""
+    """Whether the release log, read once more, has released what Redis says is released."""
     await directory.refresh_to_end(furthest=True)
     return not _bars_open_epochs(directory.book, stem, released_through)
 
@@ -112,10 +113,10 @@ async def _released_now(directory: Directory, stem: Stem, released_through: int)
 async def _reaches(
     kafka: KafkaLog, topic: str, partition: int, offset: int, noticed_ms: int
 ) -> bool:
-    """Whether the log has what Redis has counted, after all.
+    """Whether the topic has what Redis has counted, after all.
 
-    Not where it grew again after it was cut off: then other records have these offsets, and the
-    last of them is younger than the moment at which it was found missing.
+    Not if the topic lost its end and has grown again: then other records have these offsets, and
+    the last of them was appended after `noticed_ms`, when it was first missed.
     """
     if await kafka.furthest_end(topic, partition) < offset:
         return False

@@ -1,14 +1,14 @@
-"""The partitions of one topic that this worker counts: they come, are counted side by side, go.
+"""Counts the partitions of one topic that are assigned to this worker, side by side.
 
-    assign, take_up   which are ours; where the consumer is to begin
+    assign, take_up   which partitions are ours; at which offset the consumer starts
     count             messages of several at once: one is judged here while Redis stores another
-    check             every second, whatever is idle
-    ready, stalled    for whoever asks how it goes
+    check             every second, the idle ones
+    ready, stalled    health checks
 
-A partition that cannot go on without somebody looking is *stopped*: nothing of it is counted, the
-worker says why once, is not ready, and the other partitions go on. When its counts were rebuilt, or
-what stopped it was a stale answer of a broker, it is taken up again; every other repair needs a new
-worker.
+A partition that cannot continue without an operator is *stopped*: nothing of it is counted, the
+worker logs why once and is not ready, and the other partitions continue. It resumes when its counts
+were rebuilt, or when the stale answer of a broker that stopped it is corrected; after every other
+repair the worker must be restarted.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PartitionCounter:
         )
         self._assigned: dict[int, Partition] = {}
 
-    # --- who asks how it goes -------------------------------------------------------------------
+    # --- health checks --------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
@@ -77,15 +77,15 @@ class PartitionCounter:
         return {n: p.stopped for n, p in self._assigned.items() if p.stopped is not None}
 
     def offset(self, partition: int) -> int | None:
-        """The next offset to count, as this worker believes."""
-        found = self._assigned.get(partition)
-        return found.state.offset if found is not None and found.state else None
+        """The next offset to count, as this worker knows it."""
+        assigned = self._assigned.get(partition)
+        return assigned.state.offset if assigned is not None and assigned.state else None
 
     def stalled_for_s(self) -> float:
-        """How long one with lag, or not read yet, has not moved while Redis and Kafka answered."""
+        """For how long a partition with lag has not moved although Redis and Kafka answered."""
         if not self._reach.answering:
             return 0.0
-        # Many large ones are taken up for minutes, and a batch waits for the last of its own.
+        # Reading the state of many large ones takes minutes, and a batch waits for all of its own.
         taken_up = max((p.taken_up_at for p in self._assigned.values()), default=-math.inf)
         since = [
             max(p.moved_at, taken_up, self._reach.since)
@@ -94,17 +94,17 @@ class PartitionCounter:
         ]
         return time.monotonic() - min(since) if since else 0.0
 
-    # --- partitions come and go -----------------------------------------------------------------
+    # --- assignment -----------------------------------------------------------------------------
 
     def give_up(self, partitions: Sequence[int]) -> None:
-        """These partitions are another worker's now. What is under way for them ends by itself."""
+        """Another worker has these now. Calls that are still running for them end by themselves."""
         for number in partitions:
             if (partition := self._assigned.pop(number, None)) is not None:
                 partition.give_up()
         self._tell()
 
     def assign(self, partitions: Sequence[int]) -> None:
-        """Exactly these partitions are ours from now on; the new ones are still to be taken up."""
+        """Exactly these partitions are ours from now on; call `take_up` for the new ones."""
         self.give_up([number for number in self._assigned if number not in partitions])
         for number in partitions:
             if number not in self._assigned:
@@ -113,11 +113,11 @@ class PartitionCounter:
 
     async def take_up(self, partition: int) -> int | None:
         """Read a partition's state; the offset to seek to, or None if it is stopped or gone."""
-        found = self._assigned.get(partition)
-        if found is None:
+        assigned = self._assigned.get(partition)
+        if assigned is None:
             return None
-        async with self._working_on(found):
-            state = found.state or await found.read_state()
+        async with self._working_on(assigned):
+            state = assigned.state or await assigned.read_state()
             return state.offset
         return None
 
@@ -130,29 +130,29 @@ class PartitionCounter:
     ) -> Counter[str]:
         """Count what is due among these messages, by partition; returns when all are settled.
 
-        Each is then counted, passed over, asked for again, or another worker's: whatever holds,
-        the consumer may forget it. Returns the sum of the verdicts' summaries.
+        Each message is then counted, skipped, requested again or another worker's, so the consumer
+        may forget it. Returns the sum of the verdicts' summaries.
         """
         summary: Counter[str] = Counter()
-        # Asked after the messages were fetched: had the topic been made anew before that, these
-        # offsets would belong to another log than the one that was counted. The answer is waited
-        # for before anything is stored.
+        # Asked after the messages were fetched: if the topic was recreated before that, these
+        # offsets belong to another topic than the one that was counted. The answer is awaited
+        # before anything is stored.
         asked = asyncio.create_task(self._reach.until_answered(self._counted.description))
 
-        async def one(partition: Partition, found: Sequence[Message]) -> None:
+        async def one(partition: Partition, fetched: Sequence[Message]) -> None:
             async with self._working_on(partition):
-                async for verdict in partition.count(found, asked):
+                async for verdict in partition.count(fetched, asked):
                     summary.update(verdict.summary())
                     if verdict.letters and refused is not None:
                         await refused(partition.number, verdict.letters)
 
         due = [
-            (partition, found)
-            for number, found in messages.items()
+            (partition, fetched)
+            for number, fetched in messages.items()
             if (partition := self._assigned.get(number)) is not None and partition.stopped is None
         ]
         try:
-            await asyncio.gather(*(one(partition, found) for partition, found in due))
+            await asyncio.gather(*(one(partition, fetched) for partition, fetched in due))
         finally:
             asked.cancel()
         return summary
@@ -181,7 +181,7 @@ class PartitionCounter:
             for number, partition in partitions.items():
                 try:
                     totals = await self._tables.totals(number)
-                except StoreMismatch as error:  # Of this one alone: the others are looked at too.
+                except StoreMismatch as error:  # Stops this one alone: check the others too.
                     self._stop(partition, halt_reasons.store_refused(str(error)))
                     continue
                 if partition.given_up:
@@ -204,7 +204,7 @@ class PartitionCounter:
 
     @contextlib.asynccontextmanager
     async def _working_on(self, partition: Partition) -> AsyncIterator[None]:
-        """Alone; left when the partition is gone, stopped where it cannot go on."""
+        """Hold the partition's lock; stop the partition if the block says it cannot continue."""
         async with partition.lock:
             try:
                 yield
