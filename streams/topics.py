@@ -1,13 +1,13 @@
-"""The topics, in the order data flows, and what each must be like.
+"""The topics, in the order data flows, and the settings that each must have.
 
     optin_records ─┐                       ┌─▶ head_lists
                    ├─▶ (counts) ─▶ releases ┼─▶ estimates
     client_reports ┘                       └─▶ click_graphs     dead_letters ◀── refused entries
 
-`ensure_topics` creates what is missing and checks what is there; `check_topics` only looks. A topic
-with another number of partitions would send one contributor's entries to two places, one that is
-compacted would lose records, one whose times are the sender's would let a sender choose when it was
-late.
+`ensure_topics` creates what is missing and checks what exists; `check_topics` only checks. A topic
+with another number of partitions would send one contributor's entries to two places, a compacted
+one would lose records, and one with the senders' timestamps would let a sender decide whether it
+was late.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 FOR_EVER = "-1"
-#: As many brokers are compared with at least, where there are as many.
+#: Clocks are compared with at least this many brokers, if there are as many.
 CLOCK_PARTITIONS = 6
 
 
@@ -47,7 +47,7 @@ class Topic:
     name: str
     partitions: int
     config: Mapping[str, str]
-    #: Of the two that are counted. In another version offsets begin again.
+    #: Only the two counted topics have a version. In another version offsets start again.
     version: int = 1
     #: Any number of partitions will do; `partitions` is for making the topic.
     any_partitions: bool = False
@@ -61,8 +61,8 @@ class Topics:
         prefix, version = settings.prefix, settings.version
         self._prefix = prefix
         durable = {"min.insync.replicas": str(settings.min_insync_replicas)}
-        # A broker that compresses by itself does so with codecs that aiokafka does not read without
-        # further packages: every worker that meets such a batch would crash, and its successor too.
+        # A broker that recompresses may use a codec that aiokafka cannot read without further
+        # packages: every worker that reads such a batch would crash, again after each restart.
         readable = durable | {"compression.type": "producer"}
         log = readable | {
             "cleanup.policy": "delete",
@@ -72,24 +72,24 @@ class Topics:
             "segment.ms": str(all_settings.segment_s * 1000),
         }
         compacted = durable | {"cleanup.policy": "compact"}
-        kept = readable | {"cleanup.policy": "delete", "retention.ms": FOR_EVER}
-        kept |= {"retention.bytes": FOR_EVER, "message.timestamp.type": "LogAppendTime"}
+        never_deleted = readable | {"cleanup.policy": "delete", "retention.ms": FOR_EVER}
+        never_deleted |= {"retention.bytes": FOR_EVER, "message.timestamp.type": "LogAppendTime"}
         letters = durable | {"cleanup.policy": "delete"}
         many = settings.partitions
         self.optin_records = Topic(self.name(Stem.OPTIN_RECORDS, version), many, log, version)
         self.client_reports = Topic(self.name(Stem.CLIENT_REPORTS, version), many, log, version)
-        self.releases = Topic(f"{prefix}.releases", 1, kept)
+        self.releases = Topic(f"{prefix}.releases", 1, never_deleted)
         self.head_lists = Topic(f"{prefix}.head-lists", 1, compacted)
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
         self.click_graphs = Topic(f"{prefix}.click-graphs", 1, compacted)
         self.dead_letters = Topic(f"{prefix}.dead-letters", 1, letters)
-        # Gateways and jobs send a byte now and then to learn the brokers' time; nobody reads it.
-        # Several partitions, because jobs ask every broker that leads one.
+        # Gateways and jobs send a byte now and then to learn the brokers' time; it is never read.
+        # Several partitions, because jobs compare with every broker that leads one.
         hour = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
         self.clock = Topic(f"{prefix}.clock", CLOCK_PARTITIONS, letters | hour, any_partitions=True)
 
     def name(self, stem: Stem, version: int) -> str:
-        """What the topic for a stem's entries is called in a version of the topics."""
+        """The name of a stem's topic in a version of the topics."""
         return f"{self._prefix}.{stem.value.replace('_', '-')}.v{version}"
 
     def of(self, stem: Stem) -> Topic:
@@ -110,32 +110,32 @@ class Topics:
 
 
 async def ensure_topics(settings: Settings, log: KafkaLog) -> Topics:
-    """Create the topics that are missing, check the others, and say at once all that is wrong."""
+    """Create the topics that are missing, check the others, and report all problems at once."""
     topics = Topics(settings)
     admin = AdminClient(librdkafka_settings(settings.kafka))
     timeout_s = settings.kafka.request_timeout_s
-    found = await log.describe([topic.name for topic in topics.all()])
-    missing = [topic for topic in topics.all() if found[topic.name] is None]
+    descriptions = await log.describe([topic.name for topic in topics.all()])
+    missing = [topic for topic in topics.all() if descriptions[topic.name] is None]
     if missing:
         await _create(admin, missing, settings.topics.replication, timeout_s)
-        found = await _described(log, topics, timeout_s)
-    problems = await _problems(admin, topics.all(), found, timeout_s)
+        descriptions = await _described(log, topics, timeout_s)
+    problems = await _problems(admin, topics.all(), descriptions, timeout_s)
     if problems:
         raise TopicMismatch("; ".join(problems))
     return topics
 
 
 async def check_topics(settings: Settings, log: KafkaLog) -> Topics:
-    """Refuse topics that are wrong, and a service that never was; creates and changes nothing.
+    """Refuse wrong topics, and a service that was never started; creates and changes nothing.
 
-    Other topics than the release log may be missing: somebody may have to look because they are.
+    Topics other than the release log may be missing: that may be what an operator looks into.
     """
     topics = Topics(settings)
     missing, problems = await _looked_at(settings, log)
     if topics.releases.name in missing:
         raise TopicMismatch(
-            f"there must be a release log, but topic {topics.releases.name} is not there; mend "
-            "topics.prefix or kafka.url, or start `blendstream jobs` for the first time"
+            f"there must be a release log, but topic {topics.releases.name} does not exist; "
+            "correct topics.prefix or kafka.url, or start `blendstream jobs` for the first time"
         )
     if problems:
         raise TopicMismatch("; ".join(problems))
@@ -154,31 +154,31 @@ async def topic_problems(settings: Settings, log: KafkaLog) -> list[str]:
 
 
 async def copies_of_topics(settings: Settings, log: KafkaLog) -> dict[str, int]:
-    """How many copies each topic has that is there."""
-    found = await log.describe([topic.name for topic in Topics(settings).all()])
-    return {name: topic.copies for name, topic in found.items() if topic is not None}
+    """How many copies each existing topic has."""
+    described = await log.describe([topic.name for topic in Topics(settings).all()])
+    return {name: topic.copies for name, topic in described.items() if topic is not None}
 
 
 async def _looked_at(settings: Settings, log: KafkaLog) -> tuple[list[str], list[str]]:
     """Which topics are missing, and what is wrong with the others."""
     topics = Topics(settings).all()
-    found = await log.describe([topic.name for topic in topics])
-    there = [topic for topic in topics if found[topic.name] is not None]
+    descriptions = await log.describe([topic.name for topic in topics])
+    there = [topic for topic in topics if descriptions[topic.name] is not None]
     admin = AdminClient(librdkafka_settings(settings.kafka))
-    problems = await _problems(admin, there, found, settings.kafka.request_timeout_s)
+    problems = await _problems(admin, there, descriptions, settings.kafka.request_timeout_s)
     return [topic.name for topic in topics if topic not in there], problems
 
 
 async def _problems(
     admin: AdminClient,
     topics: Sequence[Topic],
-    found: Mapping[str, TopicDescription | None],
+    descriptions: Mapping[str, TopicDescription | None],
     timeout_s: float,
 ) -> list[str]:
     problems = []
     configs = await _configs(admin, [topic.name for topic in topics], timeout_s)
     for topic in topics:
-        description = found[topic.name]
+        description = descriptions[topic.name]
         assert description is not None, "only topics that are there are looked at"
         if description.partitions != topic.partitions and not topic.any_partitions:
             problems.append(
@@ -208,11 +208,11 @@ async def _create(
         try:
             await asyncio.wrap_future(future)
         except KafkaException as error:
-            # Another process may have made it in the same moment; it is checked like any other.
+            # Another process may have created it at the same moment; it is checked like any other.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise TopicMismatch(
                     f"topic {name} could not be created: {error.args[0].str()}; create it by "
-                    "hand, or mend topics.replication"
+                    "hand, or correct topics.replication"
                 ) from error
 
 
@@ -222,9 +222,9 @@ async def _described(
     """What was created shows in every broker's metadata a moment later."""
     names = [topic.name for topic in topics.all()]
     for _ in range(max(1, round(timeout_s * 10))):
-        found = await log.describe(names)
-        if None not in found.values():
-            return found
+        descriptions = await log.describe(names)
+        if None not in descriptions.values():
+            return descriptions
         await asyncio.sleep(0.1)
     raise StoreUnavailable("Kafka does not show the topics it has just created; try again")
 
@@ -236,7 +236,7 @@ async def _configs(
         return {}
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     futures = admin.describe_configs(resources, request_timeout=timeout_s)
-    found = {}
+    configs = {}
     for resource, future in futures.items():
         try:
             config = await asyncio.wrap_future(future)
@@ -244,5 +244,5 @@ async def _configs(
             raise StoreUnavailable(
                 f"Kafka did not answer about topic {resource.name} ({error.args[0].name()})"
             ) from error
-        found[resource.name] = {name: entry.value for name, entry in config.items()}
-    return found
+        configs[resource.name] = {name: entry.value for name, entry in config.items()}
+    return configs

@@ -1,1 +1,1 @@
-"""Kafka and Redis: how they are called, what rests there, and how an outage is waited out."""
+"""Kafka and Redis: how they are called, what they store, and how an outage is waited out."""

@@ -1,4 +1,4 @@
-"""What one batch of a partition adds: the one form in which counting ends and storing begins.
+"""What one batch of a partition adds: the result of judging, and what is then stored.
 
 Promises: every entry received is in exactly one place: counted, refused for one reason, or late for
 a released epoch. Numbers and lengths only; a record's text is a key to be counted, nowhere else.
@@ -29,7 +29,7 @@ __all__ = [
 
 #: Between query and URL in a counted record's key; no normalised text contains it.
 SEPARATOR: Final = b"\t"
-#: Letters for one batch; a sender gone mad must not fill the topic faster than it is counted.
+#: Letters for one batch; a faulty sender must not fill the topic faster than it is counted.
 MAX_DEAD_LETTERS: Final = 100
 
 
@@ -49,8 +49,8 @@ class Refusal(enum.StrEnum):
     TOO_LONG = "too_long"  #: a frame, query or URL over its limit
 
 
-#: Reasons that point to a fault in a sender, or in a clock of ours, worth a dead letter; the others
-#: happen every day.
+#: Reasons that point to a fault in a sender, or in one of our clocks: these get a dead letter. The
+#: others happen every day.
 _FAULTS: Final = frozenset(
     {
         Refusal.BEYOND_SEAL,
@@ -74,7 +74,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What may be kept of a refused entry: where it was and why. `entry` None is all of them."""
+    """Where a refused entry was and why it was refused. `entry` None: all of the frame."""
 
     offset: int
     entry: int | None
@@ -103,7 +103,7 @@ class Tally:
 
 @dataclass(slots=True)
 class BatchVerdict:
-    """What one batch of one partition adds. Epoch None is *unknown*; `late` is of released ones."""
+    """What one batch of one partition adds. Epoch None: unknown; `late`: of released epochs."""
 
     epochs: dict[int | None, Tally] = field(default_factory=dict)
     late: int = 0

@@ -1,10 +1,10 @@
 """Windowed counts in Redis: every batch of a partition is added once, whole, or not at all.
 
-Redis is where counts rest; Kafka is the log they can be rebuilt from. Each partition's keys share
-a hash tag, topic and partition, so that one script may touch them all on a cluster too:
+Redis stores the counts; they can be rebuilt from Kafka. Each partition's keys share a hash tag,
+topic and partition, so that one script may touch them all on a cluster too:
 
     blender:{topic/7}:state              hash    offset, topic_id, released_through (and applying)
-    blender:{topic/7}:totals             hash    received, counted, refused:<reason>, since ever;
+    blender:{topic/7}:totals             hash    received, counted, refused:<reason>, of all time;
                                                  none: of the counted, those without a record
     blender:{topic/7}:late               hash    entries of released epochs: received, and no more
     blender:{topic/7}:41:totals          hash    the same for epoch 41, users:<share>, chunks,
@@ -17,13 +17,13 @@ a hash tag, topic and partition, so that one script may touch them all on a clus
 
 Expiry: no key that holds counts has a time to live. `release_epoch` removes all keys of an epoch at
 once, when its release is committed; state, totals, late and unknown hold numbers only and stay. Of
-the marks, a reader's goes after an hour (`streams.releases.sealed_counts` never removes it); the
-keeper's and a rebuild's stay. Memory: 8 bytes a contributor (a slot, and a record where users may
-send several), and what Redis reserves beyond a string's end: at most as much again below 1 MiB, 1
-MiB above it.
+the tokens, a reader's expires after an hour (`streams.releases.sealed_counts` never removes it);
+the keeper's and a rebuild's stay. Memory: 8 bytes a contributor (a slot, and a record where users
+may send several), and what Redis reserves beyond a string's end: at most as much again below 1 MiB,
+1 MiB above it.
 
 Promises: a batch is added only to the state it was judged against (same offset, same topic id);
-a script that fails half-way leaves a mark, and nothing is ever added on top of it.
+a script that fails half-way leaves `applying` set, and nothing is added after that.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ __all__ = [
     "connect_redis",
 ]
 
-#: A Redis string holds 512 MB; smaller chunks are read, and removed, without holding Redis up.
+#: A Redis string holds 512 MB; smaller chunks are read, and removed, without blocking Redis.
 CHUNK_BYTES: Final = 16 * 1024 * 1024
-#: Reports of one script. Fewer share a script's fixed cost less well; more would hold Redis up for
+#: Reports of one script. With fewer, a script's fixed cost weighs more; more would block Redis for
 #: longer than the 3 ms that these take.
 MAX_REPORTS_PER_SCRIPT: Final = 131_072
 #: Opt-in records of one script: each may be a hash's field of its own, and these take 30 to 50 ms.
@@ -72,7 +72,7 @@ _READ_FIELDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What Redis has of a partition."""
+    """A partition's state in Redis."""
 
     offset: int | None = None
     topic_id: str | None = None
@@ -91,7 +91,7 @@ class Seen:
 
 @dataclass(slots=True)
 class PartitionState:
-    """A partition as the worker holds it: true as long as Redis has the same offset."""
+    """The worker's copy of a partition's state: valid as long as Redis has the same offset."""
 
     partition: int
     topic_id: str
@@ -118,7 +118,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class HalfApplied:
-    """An earlier script failed half-way: the partition's counts must be built again."""
+    """An earlier script failed half-way: the partition's counts must be rebuilt."""
 
     offset: int
 
@@ -147,7 +147,7 @@ class CountTables:
         tail = ":".join(str(part) for part in parts)
         return f"{self._prefix}:{{{self._topic}/{partition}}}:{tail}"
 
-    # --- taking a partition up ------------------------------------------------------------------
+    # --- resuming a partition -------------------------------------------------------------------
 
     async def stored_state(self, partition: int) -> StoredState:
         fields = await answered(
@@ -174,7 +174,7 @@ class CountTables:
         lost: int,
         unreleased: Iterable[Epoch],
     ) -> bool:
-        """Store where counting goes on; False when the state is no longer the one `read`."""
+        """Store where counting resumes; False when the state is no longer the one `read`."""
         opening = {
             "read_offset": "" if read.offset is None else str(read.offset),
             "read_topic_id": read.topic_id or "",
@@ -210,7 +210,7 @@ class CountTables:
         """Add a verdict and move the offset, in one script.
 
         `again`: an earlier attempt got no answer. If the offset is where this batch would put it,
-        that attempt was applied; nobody else can have judged this stretch of the log otherwise.
+        that attempt was applied: any other worker would have judged these messages the same way.
         """
         keys, arguments, advance = self._batch(state, verdict, next_offset)
         answer = await self._count.run(self._client, keys, *arguments)
@@ -291,14 +291,14 @@ class CountTables:
     # --- what jobs, metrics and operators read --------------------------------------------------
 
     async def totals(self, partition: int, epoch: int | str | None = None) -> dict[str, int]:
-        """Received, counted and refused: since ever, of one epoch, or `"unknown"` or `"late"`."""
+        """Received, counted and refused: of all time, of one epoch, or `"unknown"` or `"late"`."""
         parts: tuple[object, ...] = (epoch, "totals")
         if epoch is None:
             parts = ("totals",)
         elif epoch == "late":
             parts = ("late",)
-        found = await answered(self._client.hgetall(self.key(partition, *parts)))
-        return {text_of(name): int(n) for name, n in found.items()}
+        totals = await answered(self._client.hgetall(self.key(partition, *parts)))
+        return {text_of(name): int(n) for name, n in totals.items()}
 
     async def cell_counts(
         self, epoch: int, partitions: Sequence[int], cells: int
@@ -321,9 +321,9 @@ class CountTables:
             seen: dict[str, int] = {}
             while True:
                 after, packed = await self._read.run(self._client, [key], cursor, _READ_FIELDS)
-                found = msgspec.msgpack.decode(packed, type=list[str])
+                pairs = msgspec.msgpack.decode(packed, type=list[str])
                 # A field may come twice while a hash is rehashed; it counts once.
-                seen |= zip(found[::2], map(int, found[1::2]), strict=True)
+                seen |= zip(pairs[::2], map(int, pairs[1::2]), strict=True)
                 cursor = int(after)
                 if not cursor:
                     break
@@ -333,27 +333,28 @@ class CountTables:
         return counts
 
     async def put_token(self, partition: int, name: str, token: str, seconds: int | None) -> None:
-        """Leave a mark beside a partition's counts: as long as it is there, so are they.
+        """Store a token beside a partition's counts: as long as it exists, no count is lost.
 
-        Redis loses its history from the end only, so whatever was written before a mark that is
-        still there has not been lost.
+        Redis loses its newest writes first, so everything written before a token that still exists
+        exists too.
         """
         key = self.key(partition, "token", name)
         await answered(self._client.set(key, token, ex=seconds))
 
     async def token(self, partition: int, name: str) -> str | None:
-        """The mark that `put_token` left, if Redis still has it."""
-        found = await answered(self._client.get(self.key(partition, "token", name)))
-        return None if found is None else text_of(found)
+        """The token that `put_token` stored, if Redis still has it."""
+        token = await answered(self._client.get(self.key(partition, "token", name)))
+        return None if token is None else text_of(token)
 
     async def close_epochs(self, partition: int, through: int) -> None:
-        """Bar everything up to an epoch from being counted."""
+        """Let no batch add to this epoch or to earlier ones any more."""
         await self._close.run(self._client, [self.key(partition, "state")], through)
 
     async def release_epoch(self, partition: int, epoch: int) -> None:
-        """Bar everything up to an epoch from being counted, then remove the epoch's keys.
+        """Let no batch add to this epoch or to earlier ones any more, then remove the epoch's keys.
 
-        Safe to repeat, and repeated at every start: a Redis that lost its tail has them back.
+        Safe to repeat, and repeated at every start: a Redis that lost its newest writes has the
+        keys again.
         """
         await self.close_epochs(partition, epoch)
         chunks = await answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
@@ -371,17 +372,17 @@ class CountTables:
         names: list[tuple[object, ...]] = [("state",), ("token", _REBUILT)]
         names += [("totals",), ("late",), ("unknown", "totals")]
         for epoch in epochs:
-            found = await answered(
+            chunks = await answered(
                 self._client.hget(self.key(partition, epoch, "totals"), "chunks")
             )
             names += [(epoch, "totals"), (epoch, "cells"), *((epoch, share) for share in Share)]
-            names += [(epoch, "seen", chunk) for chunk in range(int(found or 0))]
+            names += [(epoch, "seen", chunk) for chunk in range(int(chunks or 0))]
         keys = [self.key(partition, *name) for name in names]
         offset = "" if state.offset is None else str(state.offset)
         return bool(await self._forget.run(self._client, keys, offset, secrets.token_hex(8)))
 
     async def rebuilt(self, partition: int) -> str | None:
-        """The mark of the last time that the partition was forgotten, another each time."""
+        """A token that changes whenever `forget_partition` succeeds."""
         return await self.token(partition, _REBUILT)
 
 

@@ -1,8 +1,8 @@
 """Epoch keys: who a contributor is, for one epoch and no longer.
 
-A master secret and the epoch give five keys that have nothing to do with one another; each hashes
-one thing. So a person's partition says nothing about whether they are in S or T, and nothing that
-is stored links the same person across two epochs, even to somebody who holds the Redis data.
+A master secret and the epoch give five independent keys; each hashes one thing. So a person's
+partition says nothing about whether they are in S or T, and nothing that is stored links the same
+person across two epochs, even for someone who has the Redis data.
 
     master ──HKDF(epoch)──┬─ contributor   account or device id → the 16 bytes that travel
                           ├─ partition     contributor → which partition    (gateway)
@@ -15,8 +15,8 @@ operator lets applications share one. (Epochs opened before there were spaces ha
 alone; the entry that opened an epoch says which.)
 
 Promises: the same inputs give the same outputs in every process and release (vectors pin them).
-Assumes: the master secret has at least 32 random bytes and stays secret. Whoever holds it can
-test whether a known user id took part in an epoch whose contributor keys they also hold.
+Assumes: the master secret has at least 32 random bytes and stays secret. An attacker who has it can
+test whether a known user id took part in an epoch whose contributor keys they also have.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def account(space: str, user_id: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EpochKeys:
-    """The five keys of one epoch. They print as nothing, so that no log can hold them."""
+    """The five keys of one epoch. They print as nothing, so that no log can contain them."""
 
     contributor: bytes = field(repr=False)
     partition: bytes = field(repr=False)

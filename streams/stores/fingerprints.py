@@ -5,9 +5,9 @@ once. `FingerprintTable` is a set of such hashes with open addressing: one parti
 
 Promises: of several equal fingerprints the first in log order is the new one, however the log is
 cut into batches, so that a replay decides as the first pass did.
-Assumes: fingerprints are keyed hashes, uniform to anyone without the key: nobody can choose
-contributors that collide. A contributor is taken for another with odds of n/2⁶⁴ among n; at 100
-million contributors in one partition and epoch, 3 in 10 000 that anyone at all is.
+Assumes: fingerprints are keyed hashes, uniform to anyone without the key: no one can choose
+contributors that collide. A contributor is mistaken for another with probability n/2⁶⁴ among n; at
+100 million contributors in one partition and epoch, any collision has a probability of 3 in 10 000.
 Costs: 8 bytes a contributor in Redis, 16 to 32 in the worker.
 """
 
@@ -123,7 +123,7 @@ class FingerprintTable:
         mask = np.uint64(len(self._places) - 1)
         at = wanted & mask
         there = self._places[at]
-        # Only those that met somebody else's fingerprint look at the next place.
+        # Only those whose place has another fingerprint look at the next place.
         moving = np.flatnonzero((there != wanted) & (there != 0))
         while len(moving):
             at[moving] = (at[moving] + np.uint64(1)) & mask
@@ -132,8 +132,8 @@ class FingerprintTable:
         return at
 
     def _place(self, fresh: Words, at: Words) -> None:
-        # Several may want the same free place: numpy lets the last one have it, all look again,
-        # and whoever does not find itself there moves on to the next that is free.
+        # Several may want the same free place: numpy stores the last one, all look again, and
+        # those that are not stored there move on to the next free place.
         mask = np.uint64(len(self._places) - 1)
         while len(fresh):
             free = self._places[at] == 0
@@ -142,9 +142,9 @@ class FingerprintTable:
             fresh, at = fresh[moving], (at[moving] + np.uint64(1)) & mask
 
     def _make_room(self, more: int) -> bool:
-        """Grow if need be; True when everybody's place has changed."""
+        """Grow if need be; True when all places have changed."""
         # At most half full: probes stay short, and the table costs 16 to 32 bytes an entry. While
-        # it is small it grows fourfold, because placing everybody anew is what growing costs.
+        # it is small it grows fourfold, because growing means placing all of them again.
         needed = 2 * (self._size + more)
         if needed <= len(self._places):
             return False

@@ -2,10 +2,10 @@
 begins and ends, and whether there is a record between two offsets.
 
 Asked through librdkafka, because aiokafka has no topic ids and no end-of-partition event. Every
-question has a deadline; Kafka away is `StoreUnavailable`, and safe to ask again.
+question has a deadline; an unreachable Kafka is `StoreUnavailable`, and it is safe to ask again.
 
-A broker that was cut off from its peers goes on answering from its frozen copy, and a client that
-took it for the leader goes on asking it. So an end may be too low, never too high, and what lies
+A broker that was cut off from its peers continues to answer from its frozen copy, and a client that
+took it for the leader continues to ask it. So an end may be too low, never too high, and what lies
 below it is true. docs/epochs.md says for every caller why that does no harm.
 """
 
@@ -50,7 +50,7 @@ __all__ = [
 T = TypeVar("T")
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-#: How long a broker may take to say what it knows when all are asked.
+#: How long a broker may take to answer when all are asked.
 _EACH_S: Final = 5.0
 _OLD_LEADERS: Final = (
     KafkaError.FENCED_LEADER_EPOCH,
@@ -61,7 +61,7 @@ _OLD_LEADERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as it is now. A topic that was deleted and made again has another id."""
+    """A topic as it is now. A topic that was deleted and recreated has another id."""
 
     id: str
     partitions: int
@@ -79,7 +79,7 @@ class LogBounds:
 
 def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
     """Connection settings as librdkafka takes them."""
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": security_protocol(kafka),
         "socket.timeout.ms": round(kafka.request_timeout_s * 1000),
@@ -89,7 +89,7 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
         "log.connection.close": False,
     }
     if kafka.sasl_mechanism != "none":
-        found |= {
+        options |= {
             "sasl.mechanism": kafka.sasl_mechanism,
             "sasl.username": kafka.user,
             "sasl.password": kafka.password.reveal(),
@@ -100,27 +100,27 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
         ("ssl.key.location", kafka.tls_key_file),
     ):
         if file is not None:
-            found[name] = str(file)
+            options[name] = str(file)
     if kafka.tls_key_password:
-        found["ssl.key.password"] = kafka.tls_key_password.reveal()
-    return found
+        options["ssl.key.password"] = kafka.tls_key_password.reveal()
+    return options
 
 
 def aiokafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
     """The same as aiokafka takes them."""
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap,
         "request_timeout_ms": round(kafka.request_timeout_s * 1000),
         "security_protocol": security_protocol(kafka),
         "ssl_context": ssl_context(kafka),
     }
     if kafka.sasl_mechanism != "none":
-        found |= {
+        options |= {
             "sasl_mechanism": kafka.sasl_mechanism,
             "sasl_plain_username": kafka.user,
             "sasl_plain_password": kafka.password.reveal(),
         }
-    return found
+    return options
 
 
 def security_protocol(kafka: KafkaSettings) -> str:
@@ -130,7 +130,7 @@ def security_protocol(kafka: KafkaSettings) -> str:
 
 
 def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext | None:
-    """Whom we trust and how we prove who we are, for clients that are not librdkafka."""
+    """TLS context for clients other than librdkafka: CA file and optional client certificate."""
     if not kafka.tls:
         return None
     context = ssl.create_default_context(cafile=kafka.tls_ca_file)
@@ -179,16 +179,18 @@ class KafkaLog:
         futures = self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=self._timeout_s
         )
-        found: dict[str, TopicDescription | None] = {}
+        descriptions: dict[str, TopicDescription | None] = {}
         for name, future in futures.items():
             try:
                 topic = await self._answer(asyncio.wrap_future(future))
             except _NoSuchTopic:
-                found[name] = None
+                descriptions[name] = None
             else:
                 copies = min(len(partition.replicas) for partition in topic.partitions)
-                found[name] = TopicDescription(str(topic.topic_id), len(topic.partitions), copies)
-        return found
+                descriptions[name] = TopicDescription(
+                    str(topic.topic_id), len(topic.partitions), copies
+                )
+        return descriptions
 
     async def leaders(self, topic: str) -> dict[int, int]:
         """Every broker that leads a partition of a topic, and one partition that it leads."""
@@ -215,11 +217,11 @@ class KafkaLog:
         return ends[partition]
 
     async def furthest_end(self, topic: str, partition: int) -> int:
-        """Where a partition ends by the broker that knows most, each asked by a client of its own.
+        """The highest end of a partition that any broker reports, each asked by its own client.
 
-        For those who would otherwise refuse or stop something because an end is too low. It holds
-        as long as one broker can be reached that knows the leader. Slow; those who ask at the same
-        time share an answer.
+        For callers that would otherwise refuse or stop something because an end is too low. It is
+        right as long as one broker can be reached that knows the leader. Slow; callers that ask at
+        the same time share an answer.
         """
         asked_at = time.monotonic()
         async with self._asking_all:
@@ -244,7 +246,7 @@ class KafkaLog:
         )
         known = [answer for answer in answers if isinstance(answer, dict)]
         if not known or not partitions:
-            raise StoreUnavailable("no broker told where a partition ends")
+            raise StoreUnavailable("no broker said where a partition ends")
         # One that knew more than our own client: that client asks the wrong broker.
         self._renew()
         return {p: max(answer[p] for answer in known) for p in partitions}
@@ -252,7 +254,7 @@ class KafkaLog:
     def _ends_by(
         self, host: str, port: int, topic: str, partitions: Sequence[int]
     ) -> dict[int, int]:
-        """What the leaders say whom this broker takes for the leaders."""
+        """The answers of those brokers that this broker takes for the leaders."""
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         admin = AdminClient({**self._settings, "bootstrap.servers": named})
         limit_s = min(_EACH_S, self._timeout_s)
@@ -261,7 +263,7 @@ class KafkaLog:
         futures = admin.list_offsets(wanted, request_timeout=limit_s)
         ends = {where.partition: int(f.result(limit_s + 1).offset) for where, f in futures.items()}
         if min(ends.values(), default=0) < 0:
-            raise StoreUnavailable("Kafka did not tell an offset")
+            raise StoreUnavailable("Kafka did not return an offset")
         return ends
 
     async def _offsets(
@@ -272,8 +274,8 @@ class KafkaLog:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[int, int]:
         if not self._connected:
-            # A question about leaders that finds no connection yet waits three seconds to be asked
-            # again; one about metadata is sent as soon as there is one.
+            # Without a connection, a request to a leader is repeated only after three seconds; a
+            # request for metadata is sent as soon as there is a connection.
             ask = asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
             await self._answer(ask)
             self._connected = True
@@ -281,15 +283,15 @@ class KafkaLog:
         futures = self._admin.list_offsets(
             wanted, isolation_level=isolation, request_timeout=self._timeout_s
         )
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         for where, future in futures.items():
             offset = int((await self._answer(asyncio.wrap_future(future))).offset)
             if offset < 0:
                 # A broker that is just coming back: librdkafka raises nothing, and answers -1001.
                 # Taken for the log's end, it would make everything in the log read already.
-                raise StoreUnavailable("Kafka did not tell an offset")
-            found[where.partition] = offset
-        return found
+                raise StoreUnavailable("Kafka did not return an offset")
+            offsets[where.partition] = offset
+        return offsets
 
     async def next_record(self, topic: str, partition: int, offset: int) -> int:
         """The offset of the first record at or after `offset`; the log's end if there is none."""
@@ -299,11 +301,11 @@ class KafkaLog:
     async def append_ms(self, topic: str, partition: int, offset: int) -> int | None:
         """When the record at `offset` was appended; None when there is none (any more)."""
         asked = asyncio.to_thread(self._poll_once, topic, partition, offset)
-        found, append_ms = await self._answer(asked)
-        return append_ms if found == offset else None
+        first, append_ms = await self._answer(asked)
+        return append_ms if first == offset else None
 
     def _poll_once(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
-        """Offset and append time of the first record from `offset` on; the end, and 0, if none."""
+        """Offset and append time of the first record from `offset` on; if none, the end and 0."""
         reader = Consumer(
             {
                 **self._settings,

@@ -1,7 +1,7 @@
-"""Which transactions hold the end of a partition back, and how one that hangs is ended.
+"""Which transactions keep readers from the end of a partition, and how a hanging one is ended.
 
-A transaction *hangs* when the partition has it open and no coordinator is going to end it: readers
-of committed records stop before it for ever, and restarting clients or brokers does not help. The
+A transaction *hangs* when the partition has it open and no coordinator will end it: readers of
+committed records stop before it for ever, and restarting clients or brokers does not help. The
 Python clients have no calls for this (KIP-664), so four requests are packed here and sent over
 aiokafka's connections, with the TLS and SASL settings of every other client of the service:
 
@@ -10,9 +10,9 @@ aiokafka's connections, with the TLS and SASL settings of every other client of 
     DescribeTransactions  the coordinator            what it knows of that id's transaction
     WriteTxnMarkers       the partition's leader     ends the transaction by an abort marker
 
-Promises: `hanging` is said only of a transaction that the partition had open both before and after
+Promises: `hanging` is set only for a transaction that the partition had open both before and after
 its coordinator was asked: a coordinator forgets a transaction only after its end is in the log. If
-no broker names its producer, it is said after the longest time that any transaction may last.
+no broker names its producer, it is set after the longest time that any transaction may last.
 Assumes: brokers of Kafka 3.0 or newer. DescribeProducers takes the right to read the topic,
 DescribeTransactions to describe the transactional id, WriteTxnMarkers `ClusterAction` or `Alter` on
 the cluster.
@@ -48,11 +48,11 @@ from streams.stores.kafka import aiokafka_settings
 
 __all__ = ["OpenTransaction", "TransactionAdmin", "transaction_admin"]
 
-#: In these the coordinator is going to end the transaction, by itself or by its timeout.
+#: In these states the coordinator will end the transaction, by itself or by its timeout.
 _UNDER_WAY = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-#: No broker lets a transaction live longer unless it was told to (`transaction.max.timeout.ms`).
-#: Brokers do not name producers whose transactional id we have no right to describe, so one that
-#: none names is taken for unknown to them all only after that.
+#: The longest that brokers let a transaction live by default (`transaction.max.timeout.ms`).
+#: Brokers do not name producers whose transactional id we have no right to describe, so a producer
+#: that none names is taken for unknown to them all only after this time.
 _LONGEST_MS = 15 * 60_000
 #: What a request that must be flexible ends each of its structures with; we have no such fields.
 _NO_TAGS: dict[int, bytes] = {}
@@ -64,7 +64,7 @@ class OpenTransaction:
 
     producer_id: int
     producer_epoch: int
-    #: Of the coordinator that last ended a transaction of this producer here; -1: none did.
+    #: Epoch of the coordinator that last ended a transaction of this producer here; -1: none did.
     coordinator_epoch: int
     #: Readers of committed records stop before it.
     first_offset: int
@@ -103,12 +103,12 @@ class TransactionAdmin:
         before = await self._open_producers(topic, partition)
         if not before:
             return []
-        known = await self._known([found["producer_id"] for found in before.values()])
+        known = await self._known([producer["producer_id"] for producer in before.values()])
         after = await self._open_producers(topic, partition)
-        found = []
+        open_now = []
         for which, producer in after.items():
             if which not in before:
-                continue  # Begun meanwhile: whoever asks again sees it.
+                continue  # Begun meanwhile: the next call sees it.
             transaction = known.get(producer["producer_id"])
             if transaction is None:
                 under_way = now_ms - producer["last_write_ms"] <= _LONGEST_MS
@@ -116,7 +116,7 @@ class TransactionAdmin:
                 under_way = transaction["state"] in _UNDER_WAY and (
                     (topic, partition) in _partitions(transaction)
                 )
-            found.append(
+            open_now.append(
                 OpenTransaction(
                     producer_id=producer["producer_id"],
                     producer_epoch=producer["producer_epoch"],
@@ -127,7 +127,7 @@ class TransactionAdmin:
                     hanging=not under_way,
                 )
             )
-        return sorted(found, key=lambda open_: open_.first_offset)
+        return sorted(open_now, key=lambda transaction: transaction.first_offset)
 
     async def abort(self, topic: str, partition: int, hanging: OpenTransaction) -> None:
         """End a hanging transaction: its records are never seen by readers of committed ones."""
@@ -156,7 +156,7 @@ class TransactionAdmin:
 
     async def _known(self, producer_ids: list[int]) -> dict[int, dict[str, Any]]:
         """What coordinators know of these producers' transactions."""
-        found = {}
+        transactions = {}
         for broker in self._client.cluster.brokers():
             node = broker.nodeId
             listed = await self._ask(node, _LIST_TRANSACTIONS([], producer_ids, _NO_TAGS))
@@ -167,12 +167,12 @@ class TransactionAdmin:
             described = await self._ask(node, _DESCRIBE_TRANSACTIONS(ids, _NO_TAGS))
             for transaction in described["states"]:
                 _check(transaction["error"])
-                found[transaction["producer_id"]] = transaction
-        return found
+                transactions[transaction["producer_id"]] = transaction
+        return transactions
 
     async def _leader(self, topic: str, partition: int) -> int:
         with _answering():
-            # Every time: whoever led a moment ago may have been cut off since.
+            # Every time: a broker that led a moment ago may have been cut off since.
             await self._client.set_topics([topic])
             await self._client.force_metadata_update()
         leader = self._client.cluster.leader_for_partition(TopicPartition(topic, partition))
@@ -194,7 +194,9 @@ def _partitions(transaction: dict[str, Any]) -> set[tuple[str, int]]:
 def _check(code: int) -> None:
     error = for_code(code)
     if error is not NoError:
-        raise StoreUnavailable(f"Kafka refused to tell or to end transactions ({error.__name__})")
+        raise StoreUnavailable(
+            f"Kafka refused to describe or to end transactions ({error.__name__})"
+        )
 
 
 @contextlib.contextmanager
@@ -204,7 +206,7 @@ def _answering() -> Iterator[None]:
         yield
     except (IncompatibleBrokerVersion, NotImplementedError) as error:
         raise StoreUnavailable(
-            "these brokers cannot tell who holds a transaction open; Kafka 3.0 and newer can"
+            "these brokers cannot say who has a transaction open; Kafka 3.0 and newer can"
         ) from error
     except (KafkaError, OSError, TimeoutError) as error:
         raise StoreUnavailable(f"Kafka did not answer ({type(error).__name__})") from error

@@ -1,10 +1,10 @@
 """Calls to Redis: each ends within a timeout, and its errors say whether to try again.
 
     StoreUnavailable   no server, or one that loads, fails over, is full or busy: try again
-    StoreMismatch      it answered, and will answer the same again: somebody must look
+    StoreMismatch      it answered, and will answer the same again: an operator must intervene
 
-Scripts are Lua files of this package. What they may be sent twice is known to their callers, so
-nothing is retried here.
+Scripts are Lua files of this package. Only their callers know which may be sent twice, so nothing
+is retried here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def connect_redis(settings: RedisSettings) -> Client:
 
 
 async def node_info(client: Client, section: str) -> list[Mapping[str, Any]]:
-    """What each node says of itself; one that is no cluster has one."""
+    """Each node's INFO; a server that is no cluster is one node."""
     if not isinstance(client, aioredis.RedisCluster):
         return [await answered(client.info(section))]
     info = await answered(client.info(section, target_nodes=aioredis.RedisCluster.ALL_NODES))
@@ -72,7 +72,7 @@ async def node_info(client: Client, section: str) -> list[Mapping[str, Any]]:
 
 
 async def check_redis(client: Client) -> None:
-    """Refuse a Redis that may throw counts away by itself."""
+    """Refuse a Redis that may evict counts."""
     for node in await node_info(client, "memory"):
         policy = node.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
@@ -84,7 +84,7 @@ async def check_redis(client: Client) -> None:
 
 
 async def append_only(client: Client) -> bool:
-    """Whether every node writes what it is told to disk, so that a restart forgets nothing."""
+    """Whether every node writes all changes to disk, so that a restart loses nothing."""
     return all(int(n.get("aof_enabled", 0)) for n in await node_info(client, "persistence"))
 
 
@@ -125,8 +125,8 @@ _PASSING: Final = (
     TimeoutError,
 )
 _PASSING_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "UNBLOCKED")
-#: What a command inside a script answered, as Redis before 7 tells it: the whole answer's code is
-#: that of any error, and the command's own comes last.
+#: The error of a command inside a script, as Redis before 7 reports it: the answer starts with a
+#: general code, and the command's own code comes last.
 _PASSING_WITHIN_SCRIPT: Final = re.compile(
     r"(?:ERR )?Error running script .*: "
     rf"-({'|'.join((*_PASSING_CODES, 'OOM', 'READONLY', 'CLUSTERDOWN'))})\b"
@@ -151,5 +151,5 @@ async def answered(call: Any) -> Any:
 
 
 def text_of(value: bytes | str) -> str:
-    """What Redis answers in bytes, unless it was told otherwise."""
+    """Text that Redis answers in bytes, unless the client was set to decode it."""
     return value.decode() if isinstance(value, bytes) else value

@@ -1,6 +1,6 @@
 """Asks Kafka and Redis now and then whether they answer, for the metric that says so.
 
-Apart from the work itself, which notices too but cannot tell "away" from "nothing to do".
+Separate from the work itself, which notices too but cannot tell "away" from "nothing to do".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def watch_servers(kafka: KafkaLog, topic: str, redis: Client, every_s: flo
 
 
 async def _ask(server: str, question: Awaitable[object]) -> None:
-    """Whatever goes wrong is no answer: nobody watches this, and it must go on asking."""
+    """Set the gauge; any error means no answer, since this loop must continue in any case."""
     try:
         await question
     except Exception:

@@ -1,8 +1,8 @@
-"""Finds the epochs that have counts in Redis, whoever else still knows of them.
+"""Finds the epochs that have counts in Redis, also those that are known nowhere else.
 
-The release log forgets epochs that are long over, and the settings name one version of the topics.
-A Redis restored from an older copy, or left behind by a move to other topics, knows of neither: so
-what is to be removed, or shown, is looked up in Redis itself.
+Checkpoints of the release log leave out old epochs, and the settings name one version of the
+topics. A Redis restored from an older copy, or left behind by a move to other topics, may have
+counts of others: so what is to be removed, or shown, is looked up in Redis itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streams.stores.redis import Client, answered, text_of
 
 __all__ = ["HeldEpoch", "held_epochs"]
 
-#: Keys of one answer: some milliseconds during which Redis does nothing else.
+#: Keys of one answer; Redis is blocked for some milliseconds meanwhile.
 _KEYS_AT_ONCE = 1000
 
 
@@ -35,9 +35,9 @@ async def held_epochs(client: Client, prefix: str, topic: str) -> list[HeldEpoch
         rf"{re.escape(prefix)}:\{{({re.escape(any_version)}\d+)/(\d+)\}}:(\d+):", re.ASCII
     )
 
-    async def found() -> set[HeldEpoch]:
+    async def scanned() -> set[HeldEpoch]:
         keys = client.scan_iter(match=f"{prefix}:{{{any_version}*}}:*", count=_KEYS_AT_ONCE)
         matches = [form.match(text_of(key)) async for key in keys]
         return {HeldEpoch(m[1], int(m[2]), int(m[3])) for m in matches if m is not None}
 
-    return sorted(await answered(found()))
+    return sorted(await answered(scanned()))

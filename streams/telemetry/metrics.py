@@ -1,7 +1,7 @@
 """Metrics that several processes share. Each process has a registry of its own.
 
-So a process tells only what it knows: a gateway must not say that no worker is ready. What else a
-process counts is in its folder's `metrics.py`. Label values start at zero, so that a first failure
+So a process exposes only what it knows: a gateway must not say that no worker is ready. A process's
+other metrics are in its folder's `metrics.py`. Label values start at zero, so that a first failure
 shows as a rise. No query, URL, user id or contributor key is ever a label or a value.
 """
 
@@ -21,23 +21,25 @@ from streams.version import version_of
 
 __all__ = ["SERVER_UP", "process_registry"]
 
-# When a series was made doubles what is scraped, and no panel or alert asks for it.
+# The `_created` series double what is scraped, and no panel or alert uses them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 SERVER_UP = Gauge(
     "blender_server_up",
-    "1 while Kafka or Redis answered this process when it last asked.",
+    "1 if Kafka or Redis answered this process when it last asked, else 0.",
     ["server"],
     registry=None,
 )
-_BUILD = Info("blender_build", "The version that runs, always 1.", registry=None)
+_BUILD = Info(
+    "blender_build", "The version that runs, as a label; the value is always 1.", registry=None
+)
 
 
 _BUILD.info({"version": version_of("blendstream")})
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry with what every kind of process tells."""
+    """A registry with the metrics that every kind of process has."""
     made = CollectorRegistry()
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)

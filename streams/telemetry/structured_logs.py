@@ -7,13 +7,13 @@ Our own lines are a past-tense event key and fields. A field's name must be in `
 must be a number, a truth value, an enum's member, or text wrapped in `Known`, by which the author
 states that it is ours (a topic, a version). Everything else is left out and counted as refused.
 
-Other libraries' lines are data until shown otherwise: a Kafka library that reports a bad message
-may print the message. Of theirs we write the logger, the place, and the text only if it is a
-constant in the code that logged it; of their arguments only numbers. Of an exception we write its
-type and where it was raised; its message only if it is one of our own (`BlenderError`).
+Lines of other libraries may contain data: a Kafka library that reports a bad message may print the
+message. Of these lines we write the logger, the place, and the text only if it is a constant in the
+code that logged it; of their arguments only numbers. Of an exception we write its type and where it
+was raised; its message only if it is one of our own (`BlenderError`).
 
 Promises: what reaches the handler by `logging`, `warnings` or an unhandled exception obeys this.
-Assumes: nobody prints to standard error by another way, or wraps foreign text in `Known`.
+Assumes: no code prints to standard error in another way, or wraps foreign text in `Known`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["FIELDS", "Known", "SafeHandler", "configure_logging"]
 
 #: Every field that a log line may have. Add a name here when a new one cannot carry anyone's data;
-#: a name that no line has any more goes.
+#: remove a name that no line uses any more.
 FIELDS: Final = frozenset(
     {
         "advice",
@@ -83,14 +83,14 @@ SAFE_TYPES: Final = (bool, int, float, type(None), Enum, Known)
 
 
 class SafeHandler(logging.StreamHandler[TextIO]):
-    """Writes one line for each record, as JSON or for people; what may not be shown stays out."""
+    """Writes one line for each record, as JSON or for people; leaves out what may not be shown."""
 
     def __init__(self, stream: TextIO, *, form: str = "json") -> None:
         super().__init__(stream)
         self._readable = form == "text" or (form == "auto" and stream.isatty())
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line. Called in the stack of whoever logged, which `_is_constant` looks at."""
+        """The line. Called in the stack of the code that logged, which `_is_constant` examines."""
         entry = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
@@ -176,7 +176,7 @@ def _safe_error(error: BaseException) -> dict[str, Any]:
         shown["message"] = str(error)
     frames = traceback.extract_tb(error.__traceback__, limit=-DEEPEST_FRAMES)
     shown["raised_at"] = [f"{_short(frame.filename)}:{frame.lineno}" for frame in frames]
-    # A chain can close on itself when an old exception is raised again; one step tells enough.
+    # A chain can be a circle when an old exception is raised again; one step is enough.
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
         shown["caused_by"] = f"{type(cause).__module__}.{type(cause).__qualname__}"
@@ -184,7 +184,7 @@ def _safe_error(error: BaseException) -> dict[str, Any]:
 
 
 def _is_constant(text: str) -> bool:
-    """Whether the text stands literally in a function that is now logging: code, not data."""
+    """Whether the text is a constant of a function that is now logging: code, not data."""
     frame: FrameType | None = sys._getframe(1)
     for passed in (__name__, "logging"):
         while frame is not None and frame.f_globals.get("__name__") == passed:

@@ -213,7 +213,7 @@ async def test_a_transaction_that_may_not_be_aborted_gets_the_command_that_does(
     """Ending others' transactions takes a right that the service's user need not have."""
 
     async def refused(*_: object) -> None:
-        raise StoreUnavailable("Kafka refused to tell or to end transactions (ClusterAuthor…)")
+        raise StoreUnavailable("Kafka refused to describe or to end transactions (ClusterAuthor…)")
 
     async with bench(made, Clock()) as jobs:
         await jobs.keep()

@@ -108,7 +108,9 @@ async def test_a_service_that_never_was_is_refused_and_no_topic_is_made(
     """A mistyped prefix made eight topics and showed an empty ledger, as if all were well."""
     settings = make_settings({"kafka.url": kafka.url, "redis.url": redis_server.url})
     for look in (_list, ledger, verify, partial(rebuild_verb, wait_s=1)):
-        with pytest.raises(TopicMismatch, match=r"\.releases is not there; mend topics.prefix"):
+        with pytest.raises(
+            TopicMismatch, match=r"\.releases does not exist; correct topics.prefix"
+        ):
             await look(settings)
     made = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics
     assert [name for name in made if name_prefix in name] == []

@@ -1,4 +1,4 @@
--- End every epoch up to one: from here on no batch may add to them. Their keys go afterwards.
+-- End every epoch up to one: from here on no batch may add to them. The caller removes their keys.
 --
 -- KEYS  1 state      ARGV  1 the highest released epoch
 -- Returns the highest released epoch that is now stored.

@@ -1,12 +1,12 @@
 -- Add one batch of one partition: counts, refusals, fingerprints and the new offset, or nothing.
 --
 -- Redis does not undo a script that fails half-way, so every check comes before the first write,
--- and the first write marks the batch as begun (`applying`). The last one removes the mark. A mark
--- that is still there means that a command failed in between, and stops the partition for good.
+-- the first write sets `applying` and the last one removes it. If `applying` is set at the start, an
+-- earlier batch was only partly written: refuse this one; the worker then stops the partition.
 --
 -- KEYS  1 state · 2 totals · 3 late · then, for each tally, the keys that it names by number
--- ARGV  1 the batch, as MessagePack (see streams/stores/count_store.py, which writes it) · then fingerprints,
---         packed, which each tally names by number
+-- ARGV  1 the batch, as MessagePack (see streams/stores/count_store.py, which writes it) · then
+--         fingerprints, packed, which each tally names by number
 --
 -- Returns {"applied"}, {"stale", offset, topic id}, {"closed", released through} or
 -- {"half", offset that was begun}; an error means that nothing was written and something is wrong.

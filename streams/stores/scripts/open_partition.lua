@@ -1,4 +1,4 @@
--- Take a partition up: store where counting goes on, which epochs are over, and what was lost.
+-- Resume a partition: store at which offset, which epochs are released, and what was lost.
 --
 -- KEYS  1 state · then the totals of every unreleased epoch
 -- ARGV  1 the opening, as MessagePack: see streams/stores/count_store.py, which writes it
