@@ -40,7 +40,9 @@ VERBS = (
     Verb("ledger", "agents.commands.ledger", "show what the privacy budget was spent on"),
     Verb("verify", "agents.commands.verify", "check that log, Redis and topics agree"),
     Verb("rebuild", "agents.commands.rebuild", "fill Redis again from Kafka"),
-    Verb("doctor", "agents.commands.doctor", "check what the service stands on; how to mend it"),
+    Verb(
+        "doctor", "agents.commands.doctor", "check the installation; say how to fix what is wrong"
+    ),
     Verb("keys", "agents.commands.keys", "make a master secret, or see which are set"),
     Verb("tokens", "agents.commands.tokens", "give applications tokens for opt-in records"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
@@ -61,11 +63,11 @@ first steps:
 a service of your own:
   blendstream keys new 2026-a           a master secret; for all processes (--file FILE)
   blendstream tokens add my-app         who may send opt-in records; for the gateways (--file FILE)
-  blendstream doctor                    Kafka, Redis, topics, clock: what must be mended, and how
+  blendstream doctor                    Kafka, Redis, topics, clock: what must be fixed, and how
   blendstream gateway | worker | jobs   the processes, any number of each
 
 day by day:
-  blendstream epochs                    where each epoch stands, and what it waits for
+  blendstream epochs                    the stage of each epoch, and what it waits for
   blendstream results --csv             the newest published estimates, as a file
   blendstream ledger                    what people's privacy was spent on
   blendstream verify                    log, Redis and topics compared
@@ -84,7 +86,7 @@ UNREAD = 141
 
 
 class _VerbParser(argparse.ArgumentParser):
-    """Takes --settings wherever it stands; argparse makes a verb's actions of the same class."""
+    """Accepts --settings after the verb too; argparse makes a verb's actions of the same class."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -134,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # A server's connection breaks under the same name; that is an error like any other.
+        # A broken connection to a server has the same name; that is an error like any other.
         if not drop_unread_output():
             raise
         return UNREAD

@@ -1,8 +1,8 @@
 """Run the whole service on this machine with simulated people, and watch it publish.
 
-Starts a real Kafka and Redis (or takes KAFKA_URL and REDIS_URL), gateway, worker and jobs; lets
+Starts a real Kafka and Redis (or uses KAFKA_URL and REDIS_URL), gateway, worker and jobs; lets
 people search in short epochs; shows each published epoch beside the truth and beside what the
-other profile would have said about the same people. Runs until Ctrl-C, or for --epochs.
+other profile would have published about the same people. Runs until Ctrl-C, or for --epochs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_WINDOW_S = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the few things worth changing."""
+    """Add the few options worth changing."""
     parser.add_argument(
         "--epochs", type=_within(int, 1), metavar="N", help="end after N epochs with estimates"
     )
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until the epochs are done or somebody stops it."""
+    """Run until the epochs are done or the user stops it."""
     # Imported here, so that --help does not wait for the service's libraries.
     from agents.local.demo.run import Demo  # noqa: PLC0415
     from agents.local.demo.view import View  # noqa: PLC0415
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _what_next(command: str) -> str:
     steps = {
-        f"{command} settings": "what a service of your own needs to be told",
+        f"{command} settings": "what a service of your own needs",
         f"{command} evaluate": "the paper's figures, and ours beside them",
         "docs/localclient.md": "embedding the device's side",
         "docs/operations.md": "running it for real",
@@ -91,8 +91,8 @@ def _what_next(command: str) -> str:
 def _this_command() -> str:
     """How to call this program again: `make demo` runs it from an environment not on the PATH."""
     here = Path(sys.executable).with_name("blendstream")
-    found = shutil.which("blendstream")
-    if found and Path(found).resolve() == here.resolve():
+    on_path = shutil.which("blendstream")
+    if on_path and Path(on_path).resolve() == here.resolve():
         return "blendstream"
     if not here.exists():
         return f"{sys.executable} -m agents.cli"
@@ -100,7 +100,7 @@ def _this_command() -> str:
 
 
 def _within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
-    """A number in these bounds, for argparse, which puts the option's name before what we say."""
+    """A number in these bounds, for argparse, which puts the option's name before our message."""
 
     def read(text: str) -> T:
         number = kind(text)
@@ -118,7 +118,7 @@ def _as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _hung_up(_signal: int, _frame: FrameType | None) -> None:
-    """The terminal was closed: end as with Ctrl-C, once, and print to nobody."""
+    """The terminal was closed: end as with Ctrl-C, once, and print nothing more."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

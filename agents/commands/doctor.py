@@ -1,6 +1,6 @@
-"""Look at settings, Kafka, topics, the release log, Redis, clock, tokens; say how to mend each.
+"""Check settings, Kafka, topics, the release log, Redis, clock, tokens; say how to fix each.
 
-Exits with 1 when something must be mended. Leaves everything as it was: to compare clocks it writes
+Exits with 1 when something must be fixed. Leaves everything as it was: to compare clocks it writes
 a byte to the clock topic, or before the first start to a topic of its own, which it deletes again.
 """
 
@@ -15,11 +15,11 @@ from streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "run"]
 
-_MARKS = {"ok": "  ok    ", "note": "  note  ", "mend": "  MEND  "}
+_MARKS = {"ok": "  ok    ", "note": "  note  ", "fix": "  FIX   "}
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own; settings say where to look."""
+    """No options of its own; the settings say where to look."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings = load_settings(arguments.settings).settings
     except SettingsError as error:
         for problem in error.problems:
-            _print("mend", "settings", problem)
+            _print("fix", "settings", problem)
         return _end(len(error.problems))
     _print("ok", "settings", "complete and consistent; `blendstream settings` shows them")
     return _end(asyncio.run(_examine(settings)))
@@ -37,20 +37,20 @@ def run(arguments: argparse.Namespace) -> int:
 async def _examine(settings: Settings) -> int:
     from agents.operations.installation_checks import Grade, examine  # noqa: PLC0415 - settings first, libraries after
 
-    to_mend = 0
+    to_fix = 0
     async for finding in examine(settings):
         _print(finding.grade, finding.what, finding.found)
-        to_mend += finding.grade is Grade.MEND
-    return to_mend
+        to_fix += finding.grade is Grade.FIX
+    return to_fix
 
 
-def _print(grade: str, what: str, found: str) -> None:
-    print(f"{_MARKS[grade]}{what + ':':<13} {found}", flush=True)
+def _print(grade: str, what: str, sentence: str) -> None:
+    print(f"{_MARKS[grade]}{what + ':':<13} {sentence}", flush=True)
 
 
-def _end(to_mend: int) -> int:
-    if to_mend:
-        print(f"{to_mend} thing(s) to mend.", file=sys.stderr)
+def _end(to_fix: int) -> int:
+    if to_fix:
+        print(f"{to_fix} thing(s) to fix.", file=sys.stderr)
         return 1
-    print("nothing to mend.")
+    print("nothing to fix.")
     return 0

@@ -1,13 +1,13 @@
-"""Show the recent epochs and what each waits for; give one up; or go on with a broken log.
+"""Show the recent epochs and what each waits for; abandon one; or recover a broken release log.
 
     blendstream epochs                           stages, windows, outcomes
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
     blendstream epochs restored --reason TEXT    after the release log was restored from a copy
     blendstream epochs unblock                   end a Kafka transaction that blocks the release log
 
-An abandoned epoch's raw data is removed by the jobs, as soon as every epoch before it is over too,
-and what it cost stays charged. The reason is kept in the release log for ever and shown in the API:
-it must not name a query, a URL or a person.
+The jobs remove an abandoned epoch's raw data as soon as every epoch before it has ended too, and
+what it cost stays charged. The reason is kept in the release log for ever and shown in the API: it
+must not name a query, a URL or a person.
 
 `restored` is for a release log that is older than the service: run it before any jobs process. It
 abandons every epoch that is open, since it may have been released after the copy was made, and
@@ -17,8 +17,8 @@ removed from Redis. `--until` says when the lost log's last jobs process ended, 
 charged than may have been opened.
 
 `unblock` is for a release log that `doctor` or the alert ReleaseLogBlocked calls blocked: stop all
-jobs processes first. What the transaction holds is committed where that can be done, else it is
-aborted, and an epoch whose release vanishes with it is abandoned. It says what it did.
+jobs processes first. It commits the transaction if that is possible, else aborts it, and abandons
+an epoch whose release is lost with it. It says what it did.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agents.commands.operator_context import (
     connected,
     read_log,
     refuse_while_jobs_run,
-    told,
+    utc_text,
     waiting_for_log,
 )
 from agents.commands.output import say
@@ -49,9 +49,9 @@ from streams.stems import Stem
 
 __all__ = ["add_arguments", "go_on_with_restored", "run"]
 
-#: Who may be about to release something.
+#: The jobs that may be about to release something.
 _RELEASING = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
-#: Epochs of one transaction: more make it larger than it need be, fewer make more of them.
+#: Epochs of one transaction: more make it larger than need be, fewer need more transactions.
 _AT_ONCE = 50
 
 
@@ -59,8 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `abandon`, with its epoch and its reason in either order."""
     actions = parser.add_subparsers(dest="action", metavar="[ACTION]", title="actions (none: list)")
     abandon = actions.add_parser("abandon", help="release nothing more for one epoch")
-    abandon.add_argument("epoch", type=int, metavar="E", help="the epoch to give up")
-    restored = actions.add_parser("restored", help="go on with a log restored from an older copy")
+    abandon.add_argument("epoch", type=int, metavar="E", help="the epoch to abandon")
+    restored = actions.add_parser(
+        "restored", help="continue with a log restored from an older copy"
+    )
     actions.add_parser("unblock", help="end a transaction that blocks the release log")
     for action in (abandon, restored):
         action.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
@@ -100,15 +102,14 @@ async def _list(settings: Settings) -> int:
         now_ms = context.now_ms()
         print(f"{'epoch':>6}  {'stage':<15} {'window (UTC)':<42} outcome")
         for _, state in sorted(book.epochs.items()):
-            window = (
-                f"{told(state.parameters.window_start_ms)} - {told(state.parameters.window_end_ms)}"
-            )
+            times = state.parameters
+            window = f"{utc_text(times.window_start_ms)} - {utc_text(times.window_end_ms)}"
             print(f"{state.epoch:>6}  {state.stage.value:<15} {window:<42} {_outcome(state)}")
         if not book.epochs:
             print("no epoch was opened yet; start `blendstream jobs`")
         notice = book.paused_at(now_ms)
         if notice is not None:
-            print(f"paused until {told(notice.resumes_at_ms)} UTC: {notice.reason}")
+            print(f"paused until {utc_text(notice.resumes_at_ms)} UTC: {notice.reason}")
         for stem, decide in (
             (Stem.OPTIN_RECORDS, next_head_list),
             (Stem.CLIENT_REPORTS, next_estimates),
@@ -118,7 +119,7 @@ async def _list(settings: Settings) -> int:
             if isinstance(move, Wait):
                 print(f"{stem.value}: {move.why}")
             else:
-                print(f"{stem.value}: epoch {move.epoch} can go on now")
+                print(f"{stem.value}: epoch {move.epoch} can continue now")
     return 0
 
 
@@ -126,20 +127,20 @@ def _outcome(state: EpochState) -> str:
     graph = _graph(state)
     if state.abandoned is not None:
         return f"abandoned: {state.abandoned}{graph}"
-    return ("-" if state.estimates is None else _told_outcome(state.estimates)) + graph
+    return ("-" if state.estimates is None else _outcome_text(state.estimates)) + graph
 
 
 def _graph(state: EpochState) -> str:
-    """What became of the click graph, where one was asked for."""
+    """What happened to the click graph, if the epoch has one."""
     if state.click_graph is not None:
-        return f"; click graph {_told_outcome(state.click_graph)}"
+        return f"; click graph {_outcome_text(state.click_graph)}"
     if state.parameters.plan.click_graph is None or state.abandoned is not None:
         return ""
     # The head list waits for it, but not for ever.
     return "; click graph due" if state.graph_due else "; no click graph: not ready in time"
 
 
-def _told_outcome(publication: Publication) -> str:
+def _outcome_text(publication: Publication) -> str:
     reasons = ", ".join(reason.value for reason in publication.reasons)
     return publication.outcome.value + (f" ({reasons})" if reasons else "")
 
@@ -155,23 +156,25 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
                 )
             _must_be_open(state)
             await turn.commit([entries.epoch_abandoned(epoch, reason)])
-        # A job that read the log before this entry may be about to commit: it is fenced, begins
-        # again and reads the entry. One that committed before it was first, which the log says.
+        # A job that read the log before this entry may be about to commit: it is fenced, starts
+        # again and reads the entry. If it had committed before, the log says so.
         for kind in _RELEASING:
             book = await context.log.settle(kind)
         state = book.epochs[epoch]
         if state.abandoned is None:
             _must_be_open(state)
         before = [s.epoch for s in book.unfinished() if s.epoch < epoch]
-    when = f"epochs before it ({_listed(before)}) are over too" if before else "the jobs next look"
-    say(f"epoch {epoch} is abandoned; its raw data goes when {when}")
+    when = "within one turn of the jobs"
+    if before:
+        when = f"when the epochs before it ({_listed(before)}) have ended too"
+    say(f"epoch {epoch} is abandoned; its raw data is removed {when}")
     return 0
 
 
 def _must_be_open(state: EpochState) -> None:
     if state.stage.over:
         raise ParameterError(
-            f"epoch {state.epoch} is {state.stage.value} already; nothing is left to give up"
+            f"epoch {state.epoch} is {state.stage.value} already; it cannot be abandoned any more"
         )
 
 
@@ -203,15 +206,15 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
     settings, now_ms = context.settings, context.now_ms()
     if until_ms is not None and until_ms > now_ms:
         raise ParameterError(
-            f"--until must be a time that has passed, got {told(until_ms)}, now it is "
-            f"{told(now_ms)} UTC"
+            f"--until must be a time that has passed, got {utc_text(until_ms)}, now it is "
+            f"{utc_text(now_ms)} UTC"
         )
     await refuse_while_jobs_run(context)
     async with context.log.turn(Kind.OPERATOR) as turn:
         still_open = [state.epoch for state in turn.book.unfinished()]
         if still_open:
             await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
-        # Read back with the commit, or up to the turn's own record: nothing is missing in it.
+        # Read back with the commit, or up to the turn's own record: the book is complete.
         book = turn.book
     say(f"abandoned, as they may have been released: epochs {_listed(still_open)}")
     lost = lost_epochs(
@@ -222,7 +225,9 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
         some = lost[start : start + _AT_ONCE]
         async with context.log.turn(Kind.OPERATOR) as turn:
             if turn.book.ledger.last_epoch != some[0].epoch - 1:
-                raise ParameterError("somebody else opened an epoch; stop all jobs, run this again")
+                raise ParameterError(
+                    "another process opened an epoch; stop all jobs and run this again"
+                )
             await turn.commit(
                 [
                     entry
@@ -235,7 +240,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             )
     charged = [parameters.epoch for parameters in lost]
     say(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
-    # At once: nobody knows when jobs are started again.
+    # Now, since the jobs may not be started again for a long time.
     for stem in Stem:
         tables = context.tables(stem)
         for partition in range(context.topics.of(stem).partitions):

@@ -6,7 +6,7 @@ not show (list size by selector and over epochs, coverage of intervals, the agre
 limit without privacy, several records a user). Writes measurements.csv, one CSV per experiment,
 SVG and PNG in a light and a dark theme, and report.md: the paper's claims beside what we see.
 
-Stop it whenever you like: the same command goes on where it stopped.
+Stop it whenever you like: the same command continues where it stopped.
 
   blendstream evaluate --smoke                        a minute, to see what comes out
   blendstream evaluate                                everything; says how long it will take
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Every option has a default."""
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="where everything goes (default: ./evaluation, with --smoke ./evaluation-smoke)",
+        help="where to write everything (default: ./evaluation, with --smoke ./evaluation-smoke)",
     )  # fmt: skip
     parser.add_argument(
         "--only", metavar="NAMES", help="some experiments, by comma: " + ", ".join(_names())
@@ -114,12 +114,12 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             processes=arguments.processes,
         )
-    # In the plan's order, whoever finished first: files and panels must not depend on that.
+    # In the plan's order, not the order of finishing: files and panels must not depend on that.
     place = {unit: i for i, unit in enumerate(units)}
-    found = [m for m in measurements if m.unit in place]
-    found.sort(key=lambda m: place[m.unit])
-    summary = Summary(found)
-    data = [*summary.write(out), *write_top_ten(found, summary, out)]
+    ordered = [m for m in measurements if m.unit in place]
+    ordered.sort(key=lambda m: place[m.unit])
+    summary = Summary(ordered)
+    data = [*summary.write(out), *write_top_ten(ordered, summary, out)]
     written = [*data, write_report(summary, settings, out), *draw_all(summary, settings, out)]
     print(f"{len(written)} files in {out}: {_kinds(written)}")
     if arguments.publish is not None:
@@ -134,7 +134,7 @@ def _kinds(files: Iterable[Path]) -> str:
 
 
 def _can_publish(folder: Path, settings: Mapping[str, Setting]) -> None:
-    """Before anything is computed: the report there speaks of every population that is there."""
+    """Before anything is computed: the report there is about every population that is there."""
     lacking = sorted(set(Summary.read(folder).populations()) - settings.keys())
     if lacking:
         raise ParameterError(

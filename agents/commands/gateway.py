@@ -17,7 +17,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own; everything is a setting."""
+    """No options of its own; everything is a setting."""
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,11 +15,11 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own; everything is a setting."""
+    """No options of its own; everything is a setting."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until told to stop."""
+    """Run until a signal stops it."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
     from agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - bad settings are told at once

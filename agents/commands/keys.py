@@ -57,7 +57,7 @@ def _append(file: Path, name: str, line: str) -> None:
     try:
         if problem := exposed(file, "--file"):
             raise ParameterError(problem)
-        # Made for its owner alone, whatever the umask; one that is there keeps its mode.
+        # A new file is for its owner alone, under any umask; an existing one keeps its mode.
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(handle, "r+", encoding="utf-8") as written:
             text = written.read()
@@ -67,5 +67,5 @@ def _append(file: Path, name: str, line: str) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(
             f"--file must name a text file that can be read and written, got "
-            f"{type(error).__name__} for {file}; mend the path or who may write there"
+            f"{type(error).__name__} for {file}; correct the path, or let this user write there"
         ) from None

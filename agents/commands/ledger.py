@@ -1,9 +1,9 @@
 """Show what the privacy budget was spent on: by group, in this period and since the first epoch.
 
 Every (ε, δ) is between replace-one neighbours: data sets that differ in the records of one opt-in
-account or one device. The
-cumulative figures are upper bounds for the person worst off, present in every epoch that admits
-them, by dp-accounting. An epoch is charged when it opens, whoever takes part in it later.
+account or one device. The cumulative figures, by dp-accounting, are upper bounds for a person who
+takes part in every epoch that admits them. An epoch is charged when it opens, even if no one takes
+part in it later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from agents.commands.operator_context import connected, read_log, told
+from agents.commands.operator_context import connected, read_log, utc_text
 from agents.jobs.release_step import limit_from
 from streams.releases.epoch_plan import plan_from
 from streams.releases.epoch_state import ReleaseBook
@@ -24,7 +24,7 @@ _SPOKEN: dict[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own."""
+    """No options of its own."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
             f"{state.epoch:>6}  {costs[0]:<24} {costs[1]:<24} "
             f"{state.epoch % charge.cohorts} of {charge.cohorts}"
         )
-    lines += ["", f"this period: {told(start * 1000)} to {told(end * 1000)} UTC"]
+    lines += ["", f"this period: {utc_text(start * 1000)} to {utc_text(end * 1000)} UTC"]
     for group in GROUPS:
         most = limit.of(group)
         spent = book.ledger.spent(group, start, end, delta=most.delta)
@@ -71,7 +71,7 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
         )
     lines.append(
         f"epochs charged so far: {book.ledger.epochs()}, each when it opened, before anyone took "
-        "part; an epoch in which nobody took part stays charged (docs/epochs.md, The ledger)"
+        "part; an epoch in which no one took part stays charged (docs/epochs.md, The ledger)"
     )
     lines.append(f"state: {_state(settings, limit, book, now_ms)}")
     return lines
@@ -80,12 +80,12 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
 def _state(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> str:
     notice = book.paused_at(now_ms)
     if notice is not None:
-        return f"PAUSED until {told(notice.resumes_at_ms)} UTC: {notice.reason}"
+        return f"PAUSED until {utc_text(notice.resumes_at_ms)} UTC: {notice.reason}"
     refused = _refused(settings, limit, book, now_ms)
     if refused is not None:
         return (
             "running, and AT ITS LIMIT: no epoch opens after those that are open, until "
-            f"{told(refused.resumes_at_s * 1000)} UTC: {refused.reason}"
+            f"{utc_text(refused.resumes_at_s * 1000)} UTC: {refused.reason}"
         )
     return "running"
 

@@ -1,5 +1,5 @@
-"""What the operator's verbs share: reading the release log once, saying when it is blocked or when
-jobs run, and telling times."""
+"""What the operator's verbs share: reading the release log once, warning when it is blocked or
+when jobs run, and printing times."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from streams.stores.count_store import connect_redis
 from streams.stores.kafka import KafkaLog
 from streams.topics import check_topics
 
-__all__ = ["connected", "read_log", "refuse_while_jobs_run", "told", "waiting_for_log"]
+__all__ = ["connected", "read_log", "refuse_while_jobs_run", "utc_text", "waiting_for_log"]
 
 
 @contextlib.asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[JobContext]:
-    """A context for one command; the topics must be right, and none is made."""
+    """A context for one command; the topics must be right, and none is created."""
     topics = await check_topics(settings, KafkaLog(settings.kafka))
     context = JobContext.build(settings, topics, await connect_redis(settings.redis))
     try:
@@ -46,7 +46,7 @@ async def read_log(context: JobContext) -> ReleaseBook:
 
 @contextlib.asynccontextmanager
 async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
-    """Around what waits for the log: a failure also names what blocks it."""
+    """Wrap code that waits for the log: a failure then also names what blocks it."""
     try:
         yield
     except StoreUnavailable as error:
@@ -57,15 +57,15 @@ async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
 
 
 async def _blocked(context: JobContext) -> BlockedLog | None:
-    """What blocks the log for good, as far as Kafka tells; a release under way does not."""
+    """What blocks the log for good, if Kafka says so; a release under way does not."""
     try:
-        found = await find_blocked(
+        blocked = await find_blocked(
             context.settings.kafka, context.kafka, context.topics.releases.name
         )
     except StoreUnavailable:
         return None
     timeout_s = context.settings.jobs.transaction_timeout_s
-    return found if found is not None and found.lasts(timeout_s) else None
+    return blocked if blocked is not None and blocked.lasts(timeout_s) else None
 
 
 async def refuse_while_jobs_run(context: JobContext) -> None:
@@ -75,12 +75,12 @@ async def refuse_while_jobs_run(context: JobContext) -> None:
         lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
         if await lease.taken():
             raise ParameterError(
-                f"no jobs process may run before this is done, but one holds the lease for "
+                f"no jobs process may run before this is done, but one has the lease for "
                 f"{kind.value}; stop them all, wait {settings.jobs.lease_s:g} s and run this again"
             )
 
 
-def told(time_ms: int | None) -> str:
+def utc_text(time_ms: int | None) -> str:
     """A time for people, in UTC."""
     if time_ms is None:
         return "-"

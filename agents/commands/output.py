@@ -1,7 +1,7 @@
-"""What verbs print, and what happens when nobody reads it any more (`blendstream VERB | head -1`).
+"""What verbs print, and what happens when its reader has ended (`blendstream VERB | head -1`).
 
-A verb that only shows something ends then, quietly, as Unix tools do. One that changes something
-uses `say`: half of its work must not depend on who reads what it says.
+A verb that only shows something then ends quietly, as Unix tools do. One that changes something
+uses `say`: its work must not stop half-way because its output is no longer read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["drop_unread_output", "say"]
 
 
 def say(line: str) -> None:
-    """Print a line at once, and go on with the work if its reader has gone."""
+    """Print a line at once; carry on if its reader has ended."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -23,9 +23,9 @@ def say(line: str) -> None:
 
 
 def drop_unread_output() -> bool:
-    """Send what nobody reads any more nowhere; whether there was a reader that has gone.
+    """Redirect output whose reader has ended to nowhere; whether there was such a reader.
 
-    Else Python tries again when it ends, and prints a traceback over it.
+    Otherwise Python tries to write it at exit, and prints a traceback.
     """
     gone = [stream for stream in (sys.stdout, sys.stderr) if _reader_has_gone(stream)]
     for stream in gone:

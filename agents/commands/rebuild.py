@@ -1,10 +1,10 @@
-"""Count all that is unreleased again: Redis is emptied of counts, workers fill it from Kafka.
+"""Count all unreleased epochs again: remove the counts from Redis; workers count again from Kafka.
 
-Use it when a partition stands still because a script failed half-way (mend Redis first), or when
+Use it when a partition is stopped because a script failed half-way (repair Redis first), or when
 `verify` finds counts that differ. Nothing released changes, and nothing is lost as long as Kafka
-has the records. Workers that run take every partition up again by themselves, also one that stood
-still; start some if none runs. Shows how far they are and ends when they are through. Interrupted,
-it says which partitions were forgotten and what to do next; each is forgotten whole or not at all.
+has the records. Running workers resume every partition by themselves, also a stopped one; start
+some if none runs. Shows how far they are and ends when they have finished. Interrupted, it says
+which partitions were forgotten and what to do next; each is forgotten whole or not at all.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(settings: Settings, wait_s: float) -> int:
     task = asyncio.current_task()
     assert task is not None
-    # As Ctrl-C does: cancelled, so that it can say how far it came.
+    # Cancelled as by Ctrl-C, so that it can report how far it came.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with connected(settings) as context:
         await rebuild(context, wait_s)
@@ -101,7 +101,7 @@ class _Done:
             )
         return (
             "stopped while waiting for the workers: all counts are forgotten, "
-            f"{self._listed(self.counted)} were counted again so far. The workers go on by "
+            f"{self._listed(self.counted)} were counted again so far. The workers continue by "
             "themselves, and nothing needs to be run again; `blendstream verify` compares when "
             "they are done"
         )
@@ -130,27 +130,27 @@ async def _counted_again(context: JobContext, stem: Stem, deadline: float, progr
     """Wait for the workers, and say how far they are."""
     tables, topic = context.tables(stem), context.topics.of(stem)
     ends = await context.kafka.ends(topic.name, range(topic.partitions))
-    told = -1
+    reported = -1
     while True:
         states = [await tables.stored_state(partition) for partition in sorted(ends)]
         failed = [n for n, state in enumerate(states) if state.applying is not None]
         if failed:
             raise StoreMismatch(
                 f"every batch must be stored whole, but partition {failed[0]} of {topic.name} "
-                "failed half-way again: mend Redis (the worker's log names the command), then run "
-                "this again"
+                "failed half-way again: repair Redis (the worker's log names the command), then "
+                "run this again"
             )
         done = sum((states[partition].offset or 0) >= end for partition, end in ends.items())
         progress.counted[stem] = done
-        if done != told:
+        if done != reported:
             say(f"{stem.value}: {done} of {len(ends)} partitions counted")
-            told = done
+            reported = done
         if done == len(ends):
             return
         if time.monotonic() > deadline:
             raise StoreUnavailable(
                 f"the workers must count {len(ends)} partitions of {topic.name}, {done} are done "
                 "so far; is `blendstream worker` running and ready? Nothing needs to be run again: "
-                "they go on by themselves"
+                "they continue by themselves"
             )
         await asyncio.sleep(0.5)

@@ -1,6 +1,6 @@
 """Show every setting: its value (secrets as ***), where it came from, and what it does.
 
-Where the settings are not complete or not right, shows what must be mended, and exits with 1.
+If the settings are not complete or not right, shows what must be corrected, and exits with 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own; `blendstream --settings FILE settings` names the file."""
+    """No options of its own; `blendstream --settings FILE settings` names the file."""
 
 
 def run(arguments: argparse.Namespace) -> int:

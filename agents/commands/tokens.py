@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise TokenFileError(
             f"the token file must be a text file that can be read and written, got "
-            f"{type(error).__name__} for {path}; mend the path or who may write there"
+            f"{type(error).__name__} for {path}; correct the path, or let this user write there"
         ) from None
 
 

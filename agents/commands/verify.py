@@ -1,10 +1,10 @@
-"""Check that the release log, Redis and the topics say the same; says what differs and what to do.
+"""Check that the release log, Redis and the topics agree; say what differs and what to do.
 
 Reads the log from its very beginning, recent epochs' documents in the log and in their topics, and
 the counts of unreleased epochs. Changes nothing. Exits with 1 when anything differs.
 
-The service may run meanwhile: what differs is looked at again some seconds later, and only what
-differs then too is told. While workers count, counts are compared between two bounds; they are
+The service may run meanwhile: what differs is checked again some seconds later, and only what
+differs then too is reported. While workers count, counts are compared between two bounds; they are
 compared exactly when the workers are idle or stopped.
 """
 
@@ -32,15 +32,15 @@ __all__ = ["add_arguments", "differences", "run"]
 
 #: What differs, so that a second look can tell the same thing from another, and the sentence
 #: for it, in which numbers may have changed.
-_Found = dict[tuple[object, ...], str]
+_Differences = dict[tuple[object, ...], str]
 
-#: Between two looks. Shorter than a job's step (a document is committed, then published; counts go
-#: after the release) would alarm for nothing; longer only keeps the operator waiting.
+#: Between two checks. Shorter than a job's step (a document is committed, then published; counts
+#: are removed after the release) would report normal work; longer only keeps the operator waiting.
 _AGAIN_AFTER_S = 5.0
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own."""
+    """No options of its own."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,11 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(settings: Settings) -> int:
     async with connected(settings) as context:
         await read_log(context)  # Says so when something blocks it.
-        found = await differences(context, again_after_s=_AGAIN_AFTER_S, progress=print)
-    for line in found:
+        lines = await differences(context, again_after_s=_AGAIN_AFTER_S, progress=print)
+    for line in lines:
         print(line)
-    print("log, Redis and topics agree" if not found else f"{len(found)} differences")
-    return 1 if found else 0
+    print("log, Redis and topics agree" if not lines else f"{len(lines)} differences")
+    return 1 if lines else 0
 
 
 async def differences(
@@ -65,47 +65,47 @@ async def differences(
     again_after_s: float = 0.0,
     progress: Callable[[str], None] = lambda _line: None,
 ) -> list[str]:
-    """One sentence for each difference that a second look finds too."""
-    first = await _look(context)
+    """One sentence for each difference that a second check finds too."""
+    first = await _check(context)
     if not first:
         return []
-    progress(f"{len(first)} difference(s) at the first look; looking again in {again_after_s:g} s")
+    progress(f"{len(first)} difference(s) at first; checking again in {again_after_s:g} s")
     await asyncio.sleep(again_after_s)
-    second = await _look(context)
+    second = await _check(context)
     return [sentence for what, sentence in second.items() if what in first]
 
 
-async def _look(context: JobContext) -> _Found:
+async def _check(context: JobContext) -> _Differences:
     book = await context.log.catch_up()
-    found = await _log_against_itself(context, book)
-    found |= await _log_against_topics(context, book)
+    differences = await _log_against_itself(context, book)
+    differences |= await _log_against_topics(context, book)
     for stem in Stem:
-        found |= await _log_against_redis(context, book, stem)
-    return found
+        differences |= await _log_against_redis(context, book, stem)
+    return differences
 
 
-async def _log_against_itself(context: JobContext, book: ReleaseBook) -> _Found:
+async def _log_against_itself(context: JobContext, book: ReleaseBook) -> _Differences:
     """The whole log gives the same ledger as the checkpoint does; nothing was released twice."""
     whole, released = await context.log.read_all()
-    found: _Found = {}
+    differences: _Differences = {}
     if whole.ledger.lifetime != book.ledger.lifetime:
-        found["ledger",] = (
+        differences["ledger",] = (
             "the ledger from the last checkpoint must equal the one from the whole log, and does "
             "not: do not open another epoch; restore the log from a backup and compare"
         )
-    found |= {
+    differences |= {
         ("released", name, epoch): (
-            f"epoch {epoch} must have one {name}, the log has {times}: readers take the first; "
-            "tell the maintainers"
+            f"epoch {epoch} must have one {name}, the log has {times}: readers use the first; "
+            "report this to the maintainers"
         )
         for (name, epoch), times in sorted(released.items())
         if times > 1
     }
-    return found
+    return differences
 
 
-async def _log_against_topics(context: JobContext, book: ReleaseBook) -> _Found:
-    found: _Found = {}
+async def _log_against_topics(context: JobContext, book: ReleaseBook) -> _Differences:
+    differences: _Differences = {}
     topics = context.topics
     for topic, name in (
         (topics.head_lists.name, "head list"),
@@ -120,16 +120,16 @@ async def _log_against_topics(context: JobContext, book: ReleaseBook) -> _Found:
             try:
                 data = await context.log.read_document(reference)
             except StoreMismatch as error:
-                found["document", name, epoch] = f"epoch {epoch}: {error}"
+                differences["document", name, epoch] = f"epoch {epoch}: {error}"
                 continue
             if published.get(epoch) != data:
                 what = "is missing" if epoch not in published else "has other bytes"
-                found["published", name, epoch] = (
+                differences["published", name, epoch] = (
                     f"the {name} of epoch {epoch} {what} in {topic}: restart `blendstream jobs` "
                     "after deleting the key that ends in :published: and this topic's name in "
                     "Redis, and it is written again from the log"
                 )
-    return found
+    return differences
 
 
 def _document(state: EpochState, name: str) -> DocumentReference | None:
@@ -139,55 +139,59 @@ def _document(state: EpochState, name: str) -> DocumentReference | None:
     return None if publication is None else publication.document
 
 
-async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem) -> _Found:
-    found: _Found = {}
+async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem) -> _Differences:
+    differences: _Differences = {}
     topic, tables = context.topics.of(stem), context.tables(stem)
     through = released_through(book, stem)
     described = (await context.kafka.describe([topic.name]))[topic.name]
     partitions = range(topic.partitions)
     states = [await tables.stored_state(partition) for partition in partitions]
-    # After them: what comes in between is beyond what was counted, never before it.
+    # Asked after the states: what arrives in between is then not counted yet.
     ends = await context.kafka.ends(topic.name, partitions)
     for partition, state in enumerate(states):
         where = f"{topic.name} partition {partition}"
         if state.applying is not None:
-            found["half", where] = f"{where}: a script failed half-way; run `blendstream rebuild`"
+            differences["half", where] = (
+                f"{where}: a script failed half-way; run `blendstream rebuild`"
+            )
         if state.offset is not None and state.offset > ends[partition]:
             # One broker's answer may be old.
             ends[partition] = await context.kafka.furthest_end(topic.name, partition)
         if state.offset is not None and state.offset > ends[partition]:
-            found["end", where] = (
+            differences["end", where] = (
                 f"{where}: counted up to {state.offset}, the log ends at {ends[partition]}: this "
-                "Redis belongs to another Kafka, or the topic was made again"
+                "Redis belongs to another Kafka, or the topic was recreated"
             )
         if described is not None and state.topic_id not in (None, described.id):
-            found["topic", where] = (
+            differences["topic", where] = (
                 f"{where}: counted from another topic of this name; see `rebuild`"
             )
         for epoch in sorted(book.epochs):
             totals: Counter[str] = Counter(await tables.totals(partition, epoch))
             refused = sum(n for name, n in totals.items() if name.startswith("refused:"))
             if totals["received"] != totals["counted"] + refused:
-                found["totals", where, epoch] = (
+                differences["totals", where, epoch] = (
                     f"{where}: epoch {epoch} received {totals['received']}, counted "
                     f"{totals['counted']} and refused {refused}: run `blendstream rebuild`"
                 )
-    for held in await held_epochs(context.redis, context.settings.topics.prefix, topic.name):
-        if held.epoch <= through:
-            found["held", held] = (
-                f"{held.topic} partition {held.partition}: epoch {held.epoch} is released and "
-                "still has counts in Redis: the jobs remove them; are they running?"
+    for stored in await held_epochs(context.redis, context.settings.topics.prefix, topic.name):
+        if stored.epoch <= through:
+            differences["stored", stored] = (
+                f"{stored.topic} partition {stored.partition}: epoch {stored.epoch} is released "
+                "and still has counts in Redis: the jobs remove them; are they running?"
             )
     for epoch in (n for n in sorted(book.epochs) if n > through):
-        found |= await _totals_against_tables(context, book.epochs[epoch], stem)
-    return found
+        differences |= await _totals_against_tables(context, book.epochs[epoch], stem)
+    return differences
 
 
-async def _totals_against_tables(context: JobContext, state: EpochState, stem: Stem) -> _Found:
-    """As many records or cells are held as the entries that were counted make.
+async def _totals_against_tables(
+    context: JobContext, state: EpochState, stem: Stem
+) -> _Differences:
+    """Compare the sum of the counts in Redis with the number of entries that were counted.
 
-    Workers may count meanwhile. Both numbers only grow, so what the tables hold must lie between
-    the totals before and after they were read.
+    Workers may count meanwhile. Both numbers only grow, so the sum must lie between the totals
+    before and after it was read.
     """
     topic, tables = context.topics.of(stem), context.tables(stem)
     partitions = range(topic.partitions)
@@ -199,9 +203,9 @@ async def _totals_against_tables(context: JobContext, state: EpochState, stem: S
 
     before = await counted()
     if stem is Stem.OPTIN_RECORDS:
-        kind, width, held = "records", 1, 0
+        kind, width, stored = "records", 1, 0
         for share in Share:
-            held += sum((await tables.record_counts(state.epoch, share, partitions)).values())
+            stored += sum((await tables.record_counts(state.epoch, share, partitions)).values())
     elif state.head_list is None:
         return {}
     else:
@@ -209,13 +213,13 @@ async def _totals_against_tables(context: JobContext, state: EpochState, stem: S
         randomizer = randomizer_for(HeadListDocument.from_bytes(data).head_list)
         width = randomizer.cells_per_answer * randomizer.spec.answers
         cells = await tables.cell_counts(state.epoch, partitions, state.head_list.cells)
-        kind, held = f"reports of {width} cells", int(cells.sum())
+        kind, stored = f"reports of {width} cells", int(cells.sum())
     after = await counted()
-    if before * width <= held <= after * width:
+    if before * width <= stored <= after * width:
         return {}
     return {
-        ("held", topic.name, state.epoch): (
-            f"{topic.name}: epoch {state.epoch} counted {after} {kind}, the tables hold {held}: "
+        ("sum", topic.name, state.epoch): (
+            f"{topic.name}: epoch {state.epoch} counted {after} {kind}, the tables hold {stored}: "
             "run `blendstream rebuild`"
         )
     }

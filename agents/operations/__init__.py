@@ -1,1 +1,1 @@
-"""What operators' commands look at and repair: an installation, its fences, its release log."""
+"""What operators' commands check and repair: an installation, its fences, its release log."""

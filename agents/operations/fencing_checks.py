@@ -1,9 +1,9 @@
-"""What fencing rests on in Kafka: its log of transactions, and elections that lose nothing.
+"""Checks what fencing depends on in Kafka: its log of transactions, and no unclean elections.
 
 A release is drawn once because a second producer of the same transactional id fences the first.
-Kafka remembers that in `__transaction_state`. If the only copy of it is lost, or a broker that
-lacks its newest records is elected leader, so is the fence; the same holds for our own topics and
-what they have acknowledged.
+Kafka remembers that in `__transaction_state`. The fence is lost if the only copy of that topic is
+lost, or if a broker that lacks its newest records is elected leader. In the same way our own topics
+would lose what they have acknowledged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _VERIFIED = "transaction.partition.verification.enable"
 async def fencing_checks(
     settings: Settings, kafka: KafkaLog, admin: AdminClient, brokers: Sequence[int]
 ) -> AsyncIterator[Finding]:
-    """Kafka's log of transactions, their verification, and elections of that and our topics."""
+    """Check Kafka's log of transactions, their verification, and unclean elections."""
     timeout_s = settings.kafka.request_timeout_s
     names = [TRANSACTION_LOG, *(topic.name for topic in Topics(settings).all())]
     described = await kafka.describe(names)
@@ -52,16 +52,16 @@ async def fencing_checks(
             settings.topics, "has", log.copies, None if least is None else int(least)
         )
     else:
-        # Kafka makes it for the first transaction, by the settings of whichever broker is asked.
-        found = [
+        # Kafka creates it for the first transaction, with the settings of the broker that does so.
+        values = [
             await broker_setting(admin, broker, f"transaction.state.log.{name}", timeout_s)
             for name in ("replication.factor", "min.isr")
             for broker in brokers
         ]
-        numbers = [None if value is None else int(value) for value in found]
+        numbers = [None if value is None else int(value) for value in values]
         copies, least_in_sync = numbers[: len(brokers)], numbers[len(brokers) :]
         yield transactions(
-            settings.topics, "will be made with", _least(copies), _least(least_in_sync)
+            settings.topics, "will be created with", _least(copies), _least(least_in_sync)
         )
     yield verification(
         [await broker_setting(admin, broker, _VERIFIED, timeout_s) for broker in brokers]
@@ -73,26 +73,25 @@ async def fencing_checks(
 def transactions(
     wanted: TopicsSettings, has: str, copies: int | None, in_sync: int | None
 ) -> Finding:
-    """Whether the log of transactions survives what our own topics survive; `None`: not told."""
+    """Whether the log of transactions is as safe as our own topics; `None`: Kafka did not say."""
     if copies is None or in_sync is None:
         return Finding(
             Grade.NOTE,
             "transactions",
-            f"Kafka did not tell how many copies {TRANSACTION_LOG} {has}; may this user describe "
-            f"topics and brokers? It must have {wanted.replication} copies and "
+            f"Kafka did not say how many copies {TRANSACTION_LOG} {has}; let this user describe "
+            f"topics and brokers, or check that it has {wanted.replication} copies and "
             f"min.insync.replicas={wanted.min_insync_replicas}",
         )
     if copies < wanted.replication or in_sync < wanted.min_insync_replicas:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "transactions",
             f"{TRANSACTION_LOG} must have {wanted.replication} copies and "
             f"min.insync.replicas={wanted.min_insync_replicas}, as topics.replication and "
             f"topics.min_insync_replicas say, but it {has} {copies} and {in_sync}: with a lost "
             "broker a release could be drawn twice. Set transaction.state.log.replication.factor "
-            "and transaction.state.log.min.isr on all brokers; if the topic is there, give it "
-            "copies with kafka-reassign-partitions.sh and min.insync.replicas with "
-            "kafka-configs.sh",
+            "and transaction.state.log.min.isr on all brokers; if the topic exists, add copies "
+            "with kafka-reassign-partitions.sh and set min.insync.replicas with kafka-configs.sh",
         )
     return Finding(
         Grade.OK,
@@ -102,10 +101,10 @@ def transactions(
 
 
 def verification(enabled: Sequence[str | None]) -> Finding:
-    """What each broker says of verifying transactions; `None`: it has no such setting."""
+    """Judge each broker's setting for verifying transactions; `None`: it has no such setting."""
     if "false" in enabled:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "verification",
             f"{_VERIFIED} must be true on every broker, found false on {enabled.count('false')} of "
             f"{len(enabled)}: a delayed write could leave a transaction open that blocks the "
@@ -116,18 +115,18 @@ def verification(enabled: Sequence[str | None]) -> Finding:
         return Finding(
             Grade.NOTE,
             "verification",
-            f"Kafka did not tell whether {_VERIFIED} is on; Kafka 3.6 and later have it, on by "
-            "default. May this user describe the brokers' configuration?",
+            f"Kafka did not say whether {_VERIFIED} is on; Kafka 3.6 and later have it, on by "
+            "default. Let this user describe the brokers' configuration.",
         )
     return Finding(Grade.OK, "verification", f"{len(enabled)} brokers verify transactions")
 
 
 def leaders(unclean: Mapping[str, str | None]) -> Finding:
-    """What each topic says of `unclean.leader.election.enable`; `None`: it did not say."""
+    """Judge each topic's `unclean.leader.election.enable`; `None`: Kafka did not say."""
     on = sorted(name for name, value in unclean.items() if value == "true")
     if on:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "leaders",
             f"{_UNCLEAN} must be false for every topic, found true for {', '.join(on)}: a broker "
             "that lacks acknowledged records could lead it, and a release be lost and drawn "
@@ -139,8 +138,8 @@ def leaders(unclean: Mapping[str, str | None]) -> Finding:
         return Finding(
             Grade.NOTE,
             "leaders",
-            f"Kafka did not tell whether unclean elections are off for {', '.join(silent)}; may "
-            f"this user describe the topics' configuration? {_UNCLEAN} must be false",
+            f"Kafka did not say whether unclean elections are off for {', '.join(silent)}; let "
+            f"this user describe the topics' configuration, or check that {_UNCLEAN} is false",
         )
     return Finding(Grade.OK, "leaders", f"unclean elections are off for {len(unclean)} topics")
 
@@ -148,7 +147,7 @@ def leaders(unclean: Mapping[str, str | None]) -> Finding:
 async def broker_setting(
     admin: AdminClient, broker: int, name: str, timeout_s: float
 ) -> str | None:
-    """What a broker has for one of its settings; `None` when it does not tell."""
+    """A broker's value of one of its settings; `None` when it does not say."""
     # One request for each: librdkafka takes a single broker in a request.
     config = await _described(admin, ResourceType.BROKER, str(broker), timeout_s)
     return (config or {}).get(name)

@@ -1,4 +1,4 @@
-"""What the doctor says of one thing that was looked at."""
+"""What `doctor` reports about one thing that it checked."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["Finding", "Grade"]
 
 
 class Grade(enum.StrEnum):
-    """How a finding is to be taken."""
+    """Whether something must be done about a finding."""
 
     OK = "ok"
     NOTE = "note"  #: works, but not as production should
-    MEND = "mend"  #: must be mended
+    FIX = "fix"  #: must be fixed
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """One thing that was checked: `what` it is, and what was `found`, in a sentence."""
 
     grade: Grade
     what: str

@@ -1,8 +1,9 @@
-"""Look at everything the service stands on, and say how to mend what is wrong.
+"""Check everything that the service depends on, and say how to fix what is wrong.
 
-Leaves everything as it was: no topic of the service is created, no key written. Only a broker that
-appends a record tells its time, so a byte or two go to the clock topic, which nobody reads; before
-the first start that topic is not there, and one is made for the moment and deleted.
+Leaves everything as it was: no topic of the service is created, no key written. A broker's time is
+only known from a record that it appends, so a byte or two are written to the clock topic, which is
+never read. Before the first start that topic does not exist: a temporary one is created and then
+deleted.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ async def examine(
     kafka = KafkaLog(settings.kafka)
     answers = True
     async for finding in _brokers(settings, kafka):
-        # Whatever else is wrong with the brokers, topics and clock are looked at too.
-        answers = answers and (finding.what, finding.grade) != ("kafka", Grade.MEND)
+        # Topics and clock are checked as long as a broker answers, whatever else is wrong.
+        answers = answers and (finding.what, finding.grade) != ("kafka", Grade.FIX)
         yield finding
     if answers:
         async for finding in _topics(settings, kafka):
             yield finding
-        grade, found = await check_release_log(settings, kafka)
-        yield Finding(Grade(grade), "release log", found)
+        grade, sentence = await check_release_log(settings, kafka)
+        yield Finding(Grade(grade), "release log", sentence)
         yield await _broker_clock(settings, kafka, clock)
     await kafka.close()
     async for finding in _redis(settings):
@@ -64,7 +65,7 @@ async def examine(
 
 
 def versions(installed: Callable[[str], str] = version) -> Finding:
-    """The libraries that matter most, and any that is older than this version was made for."""
+    """The most important libraries, and those that are older than this version needs."""
     try:
         # An upper bound may come first: faust-streaming<0.16,>=0.15.3
         listed = "\n".join(requires("blendstream") or ())
@@ -73,7 +74,7 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
         found = {name: installed(name) for name in _LIBRARIES}
     except PackageNotFoundError as error:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "versions",
             f"{error.name} is not installed; install the service: pip install blendstream[server]",
         )
@@ -84,13 +85,13 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
     ]
     if old:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "versions",
-            f"{', '.join(old)}; install the service anew: pip install blendstream[server]",
+            f"{', '.join(old)}; install the service again: pip install blendstream[server]",
         )
     python = ".".join(map(str, sys.version_info[:3]))
-    told = ", ".join(f"{name} {number}" for name, number in found.items())
-    return Finding(Grade.OK, "versions", f"Python {python}, {told}")
+    listing = ", ".join(f"{name} {number}" for name, number in found.items())
+    return Finding(Grade.OK, "versions", f"Python {python}, {listing}")
 
 
 def _tokens(settings: Settings) -> Finding:
@@ -99,7 +100,7 @@ def _tokens(settings: Settings) -> Finding:
     how = "`blendstream tokens add APPLICATION --file FILE` makes one"
     if file is None:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "tokens",
             "gateway.token_file is not set: a gateway refuses every opt-in record, and nothing is "
             f"ever published; {how} (a host that runs no gateway needs none)",
@@ -108,16 +109,16 @@ def _tokens(settings: Settings) -> Finding:
         applications = len(read_tokens(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "tokens",
-            f"gateway.token_file must be a readable text file, got {type(error).__name__}; mend "
-            "who may read it, or name another",
+            f"gateway.token_file must be a readable text file, got {type(error).__name__}; let the "
+            "service's user read it, or name another",
         )
     except TokenFileError as error:
-        return Finding(Grade.MEND, "tokens", str(error))
+        return Finding(Grade.FIX, "tokens", str(error))
     if not applications:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "tokens",
             f"gateway.token_file names no application: every opt-in record is refused; {how}",
         )
@@ -131,10 +132,10 @@ async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding
         cluster = await asyncio.to_thread(admin.list_topics, timeout=timeout_s)
     except KafkaException as error:
         yield Finding(
-            Grade.MEND,
+            Grade.FIX,
             "kafka",
             f"no broker at {settings.kafka.bootstrap} answered within {timeout_s:g} s "
-            f"({error.args[0].name()}); start Kafka, or mend kafka.url, TLS or SASL settings",
+            f"({error.args[0].name()}); start Kafka, or correct kafka.url, TLS or SASL settings",
         )
         return
     brokers = len(cluster.brokers)
@@ -142,7 +143,7 @@ async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding
     try:
         copies = await copies_of_topics(settings, kafka)
     except BlenderError as error:
-        yield Finding(Grade.MEND, "replication", str(error))
+        yield Finding(Grade.FIX, "replication", str(error))
         return
     yield replication(settings.topics, brokers, copies)
     yield elections(
@@ -155,26 +156,26 @@ async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding
         async for finding in fencing_checks(settings, kafka, admin, sorted(cluster.brokers)):
             yield finding
     except BlenderError as error:
-        yield Finding(Grade.MEND, "transactions", str(error))
+        yield Finding(Grade.FIX, "transactions", str(error))
 
 
 def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int]) -> Finding:
-    """Whether every record has as many copies as was asked for; `copies` by topic."""
+    """Whether every record has as many copies as the settings demand; `copies` by topic."""
     if brokers < wanted.replication:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "replication",
             f"topics.replication is {wanted.replication} and there are {brokers} brokers; add "
-            "brokers, or say topics.one_node = true for a set-up whose data may be lost",
+            "brokers, or set topics.one_node = true for a set-up whose data may be lost",
         )
-    few = sorted(name for name, found in copies.items() if found < wanted.replication)
+    few = sorted(name for name, number in copies.items() if number < wanted.replication)
     if few:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "replication",
             f"topics.replication is {wanted.replication}, and {len(few)} topics have fewer copies "
-            f"({', '.join(few)}); the setting is for topics that are made: give these more with "
-            "kafka-reassign-partitions.sh",
+            f"({', '.join(few)}); the setting applies to topics when they are created: add copies "
+            "to these with kafka-reassign-partitions.sh",
         )
     if wanted.one_node:
         return Finding(
@@ -186,11 +187,11 @@ def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int])
 
 
 def elections(unclean: Mapping[int, str | None]) -> Finding:
-    """What every broker says of `unclean.leader.election.enable`; `None`: it did not say."""
+    """Judge every broker's `unclean.leader.election.enable`; `None`: it did not say."""
     on = [str(broker) for broker, value in unclean.items() if value == "true"]
     if on:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "elections",
             f"unclean.leader.election.enable is true on broker(s) {', '.join(on)}: accepted "
             "records may be lost; set it to false",
@@ -200,9 +201,9 @@ def elections(unclean: Mapping[int, str | None]) -> Finding:
         return Finding(
             Grade.NOTE,
             "elections",
-            f"broker(s) {', '.join(silent)} did not tell whether unclean elections are off; may "
-            "this user describe the brokers' configuration? "
-            "unclean.leader.election.enable must be false",
+            f"broker(s) {', '.join(silent)} did not say whether unclean elections are off; let "
+            "this user describe the brokers' configuration, or check that "
+            "unclean.leader.election.enable is false",
         )
     return Finding(Grade.OK, "elections", f"unclean elections are off on {len(unclean)} broker(s)")
 
@@ -211,10 +212,10 @@ async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]
     try:
         problems = await topic_problems(settings, kafka)
     except BlenderError as error:
-        yield Finding(Grade.MEND, "topics", str(error))
+        yield Finding(Grade.FIX, "topics", str(error))
         return
     for problem in problems:
-        yield Finding(Grade.NOTE if "not there yet" in problem else Grade.MEND, "topics", problem)
+        yield Finding(Grade.NOTE if "not there yet" in problem else Grade.FIX, "topics", problem)
     if not problems:
         yield Finding(Grade.OK, "topics", f"all {len(Topics(settings).all())} are as they must be")
 
@@ -224,7 +225,7 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
     try:
         there = (await kafka.describe([topic]))[topic] is not None
     except BlenderError as error:
-        return Finding(Grade.MEND, "clock", f"not compared: {error}; look again")
+        return Finding(Grade.FIX, "clock", f"not compared: {error}; look again")
     if there:
         return await _compared_clocks(settings, kafka, topic, clock)
     topic = f"{settings.topics.prefix}.doctor-{secrets.token_hex(4)}"
@@ -245,8 +246,8 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
         return Finding(
             Grade.NOTE,
             "clock",
-            "not compared: the topics are not there yet, and making one for the moment was "
-            f"refused ({error.args[0].name()}); look again after the first start",
+            "not compared: the topics are not there yet, and creating a temporary one was "
+            f"refused ({error.args[0].name()}); run this again after the first start",
         )
     finding = await _compared_clocks(settings, kafka, topic, clock)
     try:
@@ -255,16 +256,16 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
         )
         await asyncio.wrap_future(deleted[topic])
     except KafkaException as error:
-        said = f"{finding.found}; topic {topic}, made to find that out, could not be deleted "
-        said += f"({error.args[0].name()}): delete it by hand"
-        return Finding(max(finding.grade, Grade.NOTE, key=list(Grade).index), "clock", said)
+        sentence = f"{finding.found}; the temporary topic {topic} could not be deleted "
+        sentence += f"({error.args[0].name()}): delete it by hand"
+        return Finding(max(finding.grade, Grade.NOTE, key=list(Grade).index), "clock", sentence)
     return finding
 
 
 async def _compared_clocks(
     settings: Settings, kafka: KafkaLog, topic: str, clock: Callable[[], float]
 ) -> Finding:
-    """Beside every broker that leads a partition of the topic."""
+    """Compare this clock with every broker that leads a partition of the topic."""
     allowed_s, timeout_s = settings.epoch.allowed_skew_s, settings.kafka.request_timeout_s
     answers: list[tuple[KafkaError | None, int]] = []
 
@@ -274,12 +275,12 @@ async def _compared_clocks(
     limit = {"message.timeout.ms": round(timeout_s * 1000)}
     producer = Producer(producer_settings(settings.kafka) | limit)
     try:
-        # A topic made a moment ago may have no leader yet that anybody knows of.
+        # A topic that was just created may have no known leader yet.
         partitions = sorted((await kafka.leaders(topic)).values()) or [0]
     except BlenderError as error:
-        return Finding(Grade.MEND, "clock", f"not compared: {error}; look again")
+        return Finding(Grade.FIX, "clock", f"not compared: {error}; look again")
     skew = 0.0
-    # Twice: the first finds the way to the broker, the second takes no longer than it must.
+    # Twice: the first also connects to the broker, the second measures without that delay.
     for partition in [p for p in partitions for _ in range(2)]:
         answers.clear()
         sent_s = clock()
@@ -289,17 +290,17 @@ async def _compared_clocks(
         if not answers or answers[0][0] is not None:
             refused = answers[0][0] if answers else None
             return Finding(
-                Grade.MEND,
+                Grade.FIX,
                 "clock",
-                f"not compared: a record for topic {topic} must be taken, got "
-                f"{refused.name() if refused else 'no answer'}; may this user write there, and are "
-                "topics.min_insync_replicas brokers in sync?",
+                f"not compared: Kafka must accept a record for topic {topic}, got "
+                f"{refused.name() if refused else 'no answer'}; let this user write there, and see "
+                "that topics.min_insync_replicas brokers are in sync",
             )
         append_s = answers[0][1] / 1000
         skew = max(skew, sent_s - append_s, append_s - acknowledged_s)
     if skew > allowed_s:
         return Finding(
-            Grade.MEND,
+            Grade.FIX,
             "clock",
             f"this clock and the brokers' must be within epoch.allowed_skew_s = {allowed_s:g} s, "
             f"found at least {skew:.1f} s; run NTP on all",
@@ -314,16 +315,16 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
         client = await connect_redis(settings.redis)
     except BlenderError as error:
         yield Finding(
-            Grade.MEND,
+            Grade.FIX,
             "redis",
-            f"{error}; start Redis, or mend redis.url (user, password, TLS) or redis.timeout_s",
+            f"{error}; start Redis, or correct redis.url (user, password, TLS) or redis.timeout_s",
         )
         return
     try:
         async for finding in _redis_server(client, settings):
             yield finding
     except BlenderError as error:
-        yield Finding(Grade.MEND, "redis", str(error))
+        yield Finding(Grade.FIX, "redis", str(error))
     finally:
         await client.aclose()
 
@@ -332,19 +333,19 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
     servers = await node_info(client, "server")
     name = "Valkey" if "valkey_version" in servers[0] else "Redis"
     versions = {str(s.get("valkey_version") or s.get("redis_version", "0.0")) for s in servers}
-    found = min(versions, key=_numbers)
-    if _numbers(found) < _OLDEST_REDIS:
+    oldest = min(versions, key=_numbers)
+    if _numbers(oldest) < _OLDEST_REDIS:
         yield Finding(
-            Grade.MEND, "redis", f"version 6.2 or newer is needed, found {found}; upgrade"
+            Grade.FIX, "redis", f"version 6.2 or newer is needed, found {oldest}; upgrade"
         )
     else:
-        yield Finding(Grade.OK, "redis", f"{name} {found} answers, {len(servers)} node(s)")
+        yield Finding(Grade.OK, "redis", f"{name} {oldest} answers, {len(servers)} node(s)")
     policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
     if policies == {"noeviction"}:
         yield Finding(Grade.OK, "eviction", "noeviction: no count is dropped when memory is short")
     else:
         yield Finding(
-            Grade.MEND,
+            Grade.FIX,
             "eviction",
             "every node must have maxmemory-policy noeviction, found "
             f"{', '.join(sorted(policies - {'noeviction'}))}; set it in redis.conf of all",
@@ -353,7 +354,7 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         yield Finding(Grade.OK, "persistence", "append-only file is on")
     else:
         yield Finding(
-            Grade.NOTE if settings.topics.one_node else Grade.MEND,
+            Grade.NOTE if settings.topics.one_node else Grade.FIX,
             "persistence",
             "appendonly is off: a restart of Redis counts everything again from Kafka; set "
             "`appendonly yes` in redis.conf, or `CONFIG SET appendonly yes`",
@@ -362,5 +363,5 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
 
 def _numbers(version: str, parts: int = 2) -> tuple[int, ...]:
     """The first numbers of a version; what follows them (rc1, .post2) is left out."""
-    found = re.match(r"[\d.]+", version)
-    return tuple(int(part) for part in (found[0] if found else "0").split(".") if part)[:parts]
+    start = re.match(r"[\d.]+", version)
+    return tuple(int(part) for part in (start[0] if start else "0").split(".") if part)[:parts]

@@ -1,10 +1,10 @@
-"""End the transactions that block the release log, and say what became of their entries.
+"""End the transactions that block the release log, and report what happened to their entries.
 
     1. a turn record of every kind of job: a transaction of that kind that hangs is committed by it,
        one that is merely open is aborted by its producer's start;
     2. what still hangs is aborted, by a marker that is written to the partition itself;
-    3. entries that vanished with it are compared with the log: an epoch whose head list or click
-       graph was among them is abandoned, since its noise was drawn and is never drawn again.
+    3. entries that were aborted with it are compared with the log: an epoch whose head list or
+       click graph was among them is abandoned, since its noise was drawn and is never drawn again.
 
 Promises: nothing is drawn. An entry that Kafka acknowledged is kept wherever Kafka allows it.
 Assumes: no jobs process runs (`refuse_while_jobs_run`).
@@ -38,7 +38,7 @@ Placed = tuple[int, Entry]
 
 
 async def unblock(context: JobContext) -> bool:
-    """Whether the log can be read to its end again; says each step."""
+    """Unblock the log, reporting each step; whether it can be read to its end again."""
     blocked = await _look(context)
     if blocked is None:
         say("the release log is not blocked: readers reach its end. Nothing was done.")
@@ -61,7 +61,7 @@ async def _look(context: JobContext) -> BlockedLog | None:
 
 
 async def _still_open(context: JobContext, end: int) -> BlockedLog | None:
-    """What hangs before this offset, or is open there after transactions had time to end."""
+    """What hangs before this offset, or is still open there after waiting for it to end."""
     deadline = time.monotonic() + context.settings.kafka.request_timeout_s
     while True:
         left = await _look(context)
@@ -73,7 +73,7 @@ async def _still_open(context: JobContext, end: int) -> BlockedLog | None:
 
 
 async def _abort(context: JobContext, left: BlockedLog) -> bool:
-    """Abort what hangs; whether nothing is open any more."""
+    """Abort what hangs; True if nothing is open any more."""
     topic = left.topic
     for hanging in left.hanging:
         try:
@@ -92,25 +92,25 @@ async def _abort(context: JobContext, left: BlockedLog) -> bool:
     return still is None
 
 
-def _named(found: OpenTransaction) -> str:
+def _named(transaction: OpenTransaction) -> str:
     return (
-        f"the transaction of producer {found.producer_id}, epoch {found.producer_epoch}, from "
-        f"offset {found.first_offset} on"
+        f"the transaction of producer {transaction.producer_id}, epoch "
+        f"{transaction.producer_epoch}, from offset {transaction.first_offset} on"
     )
 
 
 async def _account_for(context: JobContext, offset: int, hidden: Sequence[Placed]) -> None:
-    """Say which hidden entries are in the log now; abandon epochs whose draw is not."""
+    """Report which hidden entries are in the log now; abandon epochs whose draw is not."""
     async with context.log.turn(Kind.OPERATOR) as turn:
-        # After the turn's own record was read: what is committed by now is all that ever will be.
-        kept = {at for at, _ in await _entries(context, offset, "read_committed")}
+        # After the turn's own record was read: nothing can be committed before it any more.
+        committed = {at for at, _ in await _entries(context, offset, "read_committed")}
         for at, entry in hidden:
-            became = "in the log" if at in kept else "aborted"
-            say(f"  offset {at}: {_told(entry)}: {became}")
+            became = "in the log" if at in committed else "aborted"
+            say(f"  offset {at}: {_described(entry)}: {became}")
         vanished = {
             (entry["entry"], entry["epoch"])
             for at, entry in hidden
-            if at not in kept and entry.get("entry") in _DRAWN
+            if at not in committed and entry.get("entry") in _DRAWN
         }
         lost = [
             state.epoch
@@ -123,13 +123,13 @@ async def _account_for(context: JobContext, offset: int, hidden: Sequence[Placed
         ]
         if lost:
             await turn.commit([entries.epoch_abandoned(epoch, _VANISHED) for epoch in lost])
-            say(f"abandoned, since a draw of theirs vanished: epochs {', '.join(map(str, lost))}")
-        if any(at not in kept and e.get("entry") == "epoch_abandoned" for at, e in hidden):
-            say("an abandonment vanished: give that epoch up again")
+            say(f"abandoned, since a draw of theirs was lost: epochs {', '.join(map(str, lost))}")
+        if any(at not in committed and e.get("entry") == "epoch_abandoned" for at, e in hidden):
+            say("an abandonment was lost: abandon that epoch again")
 
 
-def _told(entry: Entry) -> str:
-    """What an entry is, without what it holds."""
+def _described(entry: Entry) -> str:
+    """The name and epoch of an entry, without its other fields."""
     of = f" of epoch {entry['epoch']}" if "epoch" in entry else ""
     return f"{entry.get('entry', 'unknown')}{of}"
 
@@ -137,7 +137,7 @@ def _told(entry: Entry) -> str:
 async def _entries(
     context: JobContext, offset: int, isolation: Literal["read_committed", "read_uncommitted"]
 ) -> list[Placed]:
-    """The entries from an offset on, but for turn records."""
+    """The entries from an offset on, without turn records."""
 
     def read() -> list[Placed]:
         kafka = context.settings.kafka

@@ -1,4 +1,4 @@
-"""What `doctor` says of the release log: whether its committed end is held back, and by whom."""
+"""What `doctor` reports about the release log: can readers reach its end, and if not, why."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["check_release_log"]
 
 async def check_release_log(
     settings: Settings, kafka: KafkaLog
-) -> tuple[Literal["ok", "note", "mend"], str]:
-    """How it is to be taken, and one sentence."""
+) -> tuple[Literal["ok", "note", "fix"], str]:
+    """The grade of the finding, and one sentence."""
     topic = Topics(settings).releases.name
     try:
         if (await kafka.describe([topic]))[topic] is None:
-            return "ok", "not there yet; nothing was released"
+            return "ok", "not created yet; nothing was released"
         blocked = await _answered(settings, kafka, topic)
     except BlenderError as error:
-        return "mend", f"both its ends must be told, got: {error}; look again"
+        return "fix", f"Kafka must say where it ends, got: {error}; run this again"
     if blocked is None:
         return "ok", "no transaction is left open; readers reach its end"
     timeout_s = settings.jobs.transaction_timeout_s
     if blocked.lasts(timeout_s):
-        return "mend", blocked.told()
+        return "fix", blocked.told()
     if blocked.unknown:
         return "note", (
-            f"{blocked.told()}; look again: if readers still stop at that offset after "
+            f"{blocked.told()}; run this again: if readers still stop at that offset after "
             f"{patience_s(timeout_s):g} s, it blocks the log"
         )
     return "ok", f"a release is being committed at offset {blocked.committed_end}"

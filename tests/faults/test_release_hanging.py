@@ -101,7 +101,7 @@ async def test_a_blocked_log_is_said_with_producer_and_offset_and_no_verb_hangs(
         named = f"producer {producer}, epoch {epoch}, has a transaction open from offset {offset}"
 
         grade, found = await check_release_log(made.settings, made.kafka)
-        assert grade == Grade.MEND
+        assert grade == Grade.FIX
         assert named in found
         assert "`blendstream epochs unblock`" in found
 
@@ -194,7 +194,7 @@ async def test_an_epoch_whose_release_vanishes_with_its_transaction_is_abandoned
         said = capsys.readouterr().out
         assert f"producer {producer}" in said
         assert f"offset {offset + len(release) - 1}: head_list_released of epoch 0: aborted" in said
-        assert "abandoned, since a draw of theirs vanished: epochs 0" in said
+        assert "abandoned, since a draw of theirs was lost: epochs 0" in said
 
         state = (await made.book()).epochs[0]
         assert state.stage is Stage.ABANDONED

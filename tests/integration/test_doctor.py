@@ -1,4 +1,4 @@
-"""The doctor names what is broken and how to mend it, on real servers that really are broken."""
+"""The doctor names what is broken and how to fix it, on real servers that really are broken."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def findings(settings: Settings, clock: Callable[[], float] = time.time) -
     return [finding async for finding in examine(settings, clock)]
 
 
-def to_mend(found: list[Finding], what: str) -> str:
-    return " ".join(f.found for f in found if f.what == what and f.grade is Grade.MEND)
+def to_fix(found: list[Finding], what: str) -> str:
+    return " ".join(f.found for f in found if f.what == what and f.grade is Grade.FIX)
 
 
 def graded(found: list[Finding], what: str) -> tuple[Grade, str]:
@@ -60,7 +60,7 @@ async def test_a_healthy_set_up_needs_no_mending(healthy: Settings) -> None:
     """Otherwise nobody would believe the doctor when something is wrong."""
     await ensure_topics(healthy, KafkaLog(healthy.kafka))
     found = await findings(healthy)
-    assert [f for f in found if f.grade is Grade.MEND] == []
+    assert [f for f in found if f.grade is Grade.FIX] == []
     assert graded(found, "elections") == (Grade.OK, "unclean elections are off on 1 broker(s)")
     looked_at = {f.what for f in found}
     assert looked_at >= {
@@ -89,17 +89,17 @@ async def test_without_tokens_it_says_that_nothing_would_ever_be_published(
         raise AssertionError("tokens were not looked at")
 
     grade, found = await tokens()
-    assert grade is Grade.MEND
+    assert grade is Grade.FIX
     assert "refuses every opt-in record" in found
     assert "blendstream tokens add APPLICATION --file FILE" in found
     file.touch(mode=0o600)
     for text, complaint in (("", "names no application"), ("news-app plain\n", "line 1 of")):
         file.write_text(text)
         grade, found = await tokens(token_file=file)
-        assert grade is Grade.MEND
+        assert grade is Grade.FIX
         assert complaint in found
     file.write_bytes(b"\xff\xfe")
-    assert (await tokens(token_file=file))[0] is Grade.MEND
+    assert (await tokens(token_file=file))[0] is Grade.FIX
     file.unlink()
     add_token(file, "news-app")
     assert await tokens(token_file=file) == (
@@ -117,7 +117,7 @@ async def test_before_the_first_start_it_only_notes_that_topics_will_be_made(
     assert "creates them" in topics.found
 
 
-@pytest.mark.parametrize(("off_s", "grade"), [(0.0, Grade.OK), (-60.0, Grade.MEND)])
+@pytest.mark.parametrize(("off_s", "grade"), [(0.0, Grade.OK), (-60.0, Grade.FIX)])
 async def test_before_the_first_start_clocks_are_compared_and_no_topic_is_left(
     healthy: Settings, kafka, off_s: float, grade: Grade
 ) -> None:
@@ -144,7 +144,7 @@ async def test_fewer_brokers_than_copies_are_to_be_mended(
         }
     )
     found = await findings(three)
-    assert "topics.replication is 3 and there are 1 brokers" in to_mend(found, "replication")
+    assert "topics.replication is 3 and there are 1 brokers" in to_fix(found, "replication")
     assert {"elections", "topics", "clock", "persistence"} <= {f.what for f in found}, "it looks on"
 
 
@@ -158,7 +158,7 @@ def test_topics_with_fewer_copies_than_asked_for_are_to_be_mended(
     assert replication(wanted, 3, dict.fromkeys(names, 3)).grade is Grade.OK
     assert replication(wanted, 3, {}).grade is Grade.OK, "before the first start"
     few = replication(wanted, 3, {"blender.releases": 1, "blender.clock": 3})
-    assert few.grade is Grade.MEND
+    assert few.grade is Grade.FIX
     assert "1 topics have fewer copies (blender.releases)" in few.found
     assert replication(make_settings().topics, 1, dict.fromkeys(names, 1)).grade is Grade.NOTE
 
@@ -167,7 +167,7 @@ def test_a_library_that_is_too_old_is_to_be_mended() -> None:
     """Somebody upgraded the service and not what it stands on."""
     assert versions().grade is Grade.OK
     old = versions(lambda name: "0.15.2" if name == "faust-streaming" else "99.0.rc1")
-    assert old.grade is Grade.MEND
+    assert old.grade is Grade.FIX
     assert old.found.startswith("faust-streaming 0.15.2 is older than 0.15.3; install")
 
 
@@ -175,7 +175,7 @@ def test_one_broker_of_three_that_elects_uncleanly_is_to_be_mended() -> None:
     """Whichever broker leads the partition decides; the first one's word is not enough."""
     assert elections({1: "false", 2: "false"}).grade is Grade.OK
     some = elections({1: "false", 2: "true", 3: None})
-    assert some.grade is Grade.MEND
+    assert some.grade is Grade.FIX
     assert "is true on broker(s) 2:" in some.found
 
 
@@ -183,7 +183,7 @@ def test_a_broker_that_does_not_tell_is_noted_and_not_called_healthy() -> None:
     """A user who may not read the brokers' configuration is told nothing, not that all is well."""
     unknown = elections({1: "false", 2: None})
     assert unknown.grade is Grade.NOTE
-    assert "broker(s) 2 did not tell" in unknown.found
+    assert "broker(s) 2 did not say" in unknown.found
 
 
 async def test_a_kafka_that_is_away_is_named_with_what_to_do(
@@ -194,7 +194,7 @@ async def test_a_kafka_that_is_away_is_named_with_what_to_do(
         {"kafka.url": nobody, "redis.url": redis_server.url, "kafka.request_timeout_s": 2.0}
     )
     found = await findings(settings)
-    assert "start Kafka, or mend kafka.url" in to_mend(found, "kafka")
+    assert "start Kafka, or correct kafka.url" in to_fix(found, "kafka")
     assert any(f.what == "redis" and f.grade is Grade.OK for f in found), "it looks on"
 
 
@@ -203,7 +203,7 @@ async def test_a_redis_that_is_away_is_named_with_what_to_do(
 ) -> None:
     nobody = f"redis://127.0.0.1:{free_port()}/0"
     found = await findings(make_settings({"kafka.url": kafka.url, "redis.url": nobody}))
-    assert "start Redis, or mend redis.url" in to_mend(found, "redis")
+    assert "start Redis, or correct redis.url" in to_fix(found, "redis")
 
 
 async def test_a_redis_that_drops_counts_or_forgets_is_to_be_mended(
@@ -214,15 +214,15 @@ async def test_a_redis_that_drops_counts_or_forgets_is_to_be_mended(
     copies = {True: {}, False: {"topics.replication": 3, "topics.min_insync_replicas": 2}}
     with redis.Redis.from_url(own_redis.url) as client:
         client.config_set("appendonly", "no")
-        for one_node, grade in ((True, Grade.NOTE), (False, Grade.MEND)):
+        for one_node, grade in ((True, Grade.NOTE), (False, Grade.FIX)):
             settings = make_settings({**servers, "topics.one_node": one_node, **copies[one_node]})
             found = graded(await findings(settings), "persistence")
             assert found[0] is grade
             assert "set `appendonly yes`" in found[1]
         client.config_set("maxmemory-policy", "allkeys-lru")
     found = await findings(settings)
-    assert "must have maxmemory-policy noeviction, found allkeys-lru" in to_mend(found, "eviction")
-    assert to_mend(found, "persistence"), "it looks on"
+    assert "must have maxmemory-policy noeviction, found allkeys-lru" in to_fix(found, "eviction")
+    assert to_fix(found, "persistence"), "it looks on"
 
 
 async def test_a_cluster_is_asked_node_by_node(
@@ -247,7 +247,7 @@ async def test_a_topic_of_another_shape_is_to_be_mended(
             "topics.partitions": Topics(healthy).optin_records.partitions + 1,
         }
     )
-    assert "partitions, found" in to_mend(await findings(more), "topics")
+    assert "partitions, found" in to_fix(await findings(more), "topics")
 
 
 @pytest.mark.parametrize("off_s", [-60.0, 60.0])
@@ -255,17 +255,17 @@ async def test_a_clock_that_is_off_is_to_be_mended(healthy: Settings, off_s: flo
     """A gateway with such a clock would send records to the wrong epoch."""
     await ensure_topics(healthy, KafkaLog(healthy.kafka))
     found = await findings(healthy, lambda: time.time() + off_s)
-    assert "run NTP" in to_mend(found, "clock")
+    assert "run NTP" in to_fix(found, "clock")
 
 
 async def test_a_clock_topic_that_refuses_records_is_named(healthy: Settings, kafka) -> None:
-    """Kafka answers everything else: who is sent there finds nothing to mend."""
+    """Kafka answers everything else: an operator who looks there finds nothing to fix."""
     name = Topics(healthy).clock.name
     config = {"max.message.bytes": "1", "retention.ms": "3600000"}
     config |= {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "1"}
     create_topic(kafka.bootstrap, name, config=config)
     found = await findings(healthy)
-    assert f"a record for topic {name} must be taken, got MSG_SIZE_TOO_LARGE" in to_mend(
+    assert f"Kafka must accept a record for topic {name}, got MSG_SIZE_TOO_LARGE" in to_fix(
         found, "clock"
     )
     assert graded(found, "kafka")[0] is Grade.OK
@@ -281,4 +281,4 @@ def test_wrong_settings_are_listed_one_by_one(
     assert main(["--settings", str(empty), "doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 3
-    assert all(line.startswith("  MEND  settings:") for line in lines)
+    assert all(line.startswith("  FIX   settings:") for line in lines)

@@ -38,7 +38,7 @@ async def test_a_log_of_transactions_with_one_copy_is_to_be_mended(
     one, three = make_settings(servers), make_settings(servers | THREE)
     assert (await finding(one, "transactions")).grade is Grade.OK
     few = await finding(three, "transactions")
-    assert few.grade is Grade.MEND
+    assert few.grade is Grade.FIX
     assert "must have 3 copies and min.insync.replicas=2" in few.found
     assert "but it has 1 and 1" in few.found
     assert "kafka-reassign-partitions.sh" in few.found
@@ -48,9 +48,9 @@ async def test_a_log_of_transactions_with_one_copy_is_to_be_mended(
     for deleted in admin.delete_topics([TRANSACTION_LOG]).values():
         deleted.result(30)
     assert (await finding(one, "transactions")).found == (
-        "__transaction_state will be made with 1 copies and min.insync.replicas=1"
+        "__transaction_state will be created with 1 copies and min.insync.replicas=1"
     )
-    assert "will be made with 1 and 1" in (await finding(three, "transactions")).found
+    assert "will be created with 1 and 1" in (await finding(three, "transactions")).found
 
 
 async def test_brokers_that_do_not_verify_transactions_are_to_be_mended(
@@ -74,7 +74,7 @@ async def test_brokers_that_do_not_verify_transactions_are_to_be_mended(
     for future in admin.incremental_alter_configs([off]).values():
         future.result(30)
     found = await finding(settings, "verification")
-    assert found.grade is Grade.MEND
+    assert found.grade is Grade.FIX
     assert "must be true on every broker, found false on 1 of 1" in found.found
     assert "--add-config transaction.partition.verification.enable=true" in found.found
     assert verification([None]).grade is Grade.NOTE
@@ -103,7 +103,7 @@ async def test_a_topic_that_elects_uncleanly_is_to_be_mended(
     for future in admin.incremental_alter_configs([changed]).values():
         future.result(30)
     unclean = await finding(settings, "leaders")
-    assert unclean.grade is Grade.MEND
+    assert unclean.grade is Grade.FIX
     assert f"found true for {name}:" in unclean.found
     assert (await finding(settings, "elections")).grade is Grade.OK, "the brokers' own are right"
 
@@ -113,8 +113,8 @@ async def test_a_topic_that_elects_uncleanly_is_to_be_mended(
     [
         (3, 2, Grade.OK),
         (5, 3, Grade.OK),
-        (2, 2, Grade.MEND),
-        (3, 1, Grade.MEND),
+        (2, 2, Grade.FIX),
+        (3, 1, Grade.FIX),
         (None, 2, Grade.NOTE),
         (3, None, Grade.NOTE),
     ],
@@ -129,4 +129,4 @@ def test_the_log_of_transactions_must_survive_what_our_topics_survive(
 def test_a_topic_that_does_not_tell_is_noted_and_one_that_is_wrong_comes_first() -> None:
     assert leaders({"a": "false", "b": None}).grade is Grade.NOTE
     assert "for b;" in leaders({"a": "false", "b": None}).found
-    assert leaders({"a": "true", "b": None}).grade is Grade.MEND
+    assert leaders({"a": "true", "b": None}).grade is Grade.FIX

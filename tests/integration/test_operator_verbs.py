@@ -75,7 +75,10 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
             await _abandon(made.settings, 99, "a drill")
         await _nothing_follows_an_abandonment(made, jobs, rng)
         await _abandon(made.settings, 3, "a drill")
-        assert "its raw data goes when epochs before it (2) are over too" in capsys.readouterr().out
+        assert (
+            "raw data is removed when the epochs before it (2) have ended too"
+            in capsys.readouterr().out
+        )
         again = await asyncio.to_thread(verb, made, "epochs", "abandon", "0", "--reason", "no")
         assert again.returncode == 1
         assert "published already" in again.stderr
@@ -142,7 +145,7 @@ async def _nothing_follows_an_abandonment(
     # The reason may come before the epoch.
     abandoned = await asyncio.to_thread(verb, made, "epochs", "abandon", "--reason", "a drill", "1")
     assert abandoned.returncode == 0, abandoned.stderr
-    assert "its raw data goes when the jobs next look" in abandoned.stdout
+    assert "its raw data is removed within one turn of the jobs" in abandoned.stdout
     assert (await made.book()).epochs[1].abandoned == "a drill"
     jobs.go_on.set()
     with pytest.raises(Fenced):
@@ -232,7 +235,7 @@ async def test_rebuild_says_when_it_fails_half_way_again_and_when_nobody_counts(
             await jobs.context.redis.hset(tables.key(0, "state"), "applying", 1)
 
         failing = asyncio.create_task(fails_again())
-        with pytest.raises(StoreMismatch, match="failed half-way again: mend Redis"):
+        with pytest.raises(StoreMismatch, match="failed half-way again: repair Redis"):
             await rebuild(jobs.context, 30)
         await failing
         await tables.close()

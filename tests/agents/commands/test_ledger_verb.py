@@ -77,4 +77,4 @@ def test_an_epoch_in_which_nobody_took_part_stays_charged_and_the_ledger_says_wh
     assert log.book.ledger == before == log.reread().ledger
     (said,) = [line for line in show(settings, log.book, now_ms) if "charged so far" in line]
     assert said.startswith("epochs charged so far: 2, each when it opened, before anyone took part")
-    assert "an epoch in which nobody took part stays charged (docs/epochs.md" in said
+    assert "an epoch in which no one took part stays charged (docs/epochs.md" in said

@@ -50,7 +50,7 @@ def test_a_key_is_written_for_its_owner_alone(
     assert "must be new, '2026-a' is in the file already" in capsys.readouterr().err
     assert file.read_text() == kept
     assert main(["keys", "new", "2026-a", "--file", str(tmp_path / "none" / "file")]) == 1
-    assert "mend the path or who may write there" in capsys.readouterr().err
+    assert "correct the path, or let this user write there" in capsys.readouterr().err
 
 
 def test_tokens_are_added_listed_and_removed(

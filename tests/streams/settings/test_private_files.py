@@ -208,5 +208,5 @@ def test_the_doctor_says_how_to_fix_it(
 
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
-    assert said.startswith("  MEND  settings:     gateway.token_file must be readable by its owner")
+    assert said.startswith("  FIX   settings:     gateway.token_file must be readable by its owner")
     assert f"run: chmod g-w,o= {tokens}" in said
