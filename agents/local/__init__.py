@@ -5,9 +5,9 @@
 
 `LocalCluster` is three Kafka nodes instead of one.
 
-`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. Whatever
-ends the program that started them, also SIGKILL, ends them too and removes their files: see
-`keeper`.
+`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. They end,
+and their files are removed, when the program that started them ends, even by SIGKILL: see
+`process_guard`.
 """
 
 from agents.local.local_cluster import LocalCluster

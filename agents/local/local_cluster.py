@@ -4,9 +4,9 @@
         cluster.url, cluster.nodes[2].kill()
 
 Each node is broker and controller in one process (KRaft). Clients reach every node at 127.0.0.1.
-Nodes reach each other by name (`kafka-1` ...), and each resolves these names by a hosts file of its
-own: so a test can put a proxy between any two of them, which knows who calls by the address that is
-called, while clients go on connecting directly.
+Nodes reach each other by name (`kafka-1` ...), and each resolves these names by its own hosts file:
+so a test can put a proxy between any two of them, which knows the caller by the address that is
+called, while clients still connect directly.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ClusterNode(LocalKafka):
 class LocalCluster:
     """Three nodes that are ready, with every internal topic on all of them.
 
-    `ports`: for those who must know them before the start, else free ones are chosen.
+    `ports`: for callers who must know them before the start, else free ones are chosen.
     `peer_address`: where one node finds another, else directly. `options`: further properties of
     every node. `folder` keeps the data for the next start.
     """
@@ -120,7 +120,7 @@ class LocalCluster:
         self.nodes: dict[int, ClusterNode] = {}
         self._options = dict(options or {})
         with ExitStack() as undo:
-            self._keeper = undo.enter_context(ProcessGuard())  # Keeps the hosts files.
+            self._guard = undo.enter_context(ProcessGuard())  # Keeps the hosts files.
             undo.callback(self._close_nodes)
             cluster_id = new_cluster_id()
 
@@ -135,7 +135,7 @@ class LocalCluster:
                 place = folder / f"node-{number}" if folder else None
                 self.nodes[number] = ClusterNode(number, place, member, self._properties(number))
 
-            # At once, because a node is ready only when most of the others are there.
+            # All at once, because a node is ready only when most of the others run.
             progress(f"starting {len(self.ports)} Kafka nodes ...")
             with ThreadPoolExecutor(len(self.ports)) as threads:
                 for started in [threads.submit(start, number) for number in self.ports]:
@@ -158,13 +158,13 @@ class LocalCluster:
         return ",".join(f"127.0.0.1:{self.ports[number].clients}" for number in sorted(numbers))
 
     def view(self, number: int) -> ClusterView:
-        """What one node says of the cluster; another may say otherwise while it is cut off."""
-        # In a thread of its own, since the caller may be inside a running event loop.
+        """The cluster as one node sees it; another may see it otherwise while it is cut off."""
+        # In its own thread, since the caller may be inside a running event loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, _ask(self.ports[number].clients)).result()
 
     def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
-        """Return when every node says that all are there and every replica is in sync."""
+        """Return when every node sees all others and every replica is in sync."""
         deadline = time.monotonic() + within_s
         while missing := next(filter(None, map(self._missing, self.ports)), None):
             if time.monotonic() > deadline:
@@ -175,7 +175,7 @@ class LocalCluster:
             time.sleep(0.2)
 
     def _missing(self, number: int) -> str | None:
-        """What a whole cluster still lacks, by one node's own account."""
+        """What is still missing for a whole cluster, as one node sees it."""
         try:
             view = self.view(number)
         except (KafkaError, OSError, TimeoutError) as error:
@@ -188,7 +188,7 @@ class LocalCluster:
     def close(self) -> None:
         """End all nodes, and remove their folders unless they were named."""
         self._close_nodes()
-        self._keeper.close()
+        self._guard.close()
 
     def _close_nodes(self) -> None:
         for node in self.nodes.values():
@@ -201,7 +201,7 @@ class LocalCluster:
         self.close()
 
     def _hosts_file(self, number: int, peer_address: PeerAddress) -> Path:
-        file = self._keeper.folder / f"hosts-{number}"
+        file = self._guard.folder / f"hosts-{number}"
         addresses = {
             peer: "127.0.0.1" if peer == number else peer_address(number, peer)
             for peer in self.ports

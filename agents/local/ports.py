@@ -13,7 +13,7 @@ LINUX_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """Return a port nobody listens on, below the range that outgoing connections draw from.
+    """Return a free port, below the range that outgoing connections draw from.
 
     A port of that range could be taken by a client's own connection while its server is down: a
     client that retries on loopback can even connect to itself.

@@ -1,10 +1,10 @@
 """Start server processes that cannot outlive the program which started them.
 
 Promises: when this program ends, by return, exception, Ctrl-C or SIGKILL, every server started here
-is killed and the keeper's temporary folder is removed, within about a second.
-How: a small process in a session of its own (`keeper_process`) starts them and holds a pipe from
-us. PR_SET_PDEATHSIG would do without it, but only on Linux, only for the starting thread, and it
-removes no folder.
+is killed and the guard's temporary folder is removed, within about a second.
+How: a small process in its own session (`process_guard_main`) starts them and reads a pipe from us.
+PR_SET_PDEATHSIG would need no such process, but works only on Linux and for the starting thread,
+and removes no folder.
 """
 
 import json
@@ -31,7 +31,7 @@ class StackError(BlenderError):
 class ProcessGuard:
     """Owns a folder and the server processes that work in it.
 
-    `folder` names one to keep; without it a temporary folder is made, and removed with the keeper.
+    `folder` names one to keep; without it a temporary folder is made, and removed with the guard.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -85,7 +85,7 @@ class ProcessGuard:
     def _answer(self) -> dict[str, Any]:
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
-            raise StackError("the keeper process ended unexpectedly; start the stack again")
+            raise StackError("the guard process ended unexpectedly; start the stack again")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise StackError(f"a server could not be started: {answer['error']}")
@@ -95,31 +95,31 @@ class ProcessGuard:
 class Server:
     """One running process of the stack."""
 
-    def __init__(self, keeper: ProcessGuard, pid: int, log: Path) -> None:
-        self._keeper = keeper
+    def __init__(self, guard: ProcessGuard, pid: int, log: Path) -> None:
+        self._guard = guard
         self.pid = pid
         self.log = log
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
-        self._keeper._ask(do="signal", pid=self.pid, signal=int(signal.SIGSTOP))
+        self._guard._ask(do="signal", pid=self.pid, signal=int(signal.SIGSTOP))
 
     def resume(self) -> None:
-        """SIGCONT: go on as if nothing had been."""
-        self._keeper._ask(do="signal", pid=self.pid, signal=int(signal.SIGCONT))
+        """SIGCONT: continue as if nothing had happened."""
+        self._guard._ask(do="signal", pid=self.pid, signal=int(signal.SIGCONT))
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
-        self._keeper._ask(do="kill", pid=self.pid)
+        self._guard._ask(do="kill", pid=self.pid)
 
     def stop(self, patience_s: float = 10) -> None:
         """SIGTERM, and SIGKILL when it has not ended in `patience_s`."""
-        self._keeper._ask(do="stop", pid=self.pid, patience_s=patience_s)
+        self._guard._ask(do="stop", pid=self.pid, patience_s=patience_s)
 
     @property
     def status(self) -> int | None:
         """Its exit code, negative for the signal that ended it; None while it exists."""
-        status: int | None = self._keeper._ask(do="poll", pid=self.pid)["status"]
+        status: int | None = self._guard._ask(do="poll", pid=self.pid)["status"]
         return status
 
     @property

@@ -1,9 +1,9 @@
-"""The process that starts the stack's servers, and ends them when whoever asked for them is gone.
+"""The process that starts the stack's servers, and ends them when its parent has ended.
 
-Run as a script by `keeper.Keeper`; uses the standard library only. It holds the reading end of a
-pipe from its parent. However the parent ends, SIGKILL included, the pipe closes; this process then
-kills the servers and removes the folder. It starts the servers itself, so there is no moment at
-which one is running and nobody would end it.
+Run as a script by `process_guard.ProcessGuard`; uses the standard library only. It has the reading
+end of a pipe from its parent. When the parent ends, by SIGKILL too, the pipe closes; this process
+then kills the servers and removes the folder. It starts the servers itself, so that there is no
+moment at which one runs and would not be ended.
 
 Speaks one JSON object per line: a request on standard input, an answer on standard output.
 """
@@ -25,7 +25,7 @@ PARENT_CHECK_S = 0.5
 
 
 def main() -> None:
-    """Serve the parent's requests until it is gone, then leave nothing behind."""
+    """Serve the parent's requests until it ends, then kill the servers and remove the folder."""
     parent = int(sys.argv[1])
     named_folder = sys.argv[2] if len(sys.argv) > 2 else None
     # Ctrl-C reaches the parent, which decides; SIGTERM to this process itself ends it in order.
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def requests_of(parent: int) -> Iterator[dict[str, Any]]:
-    """Yield requests until the pipe closes or, where a fork holds it open, the parent ends."""
+    """Yield requests until the pipe closes or, if a fork keeps it open, the parent ends."""
     pending = b""
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], PARENT_CHECK_S)
@@ -68,7 +68,7 @@ def requests_of(parent: int) -> Iterator[dict[str, Any]]:
 
 
 def serve(request: dict[str, Any], servers: dict[int, subprocess.Popen[bytes]]) -> dict[str, Any]:
-    """Do what one request asks and say how it went."""
+    """Do what one request asks and return the result."""
     if request["do"] == "start":
         with open(request["log"], "ab") as log:
             server = subprocess.Popen(  # noqa: S603 - the parent's own command line
@@ -107,7 +107,7 @@ def kill(server: subprocess.Popen[bytes]) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder; a forked child that is just dying may still hold it for a moment."""
+    """Remove the folder; a forked child that is just ending may still use it for a moment."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -1,4 +1,4 @@
-"""Both parts together: started here, or taken from KAFKA_URL and REDIS_URL."""
+"""Kafka and Redis together: started here, or those that KAFKA_URL and REDIS_URL name."""
 
 import os
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ __all__ = ["GivenServer", "Stack"]
 
 @dataclass(frozen=True, slots=True)
 class GivenServer:
-    """A Kafka or Redis that somebody else runs. We use it; we never pause, kill or restart it."""
+    """A Kafka or Redis that was not started here: never paused, killed or restarted."""
 
     url: str
 
@@ -111,7 +111,7 @@ class Stack:
 
 
 def _ask_kafka(environment: Mapping[str, str]) -> None:
-    """Whoever gave a Kafka that is not there is told so, and not left to wait."""
+    """Raise at once if the given Kafka does not answer, instead of waiting for it."""
     settings = load_kafka({**environment, "BLENDSTREAM_KAFKA_URL": environment["KAFKA_URL"]})
     try:
         AdminClient(librdkafka_settings(settings)).list_topics(timeout=settings.request_timeout_s)
@@ -134,5 +134,5 @@ def _ask_redis(environment: Mapping[str, str]) -> None:
 def _away(name: str, hosts: str, variable: str, why: str) -> StackError:
     return StackError(
         f"{name} must answer at {hosts}, which {variable} names, and did not ({why}); start it, "
-        f"mend {variable}, or unset it to let one be started here"
+        f"correct {variable}, or unset it to let one be started here"
     )

@@ -156,7 +156,7 @@ def test_the_demo_leaves_nothing_on_servers_that_ask_who_comes(secured: Secured)
     }
     _remove_all(stack, stranger, "demo-7", said.append)
     kafka, keys = said
-    assert re.match(r"Kafka did not let go of the topics demo-7\.\* \(\w+\); delete", kafka)
+    assert re.match(r"Kafka did not delete the topics demo-7\.\* \(\w+\); delete", kafka)
     assert "keys with demo-7 in their names are left in Redis" in keys
     assert PASSWORD not in kafka + keys
 

@@ -1,4 +1,4 @@
-"""The whole service on this machine with a simulated population, to be looked at.
+"""The whole service on this machine with a simulated population, for a first look.
 
 people    who searches for what: the truth that the service never sees
 service   the real parts: Kafka, Redis, gateway, worker and jobs, as processes

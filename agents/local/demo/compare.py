@@ -45,13 +45,13 @@ class Score:
     @classmethod
     def of(cls, rows: list[Row], truth: Mapping[Record, float]) -> Score:
         """Against the truth, over the records that were listed."""
-        held = [truth.get(row.record, 0.0) for row in rows]
+        shares = [truth.get(row.record, 0.0) for row in rows]
         estimates = {row.record: row.estimate for row in rows}
         return cls(
             rows,
-            l1_distance(np.array([row.estimate for row in rows]), np.array(held)),
+            l1_distance(np.array([row.estimate for row in rows]), np.array(shares)),
             ndcg(estimates, truth) if rows else 0.0,
-            sum(row.low <= p <= row.high for row, p in zip(rows, held, strict=True)),
+            sum(row.low <= p <= row.high for row, p in zip(rows, shares, strict=True)),
         )
 
 
@@ -97,8 +97,8 @@ def other_profile(
         ExactNoise(),
     )
     cells = release.head_list.cells
-    held = np.fromiter((cells.number(r) for r in crowd.records), dtype=np.int64, count=size)
-    answers = randomizer_for(release.head_list).answer_batch(held[window.clients], rng)
+    numbers = np.fromiter((cells.number(r) for r in crowd.records), dtype=np.int64, count=size)
+    answers = randomizer_for(release.head_list).answer_batch(numbers[window.clients], rng)
     counts = np.bincount(answers.ravel(), minlength=len(cells)).astype(np.int64)
     blended = estimate_epoch(release, counts, len(window.clients)).blended.cells
     rows = [

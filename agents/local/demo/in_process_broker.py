@@ -1,11 +1,11 @@
 """A broker inside a Python process, so that the demo runs where Kafka's jars cannot be fetched.
 
-It is librdkafka's stand-in for Kafka, which speaks Kafka's protocol on 127.0.0.1 and keeps
-everything in memory. The demo alone uses it, and nothing but this file knows of it: the service's
-processes are started through `python -m agents.local.demo.in_process_broker VERB`, which puts
-stand-ins where the service asks for what this broker has not. No setting leads here.
+It is librdkafka's mock of Kafka, which speaks Kafka's protocol on 127.0.0.1 and keeps everything in
+memory. Only the demo uses it, and only this file knows of it: the service's processes are started
+through `python -m agents.local.demo.in_process_broker VERB`, which replaces the calls that this
+broker cannot answer. No setting leads here.
 
-Promises: one machine's first look. Nothing else: see `WARNING`.
+Promises: enough for a first look on one machine, and no more: see `WARNING`.
 Assumes: one process of each kind, as the demo starts them.
 """
 
@@ -41,7 +41,7 @@ _PARTITIONS = 4
 
 
 class InProcessBroker(LocalPart):
-    """A broker for one demo. Started when built, gone when closed; its data was never on disk."""
+    """A broker for one demo. Started when built, ended by `close`; it writes no data to disk."""
 
     name = "the in-process broker"
     ready_within_s = 60.0
@@ -86,7 +86,7 @@ class InProcessBroker(LocalPart):
 
     @classmethod
     def serve(cls) -> int:
-        """Run the broker until the process is ended; its address goes into the working folder."""
+        """Run the broker until the process is ended; write its address to the working folder."""
         library = _library()
         said = ctypes.create_string_buffer(512)
         owner = library.rd_kafka_new(0, library.rd_kafka_conf_new(), said, len(said))
@@ -96,7 +96,7 @@ class InProcessBroker(LocalPart):
         for name, partitions in cls._topics().items():
             library.rd_kafka_mock_topic_create(cluster, name.encode(), partitions, 1)
         address = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
-        # Whole or not at all, since the parent waits for the file.
+        # In one step, since the parent waits for the file.
         Path("address.unfinished").write_text(address)
         Path("address.unfinished").rename("address")
         while True:
@@ -128,7 +128,7 @@ class InProcessBroker(LocalPart):
 
     @classmethod
     def stand_in(cls) -> None:
-        """Replace, in this process, what the service asks of Kafka and this broker has not."""
+        """Replace, in this process, the calls to Kafka that this broker cannot answer."""
         for module, name, stand_in in (
             ("streams.topics", "_create", _nothing),  # They were made when it started.
             ("streams.topics", "_problems", _no_problems),  # It has no topic settings to check.
@@ -147,7 +147,9 @@ class InProcessBroker(LocalPart):
             if inside:
                 owner = getattr(owner, inside)
             if not hasattr(owner, name):
-                raise StackError(f"{module} has no {name} any more; mend the demo's stand-ins")
+                raise StackError(
+                    f"{module} has no {name} any more; correct the demo's replacements"
+                )
             setattr(owner, name, stand_in)
 
 
@@ -172,7 +174,7 @@ def _now_ms(*_: object) -> int:
 
 
 def _look_away(gateway: GatewayProcess, *_: object) -> None:
-    """Take the clock for right: there is no other to compare it with."""
+    """Accept this machine's clock: there is no other to compare it with."""
     gateway._clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
 
@@ -182,17 +184,17 @@ async def _compare_with_nobody(comparison: ClockComparison) -> None:
 
 
 async def _describe(log: KafkaLog, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
-    found = await asyncio.to_thread(log._admin.list_topics, timeout=10)
+    cluster = await asyncio.to_thread(log._admin.list_topics, timeout=10)
     return {
-        name: TopicDescription("in-process", len(found.topics[name].partitions), copies=1)
-        if name in found.topics
+        name: TopicDescription("in-process", len(cluster.topics[name].partitions), copies=1)
+        if name in cluster.topics
         else None
         for name in topics
     }
 
 
 class _PlainProducer(confluent_kafka.Producer):
-    """Writes at once what a transaction would have held together."""
+    """Writes at once what a transaction would have written together."""
 
     def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
         plain = {k: v for k, v in options.items() if not k.startswith("transaction")}
@@ -212,13 +214,13 @@ def _library() -> Any:
     """The librdkafka that confluent-kafka carries, by its C names."""
     package = Path(confluent_kafka.__file__).parent
     folders = (package.parent / "confluent_kafka.libs", package / ".dylibs", package)
-    found = [file for folder in folders for file in sorted(folder.glob("librdkafka*"))]
-    if not found:
+    libraries = [file for folder in folders for file in sorted(folder.glob("librdkafka*"))]
+    if not libraries:
         raise StackError(
             "Kafka could not be fetched (no Maven), and this confluent-kafka carries no librdkafka "
             "of its own to stand in for it. Install Maven, or set KAFKA_URL to a Kafka that runs."
         )
-    library = ctypes.CDLL(str(found[0]))
+    library = ctypes.CDLL(str(libraries[0]))
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (
         ("rd_kafka_conf_new", pointer, []),

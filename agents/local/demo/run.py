@@ -1,4 +1,4 @@
-"""The demo's course: start, let people search, show what is published, until told to stop."""
+"""The demo: start everything, let people search, show what is published, until it is stopped."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ class Demo:
                     await self._show_published(http, states, began)
                     await self._show_state(http, service, states, sender, devices)
                 except httpx.HTTPError as error:
-                    # If it has ended, the next look says so, with its last words.
+                    # If it has ended, the next check says so, with the last lines that it printed.
                     self._view.say(f"the gateway did not answer ({type(error).__name__})")
                 await asyncio.sleep(0.5)
-            # Whoever still searches would keep it going for half a window.
+            # Searches that are still being sent would delay the end by half a window.
             for task in (background, *self._sending):
                 task.cancel()
 
@@ -154,7 +154,7 @@ class Demo:
                     f"first epoch published {time.monotonic() - began:.0f} s after the start"
                 )
             took_part = document["participants"]
-            # As many as reached the service in time; who they were nobody knows, nor matters.
+            # As many as reached the service in time; which people they were does not matter.
             window = Window(window.optin, window.clients[: took_part["clients"]])
             other = "paper" if self._profile == "sharp" else "sharp"
             scores = [
@@ -221,8 +221,8 @@ class Demo:
 def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:
     """Seconds over which people search in a window; `None`: too little of it is left to begin.
 
-    On a busy machine the first epoch may open when its window is nearly over. Whoever searched
-    then would be late, and the newcomer would look at an epoch of a handful of people.
+    On a busy machine the first epoch may open when its window has nearly ended. People who searched
+    then would be late, and the first published epoch would have a handful of people.
     """
     left = collecting["window_end_s"] - now_s
     whole = collecting["window_end_s"] - collecting["window_start_s"]
@@ -230,7 +230,7 @@ def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | Non
 
 
 def check_results(epochs: int | None, empty: int) -> None:
-    """Whoever asked for a number of epochs is told when it looks as if they would never come."""
+    """Stop with an error when the wanted number of epochs does not seem to be reached."""
     if epochs is not None and empty > _EMPTY_AT_MOST:
         raise StackError(
             f"{empty} epochs were published empty, at most {_EMPTY_AT_MOST} may be; "
@@ -239,7 +239,7 @@ def check_results(epochs: int | None, empty: int) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What ended a group of tasks, out of the wrapping, so that a person is told just that."""
+    """The error that ended a group of tasks, without the group around it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -247,7 +247,7 @@ def _first(error: BaseException) -> BaseException:
 
 def _why_empty(document: Any, window: Window | None) -> str:
     if window is None:
-        return "its window was nearly over when the service was ready; people search in the next"
+        return "its window had nearly ended when the service was ready; people search in the next"
     return ", ".join(document["reasons"])
 
 

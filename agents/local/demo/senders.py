@@ -1,8 +1,8 @@
 """Opt-in users and devices of the demo, over HTTP, as real ones would.
 
-A crowd of simulated devices randomises with the head list's own channel, in bulk; a few devices
-are real `AsyncLocalClient`s with a folder each. What the gateway asks to repeat is repeated, with
-the same bytes.
+Most devices are simulated: they randomise in bulk with the head list's own randomizer. A few are
+real `AsyncLocalClient`s with a folder each. What the gateway asks to repeat is repeated, with the
+same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRIES = 8
 
 @dataclass(slots=True)
 class Sent:
-    """What happened to what was sent so far."""
+    """How many entries were accepted, refused or repeated so far."""
 
     accepted: int = 0
     refused: int = 0
@@ -132,7 +132,7 @@ class Sender:
 
 
 class RealDevices:
-    """A few devices that run the very code an application embeds."""
+    """A few devices that run the same code as an application embeds."""
 
     def __init__(self, count: int, server: str, folder: Path, window_s: int) -> None:
         limits = Limits(
@@ -154,7 +154,7 @@ class RealDevices:
         return len(self._sent)
 
     async def search(self, crowd: Crowd, rng: np.random.Generator) -> None:
-        """Each searches for something, and keeps it to itself."""
+        """Each searches for something and keeps the record on its device."""
         for client in self._clients:
             number = rng.choice(len(crowd.records), p=crowd.probability)
             await asyncio.to_thread(client.record, *crowd.records[number])

@@ -1,6 +1,6 @@
 """The real parts on this machine: Kafka, Redis, gateway, worker and jobs, each its own process.
 
-Promises: nothing of it outlives the demo, however the demo ends (`agents.local.process_guard`).
+Promises: the demo cleans up after itself, even after `kill -9` (`agents.local.process_guard`).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class EpochTimes:
 
 
 class DemoService:
-    """Started by `start`, ended by `close`; addresses for whoever wants to look."""
+    """Started by `start`, ended by `close`; has the addresses of all parts."""
 
     def __init__(
         self,
         undo: ExitStack,
         stack: Stack,
-        keeper: ProcessGuard,
+        guard: ProcessGuard,
         settings: Mapping[str, str],
         ports: Mapping[str, int],
         token: str,
@@ -65,9 +65,9 @@ class DemoService:
         self._undo = undo
         self._command = broker.command if broker else _verb
         self._parts = [p for p in (stack.kafka, stack.redis, broker) if isinstance(p, LocalPart)]
-        self._keeper = keeper
-        #: Goes with the service, however that ends.
-        self.folder = keeper.folder
+        self._guard = guard
+        #: Removed with the service, in whichever way that ends.
+        self.folder = guard.folder
         self._settings = settings
         self.prefix = settings["BLENDSTREAM_TOPICS_PREFIX"]
         self.stack = stack
@@ -91,24 +91,24 @@ class DemoService:
                 say("starting the in-process broker ...")
                 broker = undo.enter_context(InProcessBroker())
                 environment["KAFKA_URL"] = broker.url
-            # Whoever sees this for the first time should not wait half a minute for an archive of
-            # classes that would save the next start a second or two.
+            # No archive of classes: a first start should not wait half a minute for something that
+            # saves the next one a second or two.
             stack = Stack.start(
                 environment=environment, progress=say, archive_option="-Xshare:auto"
             )
             undo.callback(stack.close)
-            # Names of the demo's own, since the servers may be somebody else's.
+            # A prefix of the demo's own, since the servers may be in use by others.
             prefix = broker.prefix if broker else f"demo-{secrets.token_hex(4)}"
-            keeper = undo.enter_context(ProcessGuard())
+            guard = undo.enter_context(ProcessGuard())
             ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
-            tokens = keeper.folder / "tokens.txt"
+            tokens = guard.folder / "tokens.txt"
             token = add_token(tokens, "demo")
-            settings = _settings(stack, times, profile, ports, tokens, keeper.folder)
+            settings = _settings(stack, times, profile, ports, tokens, guard.folder)
             settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
             if broker is None:
-                # As the processes reach them: whatever else the environment says is handed on.
+                # Addresses as the processes reach them; the rest of the environment is passed on.
                 undo.callback(_remove_all, stack, {**os.environ, **settings}, prefix, say)
-            service = cls(undo.pop_all(), stack, keeper, settings, ports, token, broker)
+            service = cls(undo.pop_all(), stack, guard, settings, ports, token, broker)
         try:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")
@@ -121,14 +121,14 @@ class DemoService:
 
     def start_process(self, name: str) -> None:
         """Start the gateway, the worker or the jobs; what it logs is appended to its file."""
-        self.processes[name] = self._keeper.start(
+        self.processes[name] = self._guard.start(
             self._command(name),
-            log=self._keeper.folder / f"{name}.log",
-            # What a process that is killed leaves in its temporary folder goes with ours.
+            log=self._guard.folder / f"{name}.log",
+            # Temporary files of a killed process are removed with our folder.
             environment={
                 **_plain_environment(),
                 **self._settings,
-                "TMPDIR": str(self._keeper.folder),
+                "TMPDIR": str(self._guard.folder),
             },
         )
 
@@ -140,7 +140,7 @@ class DemoService:
         self._undo.close()
 
     def check(self) -> None:
-        """Raise if a process ended by itself: without Kafka or Redis too nothing would move."""
+        """Raise if a process ended by itself, Kafka or Redis too: nothing would happen any more."""
         servers = {part.name: part.server for part in self._parts}
         for name, process in (servers | self.processes).items():
             if not process.running:
@@ -168,13 +168,13 @@ def _verb(name: str) -> list[str]:
 def _remove_all(
     stack: Stack, environment: Mapping[str, str], prefix: str, say: Callable[[str], None]
 ) -> None:
-    """Leave nothing on a Kafka or a Redis that was there before; say so where that fails."""
+    """Remove the demo's topics and keys from given servers; say so if that fails."""
     if isinstance(stack.kafka, GivenServer):
         try:
             _remove_topics(load_kafka(environment), prefix)
         except (KafkaException, TimeoutError) as error:
             why = error.args[0].name() if isinstance(error, KafkaException) else "no answer"
-            say(f"Kafka did not let go of the topics {prefix}.* ({why}); delete them by hand")
+            say(f"Kafka did not delete the topics {prefix}.* ({why}); delete them by hand")
     if isinstance(stack.redis, GivenServer):
         try:
             asyncio.run(_remove_keys(load_redis(environment), prefix))
@@ -202,8 +202,8 @@ async def _remove_keys(settings: RedisSettings, prefix: str) -> None:
 
 
 def _plain_environment() -> dict[str, str]:
-    kept = ("PATH", "HOME", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
-    return {name: os.environ[name] for name in kept if name in os.environ}
+    passed_on = ("PATH", "HOME", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
+    return {name: os.environ[name] for name in passed_on if name in os.environ}
 
 
 def _settings(

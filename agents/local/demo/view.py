@@ -29,7 +29,7 @@ class View:
     def __init__(
         self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """On standard output unless told otherwise."""
+        """`out`: standard output by default."""
         self._out = out or sys.stdout
         self._clock = clock
         self._live = self._out.isatty()
@@ -84,7 +84,7 @@ def epoch_table(
     """The ten most frequent records with both profiles' estimates, and how close each came."""
     first = scores[0][1]
     lines = [f"Epoch {epoch} published: {people}"]
-    # 79 columns: whoever has 80 sees it whole.
+    # 79 columns: fits a terminal of 80.
     header = f"{'query → result':<26}{'true':>7}"
     for name, _ in scores:
         header += f"{name:>8}{'95 % interval':>15}"
@@ -94,12 +94,12 @@ def epoch_table(
         text = f"{row.record.query} → …/{row.record.url.rpartition('/')[2]}"
         line = f"{text:<26}{truth.get(row.record, 0.0):>7.2%}"
         for rows in others:
-            found = rows.get(row.record)
-            if found is None:
+            other = rows.get(row.record)
+            if other is None:
                 line += f"{'–':>8}{'not listed':>15}"
             else:
-                interval = f"{100 * found.low:.2f}–{found.high:.2%}"
-                line += f"{found.estimate:>8.2%}{interval:>15}"
+                interval = f"{100 * other.low:.2f}–{other.high:.2%}"
+                line += f"{other.estimate:>8.2%}{interval:>15}"
         lines.append(line)
     lines.append("")
     for name, score in scores:

@@ -28,15 +28,15 @@ open("data-of-" + str(os.getpid()), "w").write("x")
 time.sleep(600)
 '''
 def main():
-    with ProcessGuard() as keeper:
+    with ProcessGuard() as guard:
         for _ in range(2):
-            keeper.start([sys.executable, "-c", stubborn], log=keeper.folder / "log")
+            guard.start([sys.executable, "-c", stubborn], log=guard.folder / "log")
         if "fork" in sys.argv and os.fork() == 0:
             time.sleep(4)   # a fork of the parent holds the pipe open
             os._exit(0)
-        while len(list(keeper.folder.glob("data-of-*"))) < 4:
+        while len(list(guard.folder.glob("data-of-*"))) < 4:
             time.sleep(0.02)
-        print(keeper.folder, flush=True)
+        print(guard.folder, flush=True)
         if "raise" in sys.argv or "exit" in sys.argv:
             sys.stdin.readline()  # until the test has looked around
         if "raise" in sys.argv:
@@ -88,7 +88,7 @@ def test_nothing_is_left_however_the_parent_ends(ending, arguments):
 
     assert gone_within(20, lambda: not folder.exists())
     assert gone_within(20, lambda: not any(map(runs, servers)))
-    assert gone_within(20, lambda: not any(runs(keeper.pid) for keeper in keepers))
+    assert gone_within(20, lambda: not any(runs(guard.pid) for guard in keepers))
     parent.wait(10)
 
 
@@ -110,16 +110,16 @@ def gone_within(patience_s: float, condition) -> bool:
 
 def test_a_named_folder_is_kept(tmp_path):
     """It was named to be found again."""
-    with ProcessGuard(tmp_path / "kept") as keeper:
-        (keeper.folder / "data").write_text("x")
+    with ProcessGuard(tmp_path / "kept") as guard:
+        (guard.folder / "data").write_text("x")
 
     assert (tmp_path / "kept" / "data").read_text() == "x"
 
 
 def test_a_server_can_be_paused_resumed_stopped_and_killed():
     """Fault tests do nothing else."""
-    with ProcessGuard() as keeper:
-        server = keeper.start(["sleep", "60"], log=keeper.folder / "log")
+    with ProcessGuard() as guard:
+        server = guard.start(["sleep", "60"], log=guard.folder / "log")
         process = psutil.Process(server.pid)
         server.pause()
         assert gone_within(10, lambda: process.status() == psutil.STATUS_STOPPED)
@@ -129,25 +129,25 @@ def test_a_server_can_be_paused_resumed_stopped_and_killed():
         server.stop(patience_s=2)
         assert not server.running, "a paused server is stopped too"
 
-        other = keeper.start(["sleep", "60"], log=keeper.folder / "log")
+        other = guard.start(["sleep", "60"], log=guard.folder / "log")
         other.kill()
         assert not other.running
         other.kill()
 
 
 def test_a_command_that_does_not_exist_is_an_error_that_says_so():
-    """And the keeper goes on."""
-    with ProcessGuard() as keeper:
+    """And the guard goes on."""
+    with ProcessGuard() as guard:
         with pytest.raises(StackError, match="could not be started: FileNotFoundError"):
-            keeper.start(["/no/such/server"], log=keeper.folder / "log")
-        assert keeper.start(["true"], log=keeper.folder / "log").pid
+            guard.start(["/no/such/server"], log=guard.folder / "log")
+        assert guard.start(["true"], log=guard.folder / "log").pid
 
 
-def test_a_closed_keeper_says_that_it_is_closed():
+def test_a_closed_guard_says_that_it_is_closed():
     """Rather than fail on a pipe."""
-    keeper = ProcessGuard()
-    keeper.close()
-    keeper.close()
+    guard = ProcessGuard()
+    guard.close()
+    guard.close()
 
     with pytest.raises(StackError, match="was closed"):
-        keeper.start(["true"], log=Path("log"))
+        guard.start(["true"], log=Path("log"))
