@@ -1,8 +1,8 @@
-"""A server's answer, taken in piece by piece, never more than was asked for.
+"""A server's answer, read piece by piece within a limit on its length.
 
 Promises: memory stays within `max_bytes` and one piece, also when a small answer unpacks to a huge
-one; whatever is cut short or packed in a way that was not asked for is unusable whole. What is too
-long is left out and said to be, since it is the device's own limit that is in the way.
+one. An answer that is cut short, or compressed in a way that was not asked for, is unusable. One
+that is too long is dropped and marked `too_large`, because the device's own limit is the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GZIP = 31
 
 
 class UnusableBody(Exception):
-    """This answer counts as none."""
+    """This answer cannot be used: treat it as no answer."""
 
 
 class BoundedBody:
@@ -29,12 +29,12 @@ class BoundedBody:
         self._unpack = zlib.decompressobj(_GZIP) if packing == "gzip" else None
         self._max_bytes = max_bytes
         self._taken = 0
-        #: There is more than was asked for: `whole` gives none of it, and reading on is pointless.
+        #: The answer is longer than was asked for: `whole` returns none of it; stop reading.
         self.too_large = False
         self._body = bytearray()
 
     def add(self, piece: bytes) -> None:
-        """Take in the next piece as it came over the network."""
+        """Add the next piece as it came over the network."""
         self._taken += len(piece)
         if self._unpack is not None:
             room = self._max_bytes - len(self._body) + 1
@@ -48,7 +48,7 @@ class BoundedBody:
             self._body.clear()
 
     def whole(self) -> bytes:
-        """All of it, once the last piece is in; nothing if it was too large."""
+        """The whole body, after the last piece was added; empty if it was too large."""
         if self.too_large:
             return b""
         if self._unpack is not None and self._taken and not self._unpack.eof:

@@ -3,8 +3,8 @@
 Promises: a window is answered at most once, in one mode; windows only move forward; within any
 `period_s` seconds the reports' (ε, δ) add up to no more than the limits (basic composition,
 neighbouring data differ in the values of this person's records). What was answered rules out no
-window that begins after it, whatever number a server gave it.
-Assumes: the state it is given is the one on disk, held under its lock.
+window that begins after it, independent of the number that a server gave it.
+Assumes: the state it is given is the one on disk, and the caller holds its lock.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from localclient.state import Claim, State
 
 __all__ = ["add_claim", "check_follows", "spent", "within_limits"]
 
-#: Claims are kept for a year at least. Forgetting them with the period of the day would let an
-#: application that shortens its period, and lengthens it again, spend twice; a year of hourly
+#: Claims are kept for a year at least. If they were forgotten after the present period, an
+#: application that shortens its period and lengthens it again could spend twice; a year of hourly
 #: windows is still less than 2 MB.
 _REMEMBER_S = 366 * 86_400
 
@@ -43,8 +43,8 @@ def check_follows(state: State, claim: Claim) -> None:
             f"time must not run backwards: the last report was made at {last.at_s}, and the "
             f"device's clock now says {claim.at_s} (seconds since 1970). Set the clock right."
         )
-    # By their times alone. Numbers are the server's word: were they to rise, one that is much too
-    # high or too low would rule out every honest epoch after it.
+    # Compared by their times alone. Epoch numbers come from the server: if they had to rise, one
+    # that is much too high would rule out every honest epoch after it.
     if claim.window_start_s < last.window_end_s:
         raise HeadListRefused(
             "windows must not overlap or go back, as each is answered once and in one mode: one "

@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _record(chosen: argparse.Namespace) -> int:
     client = _client(chosen)
     client.record(chosen.query, chosen.url)
-    held = client.status().records_held
-    print(f"Kept on this device: {_count(held, 'search', 'searches')} in {_folder(chosen)}.")
+    number = client.status().records_held
+    print(f"Kept on this device: {_count(number, 'search', 'searches')} in {_folder(chosen)}.")
     print("Nothing was sent.")
     return 0
 
@@ -97,11 +97,11 @@ def _report(chosen: argparse.Namespace) -> int:
 
 def _search(chosen: argparse.Namespace) -> int:
     result = PublishedResult.load(chosen.result)
-    found = result.search(chosen.query, chosen.limit)
-    if not found:
+    rows = result.search(chosen.query, chosen.limit)
+    if not rows:
         print("Not among the published queries.")
         return 1
-    for row in found:
+    for row in rows:
         print(f"{row.probability:9.5f}  [{row.low:.5f}, {row.high:.5f}]  {_plain(row.url)}")
     return 0
 
@@ -114,7 +114,7 @@ def _trends(chosen: argparse.Namespace) -> int:
 
 def _forget(chosen: argparse.Namespace) -> int:
     _client(chosen).forget()
-    print("All searches kept here are gone. What was spent stays spent.")
+    print("All searches kept here are removed. What was spent stays spent.")
     return 0
 
 

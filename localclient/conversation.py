@@ -34,7 +34,7 @@ _SMALL_BODY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """What to ask of the server, and how many bytes of an answer to take in."""
+    """What to ask of the server, and how many bytes of its answer to read."""
 
     method: str
     path: str
@@ -61,12 +61,12 @@ class Response:
     too_large: bool = False
 
     def __repr__(self) -> str:
-        """Without what the server wrote."""
+        """Leaves out what the server wrote."""
         return f"Response({self.status}, {len(self.body)} bytes)"
 
 
 class What(StrEnum):
-    """What a call came to."""
+    """The result of a call."""
 
     SENT = "sent"  # the server has accepted this window's report or records
     WAITING = "waiting"  # an appointment in the reporting window has been drawn
@@ -78,7 +78,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call came to, for which epoch, and when calling again can change anything.
+    """The result of a call, for which epoch, and when calling again can change anything.
 
     `detail` is a sentence for people; it contains nothing from records or from the server.
     """
@@ -93,10 +93,11 @@ Talk = Generator[DeviceRequest, Response | None, Outcome]
 
 
 class BackOff:
-    """When to ask again: later after each failure, at random so that devices do not march in step.
+    """When to ask again: later after each failure, at random so that devices spread out.
 
-    Pauses grow from a 120th of the longest, which is an hour, or the shortest window the device
-    accepts if that is less: longer would miss windows, shorter would flood a server just back.
+    Pauses grow from a 120th of the longest pause, which is an hour, or the shortest window that the
+    device accepts if that is less: longer would miss windows, shorter would flood a server that has
+    just restarted.
     """
 
     def __init__(self, dice: Dice, limits: Limits) -> None:
@@ -135,10 +136,10 @@ class Context:
         return int(self.clock())
 
     def try_later(self, epoch: int | None, response: Response | None) -> Outcome:
-        """The outcome when the server was away, busy or not itself."""
+        """The outcome when the server was away or busy, or another server answered."""
         again_at_s = self.back_off.after_failure(self.now_s(), response)
-        found = "did not answer" if response is None else f"answered {response.status}"
-        return Outcome(What.TRY_LATER, epoch, again_at_s, f"the server {found}; trying again later")
+        did = "did not answer" if response is None else f"answered {response.status}"
+        return Outcome(What.TRY_LATER, epoch, again_at_s, f"the server {did}; trying again later")
 
     def nothing_new(self, epoch: int | None, detail: str) -> Outcome:
         """The outcome when there is no window to answer now."""
@@ -152,7 +153,7 @@ class Context:
 def check_clock(response: Response, now_s: int, limits: Limits) -> None:
     """Raise `ClockWrong` when the server's Date and the device's clock are far apart.
 
-    A hostile server can only make a device refuse with this, never make it speak.
+    A hostile server can only make a device refuse with this, never make it report.
     """
     try:
         server_s = int(parsedate_to_datetime(response.headers["date"]).timestamp())

@@ -1,8 +1,8 @@
-"""Sending what is already on disk, byte for byte, until the server has it or time is up.
+"""Sends what is already on disk, byte for byte, until the server has it or time is up.
 
 Promises: nothing is sent that was not durably written first; every attempt sends the same bytes;
-after `max_wait_s` they are given up, so that a server that takes nothing does not hold the device;
-records that were to go out unrandomised are dropped, unsent, once the person no longer opts in.
+after `max_wait_s` they are given up, so that a server that accepts nothing cannot block the device;
+opt-in records that are not sent yet are dropped once the person no longer opts in.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def tidy(context: Context, mode: Mode) -> Outgoing | None:
 
 
 def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
-    """Send the kept bytes once, and drop them when that settled it."""
+    """Send the stored bytes once, and drop them if the answer is final."""
     epoch = outgoing.epoch
     if context.now_s() >= outgoing.until_s:
         _drop(context, outgoing)
@@ -49,7 +49,7 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
     if response is None or what is None:
         if context.now_s() >= _given_up_at_s(context):
             _drop(context, outgoing)
-            return context.settled(What.EXPIRED, epoch, "the server would not take it; given up")
+            return context.settled(What.EXPIRED, epoch, "the server did not accept it; given up")
         if response is not None and response.status in (401, 403):
             return replace(
                 context.try_later(epoch, response),
@@ -67,27 +67,27 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
 
 
 def _given_up_at_s(context: Context) -> int:
-    """The bytes were written with the last claim, and no other is made while they are there."""
+    """When to give up: the bytes are as old as the last claim, which was written with them."""
     with context.store.locked() as state:
         return state.claims[-1].at_s + context.limits.max_wait_s
 
 
 def _settled_as(response: Response) -> What | None:
-    """What this answer came to, `None` while the same bytes may still be wanted."""
-    # Only the gateway's own words count: a hotel's login page also answers 403 or 200.
+    """The final result, or `None` if the same bytes may still be accepted later."""
+    # Only answers of the gateway itself are final: a hotel's login page also answers 403 or 200.
     if response.status in (200, 202):
         try:
             verdicts = read_verdicts(response.body)
         except MalformedSubmission:
             verdicts = []
         if not verdicts:
-            # Accepted is accepted, whatever is written beside it.
+            # 202 means accepted, even without readable verdicts.
             return What.SENT if response.status == 202 else None
         if any(verdict.status is Status.RETRY for verdict in verdicts):
             return None
         if any(verdict.status is Status.ACCEPTED for verdict in verdicts):
             return What.SENT
-        # Users take turns: it is nobody's fault, and no later answer would be another.
+        # Another cohort's turn is no error, and every later answer would be the same.
         turn = all(verdict.reason == _OTHER_COHORT for verdict in verdicts)
         return What.NOTHING_NEW if turn else What.REFUSED_BY_SERVER
     problem = response.headers.get("content-type", "").startswith("application/problem+json")
@@ -100,5 +100,5 @@ def _drop(context: Context, outgoing: Outgoing) -> bool:
             if state.outgoing == outgoing:
                 context.store.save(replace(state, outgoing=None))
     except StorageRefused:
-        return False  # it stays, and the same bytes go out again: the server counts them once
+        return False  # it stays, and the same bytes are sent again: the server counts them once
     return True

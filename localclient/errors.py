@@ -5,10 +5,10 @@
     BlenderError
     └─ ClientRefused                  nothing was spent and nothing sent because of this call
        ├─ HeadListRefused             the server's list breaks the device's own limits or changed
-       ├─ ClockWrong                  the device's clock and the world disagree
+       ├─ ClockWrong                  the device's clock disagrees with the server's, or ran back
        ├─ LimitReached                the budget of this period is used up; says when it frees
        ├─ StateUnreadable             what was spent cannot be known, so nothing more is spent
-       └─ StorageRefused              the disk did not take what must be written first, or the
+       └─ StorageRefused              the disk could not store what must be written first, or the
                                       folder is open to others
 
 A message says what must hold, what was found and what to do. It never contains a query, a URL, a
@@ -50,12 +50,12 @@ class LimitReached(ClientRefused):
 
 
 class StateUnreadable(ClientRefused):
-    """The file that remembers what was spent is damaged or gone."""
+    """The file that remembers what was spent is damaged or missing."""
 
 
 class StorageRefused(ClientRefused):
     """The disk is full, read-only or failing, or not this user's own, and nothing was sent.
 
-    If it failed in the very last moment, after the report was in place but before that was known
-    to be safe, those bytes are kept and go out unchanged when the client is called again.
+    If it failed in the very last moment, after the report was written but before that was known to
+    be safe, those bytes are kept and are sent unchanged when the client is called again.
     """

@@ -1,8 +1,8 @@
-"""The few things a device does to its disk, each one step that can fail or be cut short.
+"""The few things a device does to its disk, each one step that can fail or be interrupted.
 
 Promises: `replace` leaves the old bytes or the new ones, never a mixture, and returns only when
-the new ones survive a loss of power; what a crash left half-written is gone as soon as anyone
-holds the lock; one process at a time does, and the system frees it when that process dies.
+the new ones survive a loss of power. Files that a crash left half-written are removed when the lock
+is next taken; one process at a time has it, and the system frees it when that process ends.
 Folder (0700) and files (0600) belong to the user who runs the client and are for that user alone:
 wide modes are narrowed, links are not followed, and everything else is refused.
 Assumes: a POSIX system, where a rename is atomic and a folder can be fsynced; that others cannot
@@ -23,14 +23,14 @@ from localclient.errors import StorageRefused
 
 __all__ = ["Files"]
 
-#: What is kept here, but for the lock. Written under `_new` of the name first, and then renamed.
+#: The files, without the lock. Each is written under `_new` of its name first, and then renamed.
 _KEPT = ("state", "begun", "records")
 #: Never through a link, and never waiting for a planted pipe's other end.
 _CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Files:
-    """One folder on a real disk. Every change goes through a method whose name starts with `_`.
+    """One folder on a real disk. Every change is made by a method whose name starts with `_`.
 
     Tests override those to cut the power or fill the disk at each of them in turn.
     """
@@ -42,7 +42,7 @@ class Files:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder against every other process and thread."""
+        """Keep every other process and thread out of the folder."""
         with self._refusing("open its lock"):
             self._make_folder_private()
             lock = self._open("lock", os.O_RDWR | os.O_CREAT)
@@ -90,7 +90,7 @@ class Files:
                 raise
 
     def sync_parents(self) -> None:
-        """Make the folder itself survive a loss of power; wanted once, when it is new."""
+        """Make the folder itself survive a loss of power; needed once, when it is new."""
         with self._refusing("make its folder durable"):
             device = self.folder.stat().st_dev
             for parent in self.folder.resolve().parents:
@@ -102,7 +102,7 @@ class Files:
     def append(self, name: str, line: bytes) -> None:
         """Add `line` (with its newline) to the file, after dropping a line that was cut short.
 
-        Not synced: a lost record is a record fewer, and phones wear out.
+        Not synced: one lost record does little harm, and each sync wears out a phone's memory.
         """
         with self._refusing("keep the record"):
             handle = self._open(name, os.O_RDWR | os.O_CREAT)
@@ -155,7 +155,7 @@ class Files:
         return handle
 
     def _remove_leftovers(self) -> None:
-        """Whoever writes holds the lock, so what is half-written now is a dead process's."""
+        """Writers hold the lock, as we do now: half-written files are of a process that ended."""
         removed = False
         for name in map(_new, _KEPT):
             with suppress(FileNotFoundError):
@@ -198,28 +198,28 @@ def _new(name: str) -> str:
 
 
 def _make_private(handle: int, what: str, mode: int, *, narrow: bool) -> None:
-    """Take others' rights away, or refuse."""
-    found, mine = os.fstat(handle), os.geteuid()
-    if found.st_uid != mine:
+    """Remove other users' rights, or refuse."""
+    status, mine = os.fstat(handle), os.geteuid()
+    if status.st_uid != mine:
         raise StorageRefused(
             f"{what} must belong to the user who runs the client, user {mine}, but it belongs to "
-            f"user {found.st_uid}. Run the client as its owner, or give it a folder of its own."
+            f"user {status.st_uid}. Run the client as its owner, or give it a folder of its own."
         )
-    if found.st_mode & 0o077 and narrow:
+    if status.st_mode & 0o077 and narrow:
         with suppress(PermissionError):
             os.fchmod(handle, mode)
-        found = os.fstat(handle)
-    if found.st_mode & 0o077:
+        status = os.fstat(handle)
+    if status.st_mode & 0o077:
         raise StorageRefused(
             f"{what} must be for its owner alone, but its mode is "
-            f"{stat.S_IMODE(found.st_mode):04o}: run chmod {mode:o} on it, or give the client a "
+            f"{stat.S_IMODE(status.st_mode):04o}: run chmod {mode:o} on it, or give the client a "
             "folder of its own on a disk that knows owners and modes."
         )
 
 
-def _planted(what: str, found: str) -> str:
+def _planted(what: str, instead: str) -> str:
     return (
-        f"{what} must be a file of its own, but it is {found}. Find out who put it there and "
+        f"{what} must be a file of its own, but it is {instead}. Find out who put it there and "
         "remove it; the client tries again when called."
     )
 

@@ -1,9 +1,9 @@
-"""Whether this device will answer a head list: every check that needs no secret and no record.
+"""Decides whether this device answers a head list: every check that needs no secret and no record.
 
 Promises: a list that passes is well formed and within the device's own limits in size, budget,
 answers, window and time; a list that does not is refused in a sentence without its content.
-Assumes: whoever sent it may be hostile. Whether the budget still has room, and whether the epoch
-was answered before, is `localclient.budget`'s to say.
+Assumes: the sender may be hostile. Whether the budget still has room, and whether the epoch was
+answered before, is decided in `localclient.budget`.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -
 
 
 def _check_epoch(epoch: int, limits: Limits, now_s: int) -> None:
-    # Services count their windows from 0, and none began before 1970. Nothing hangs on the number
-    # but the turn of a cohort; one that cannot be is refused all the same.
+    # Services count their windows from 0, and none began before 1970. Only the turn of a cohort
+    # depends on the number; an impossible one is refused all the same.
     most = now_s // limits.min_window_s
     _require(
         epoch <= most,
@@ -131,6 +131,6 @@ def _check_window(start_s: int, end_s: int, limits: Limits) -> None:
     )
 
 
-def _require(holds: bool, what: str, found: object, subject: str = "a head list") -> None:
+def _require(holds: bool, what: str, actual: object, subject: str = "a head list") -> None:
     if not holds:
-        raise HeadListRefused(f"{subject} must {what}, got {found}. Nothing was spent or sent.")
+        raise HeadListRefused(f"{subject} must {what}, got {actual}. Nothing was spent or sent.")

@@ -1,4 +1,4 @@
-"""What a device allows, whatever a server asks: stated by whoever embeds the client.
+"""What a device allows a server to ask for: stated by the application that embeds the client.
 
 ε and δ are for data sets that **differ in the values of one user's records** (replace-one): they
 bound what anyone can learn about *which* records this person holds, not that they take part.
@@ -36,19 +36,19 @@ class Limits:
     #: m_O a server may ask for in opt-in mode.
     max_optin_records: int = 10
     #: Decoded bytes of a head list: some 50 000 records, read within 50 MiB of memory. A hostile
-    #: list of as many bytes may take 400 MiB for a second or two: lower this where that is much.
+    #: list of as many bytes may take 400 MiB for a second or two: lower this if that is too much.
     max_head_list_bytes: int = 8 * 1024 * 1024
     #: Cell numbers in one answer, ω.
     max_cells_per_answer: int = 1_024
-    #: R, the groups that devices take turns in: a turn a year with windows of a day. Whoever
-    #: watches a device learns which of the R is its own, so more would make it easier to tell.
+    #: R, the groups that devices take turns in: a turn a year with windows of a day. An observer of
+    #: a device learns which of the R is its own, so more would make it easier to recognise.
     max_cohorts: int = 366
     #: Shorter windows would let a server ask about every minute of a person's day.
     min_window_s: int = 3_600
     #: Longer windows would have a device keep records for longer than anyone expects.
     max_window_s: int = 31 * 86_400
     #: How long a device waits for its time to act on an epoch, and how long it then tries to
-    #: deliver. Longer would let a server that lies once silence it for longer; shorter than the
+    #: deliver. Longer would let a server that lies once delay it for longer; shorter than the
     #: reporting window of a day's epoch would crowd devices together.
     max_wait_s: int = 2 * 86_400
     #: Device and server clocks may differ by this much.

@@ -4,9 +4,9 @@
     client.record("weather tomorrow", "https://weather.example/")    # after each search
     outcome = client.maybe_report()                                  # every now and then
 
-Promises: see `localclient.reporting`, `localclient.opting_in` and `localclient.budget`, where all
-that is decided is decided; this module only carries requests. Each talk uses its own connection,
-without cookies, so that nothing links one report to the next.
+Promises: see `localclient.reporting`, `localclient.opting_in` and `localclient.budget`, which make
+all decisions; this module only carries requests. Each talk uses its own connection, without
+cookies, so that nothing links one report to the next.
 Assumes: a server that may be hostile, slow or away. Calls may come from several threads and
 processes on one folder.
 """
@@ -46,11 +46,11 @@ __all__ = ["AsyncLocalClient", "LocalClient", "Status"]
 log = logging.getLogger("localclient")
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-#: No request holds the caller for longer than this, however slowly the server drips its answer.
+#: No request blocks the caller for longer than this, however slowly the server sends its answer.
 _ANSWER_S = 120
 _TIMEOUT = httpx.Timeout(30)
-#: What httpx raises when there is no answer to read. A plain ValueError too: it reads a redirect's
-#: address without following it, and names that are none (http://xn--/) are refused by others.
+#: What httpx raises when there is no answer to read. A plain ValueError too: httpx parses the
+#: address of a redirect even if it does not follow it, and an impossible one (http://xn--/) raises.
 _NO_ANSWER = (
     httpx.HTTPError,
     httpx.InvalidURL,
@@ -75,7 +75,7 @@ class Status:
 
 
 class _Parts(NamedTuple):
-    """What tests hand in. Nothing in an application's settings reaches these."""
+    """Parts that tests replace. Nothing in an application's settings reaches these."""
 
     clock: Callable[[], float] = time.time
     dice: Dice = SystemDice()
@@ -86,7 +86,7 @@ _REAL = _Parts()
 
 
 class _Pause(NamedTuple):
-    """What the last talk came to, and until when another would come to the same."""
+    """The result of the last talk, and until when another would have the same result."""
 
     from_s: int
     until_s: int
@@ -137,7 +137,7 @@ class _Core:
     def _talk(self, *, at_once: bool) -> Talk | Outcome:
         pause = self._pause
         if pause and not at_once and pause.from_s <= self._context.now_s() < pause.until_s:
-            # Asking earlier would change nothing, and tell the server that we are here.
+            # Asking earlier would change nothing, and show the server that this device is on.
             if isinstance(pause.result, ClientRefused):
                 raise pause.result.with_traceback(None)
             return pause.result
@@ -146,7 +146,7 @@ class _Core:
         return report_talk(self._context, at_once=at_once)
 
     def _advance(self, talk: Talk, response: Response | None) -> DeviceRequest | Outcome:
-        """The talk's next request, or what it came to."""
+        """The talk's next request, or its result."""
         now_s = self._context.now_s()
         try:
             return talk.send(response)
@@ -291,14 +291,14 @@ def _arguments(server: str, request: DeviceRequest) -> dict[str, Any]:
         "headers": headers,
         "content": request.body,
         "timeout": _TIMEOUT,
-        # Another address is another server, and this device was told of one.
+        # Another address is another server, and this device was given only one.
         "follow_redirects": False,
     }
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Whom to believe, read once: it takes longer than a whole report."""
+    """Trusted certificates, read once: that takes longer than a whole report."""
     return httpx.create_ssl_context()
 
 
@@ -322,9 +322,9 @@ def _checked_server(server: str) -> str:
     return server.rstrip("/")
 
 
-def _status(state: State, held: int, epsilon: float, delta: float) -> Status:
+def _status(state: State, records: int, epsilon: float, delta: float) -> Status:
     return Status(
-        records_held=held,
+        records_held=records,
         epsilon_spent=epsilon,
         delta_spent=delta,
         windows_answered=len(state.claims),

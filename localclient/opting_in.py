@@ -5,8 +5,8 @@
     ─▶ forget the raw records ─▶ send, and send again
 
 Promises: at most m_O records a window, within the device's own limit, each subset of that size as
-likely as any other; a retry repeats epoch, slots and bytes. A window answered so is never reported
-on as well, and one reported on is never sent so.
+likely as any other; a retry repeats epoch, slots and bytes. A window answered in this mode is never
+reported on as well, and the other way round.
 Assumes: the person agreed. The (ε,δ) of what is published of them is the curator's promise.
 """
 
@@ -55,7 +55,7 @@ class OptIn:
     token: str
 
     def __post_init__(self) -> None:
-        """Both must be there; neither is ever printed."""
+        """Both must be given; neither is ever printed."""
         if not 0 < len(self.user_id.encode("utf-8", "replace")) <= MAX_USER_ID_BYTES:
             raise ParameterError(f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8")
         if not (self.token and self.token.isascii() and self.token.isprintable()):
@@ -67,7 +67,7 @@ class OptIn:
 
 
 def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Talk:
-    """Do whatever is next for this device; `at_once` does not wait for the appointed time."""
+    """Do the next step of this device; `at_once` does not wait for the appointed time."""
     outgoing = tidy(context, Mode.OPT_IN)
     if outgoing is not None:
         return (yield from deliver(context, outgoing, opt_in.token))
@@ -96,10 +96,14 @@ def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Ta
 
 def _kept_appointment(context: Context) -> Appointment | None:
     with context.store.locked() as state:
-        kept = state.appointment
-    if kept is None or kept.mode is not Mode.OPT_IN or context.now_s() >= kept.until_s:
+        appointment = state.appointment
+    if (
+        appointment is None
+        or appointment.mode is not Mode.OPT_IN
+        or context.now_s() >= appointment.until_s
+    ):
         return None
-    return kept
+    return appointment
 
 
 def _appoint(context: Context, response: Response, *, at_once: bool) -> Appointment | Outcome:
@@ -120,7 +124,8 @@ def _appoint(context: Context, response: Response, *, at_once: bool) -> Appointm
         late_s = epoch.window_end_s - (epoch.window_end_s - epoch.window_start_s) // _LAST_PART
         soon_s = now_s + limits.max_wait_s
         if now_s < late_s and soon_s < epoch.window_end_s and not at_once:
-            # Drawn only when it is near: who was given a window of a month must still hear of days.
+            # Drawn only when the time is near: a device that was shown a window of a month must
+            # still be able to answer shorter ones.
             return context.nothing_new(epoch.epoch, "it is early in this long window")
         start_s, end_s = min(max(now_s, late_s), soon_s), min(epoch.window_end_s, soon_s)
         appointment = Appointment(

@@ -1,10 +1,11 @@
-"""The device's own computation of what it is about to do to its records.
+"""The device builds its randomizer itself, and checks it before it is used.
 
-Promises: the randomizer is built here from the head list's shape and ε; no probability is taken
-from anyone. Before it is used, its stated probabilities are checked against the definition of
-(ε,δ)-differential privacy on a sample of inputs and outputs, exactly where there are few enough,
-so that a wrong build of the library, or a list made to hit a corner of it, is not spent on.
-Assumes: a passing sample is a safeguard, no proof; the proofs stand with each randomizer.
+Promises: the randomizer is built here from the head list's shape and ε; no probability comes from
+the server. Before it is used, its stated probabilities are checked against the definition of
+(ε,δ)-differential privacy on a sample of inputs and outputs, and on all of them where there are few
+enough: so no budget is spent with a wrong build of the library, or on a list made to hit a corner
+case of it.
+Assumes: a passing sample is a safeguard, not a proof; the proofs are beside each randomizer.
 Symbols: ε′ = ε/m, δ′ = δ/m for one of m answers; neighbouring inputs: any two cells.
 """
 
@@ -46,7 +47,7 @@ def build_randomizer(head_list: HeadList, dice: Dice) -> LocalRandomizer:
 
 
 def check_channel(built: LocalRandomizer, head_list: HeadList, dice: Dice) -> None:
-    """Raise unless the randomizer's own probabilities keep what the head list states."""
+    """Raise unless the randomizer's own probabilities satisfy the head list's ε and δ."""
     _require(
         built.spec == head_list.randomizer and len(built.cells) == len(head_list.cells),
         "answer this head list's cells at its stated budget",
@@ -56,7 +57,7 @@ def check_channel(built: LocalRandomizer, head_list: HeadList, dice: Dice) -> No
         outputs: list[tuple[int, ...]] = [(cell,) for cell in range(len(built.cells))]
         complete = True
     else:
-        # What is drawn here tells nothing: the inputs are the list's own, not the person's.
+        # What is drawn here reveals nothing: the inputs are the list's records, not the person's.
         cells = [built.cells.number(record) for record in inputs]
         drawn = [built.answer(cells[i % len(cells)], dice) for i in range(_DRAWN_OUTPUTS)]
         outputs = list(dict.fromkeys(drawn))  # each output counts once in the sums below

@@ -5,9 +5,9 @@
     ─▶ write budget entry and bytes, durably ─▶ forget the raw records ─▶ send, and send again
 
 Paper: the device's side of LocalAlg (Figure 6).
-Promises: when, whether, how often and at what length this device speaks does not depend on its
-records: one without records does the same. Noise is drawn once per head list; after that only
-bytes are sent.
+Promises: when, whether and how often this device sends, and how many bytes, does not depend on its
+records: one without records does the same. Noise is drawn once per head list; after that only the
+stored bytes are sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["appointed_time", "report_talk"]
 
 
 def report_talk(context: Context, *, at_once: bool = False) -> Talk:
-    """Do whatever is next for this device; `at_once` does not wait for the appointed time."""
+    """Do the next step of this device; `at_once` does not wait for the appointed time."""
     outgoing = tidy(context, Mode.REPORT)
     if outgoing is not None:
         return (yield from deliver(context, outgoing, None))
@@ -79,10 +79,14 @@ def report_talk(context: Context, *, at_once: bool = False) -> Talk:
 
 def _kept_appointment(context: Context) -> Appointment | None:
     with context.store.locked() as state:
-        kept = state.appointment
-    if kept is None or kept.mode is not Mode.REPORT or context.now_s() >= kept.until_s:
+        appointment = state.appointment
+    if (
+        appointment is None
+        or appointment.mode is not Mode.REPORT
+        or context.now_s() >= appointment.until_s
+    ):
         return None
-    return kept
+    return appointment
 
 
 def _get_list(context: Context, which: str) -> DeviceRequest:
@@ -107,15 +111,15 @@ def _look(
 def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outcome:
     """Check the list and draw when to report on it, once for good."""
     store, limits, now_s, epoch = context.store, context.limits, context.now_s(), document.epoch
-    with store.locked() as kept:
-        last = kept.claims[-1] if kept.claims else None
+    with store.locked() as stored:
+        last = stored.claims[-1] if stored.claims else None
         if last and document.id == last.subject:
             return context.nothing_new(epoch, "this window was already answered")
         if last and last.mode is Mode.OPT_IN and document.window_start_s < last.window_end_s:
             return context.nothing_new(epoch, "this window was answered in opt-in mode")
-        check_follows(kept, _claim(document, now_s))
+        check_follows(stored, _claim(document, now_s))
         check_head_list(document, limits, now_s)
-        state = _placed(context, kept, document.cohorts)
+        state = _placed(context, stored, document.cohorts)
         not_asked = _pass_over(context, state, document)
         if not_asked:
             return context.nothing_new(epoch, not_asked)
@@ -123,9 +127,9 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
             return context.nothing_new(epoch, "its reporting window has ended")
         within_limits(state, _claim(document, now_s), limits)
         if document.window_end_s <= state.forget_before_s:
-            # Its records are gone: a server that then names another R would get ⋆ for its ε.
+            # Its records are removed: a server that now names another R would only get ⋆ for the ε.
             return context.nothing_new(epoch, "this window was passed over before")
-        # Built now too, so that a list this device cannot answer does not hold the epoch's place.
+        # Built now too, so that a list this device cannot answer gets no appointment.
         build_randomizer(document.head_list, context.dice)
         start_s = max(now_s, document.window_end_s)
         until_s = min(document.reports_until_s, now_s + limits.max_wait_s)
@@ -144,10 +148,10 @@ def _appoint(context: Context, document: HeadListDocument) -> Appointment | Outc
 
 
 def _placed(context: Context, state: State, cohorts: int) -> State:
-    """The state with a place among this many cohorts, the one kept or a new one.
+    """The state with a place among this many cohorts: the stored one, or a new one if R changed.
 
-    Never one derived from anything lasting: a place for each R that a server may name would add
-    up to a name for the device (docs/decisions/0040-a-device-that-trusts-nobody.md).
+    Never one derived from anything lasting: the places for all the R that a server may name would
+    together identify the device (docs/decisions/0040-a-device-that-trusts-nobody.md).
     """
     if cohorts == state.cohorts:
         return state
@@ -157,7 +161,7 @@ def _placed(context: Context, state: State, cohorts: int) -> State:
 
 
 def _pass_over(context: Context, state: State, document: HeadListDocument) -> str | None:
-    """Why this device is not asked about the window, whose records it then forgets, if so."""
+    """Why this device is not asked about the window, if so; it then forgets its records."""
     if document.head_list.listed == 0:
         # Every answer could only be ⋆, and would cost as much as one that tells something.
         why = "its head list asks about no record"
@@ -171,7 +175,7 @@ def _pass_over(context: Context, state: State, document: HeadListDocument) -> st
 
 
 def _drawn_before(state: State, document: HeadListDocument) -> int | None:
-    """The time drawn for this list already: it was missed, so this device is not called often."""
+    """The time already drawn for this list, if it was missed: the client is not called often."""
     missed = state.appointment
     return missed.act_at_s if missed and missed.subject == document.id else None
 
@@ -182,15 +186,15 @@ def appointed_time(start_s: int, until_s: int, dice: Dice) -> int:
 
 
 def _spend(context: Context, document: HeadListDocument) -> Outgoing | None:
-    """Randomise and write down; the one place where this device's budget is spent."""
+    """Randomise and store the report; the one place where this device's budget is spent."""
     store, limits, now_s = context.store, context.limits, context.now_s()
     check_head_list(document, limits, now_s)
     if now_s >= document.reports_until_s:
         raise HeadListRefused(f"the reporting window of epoch {document.epoch} has ended")
     randomizer = build_randomizer(document.head_list, context.dice)
     with store.locked() as state:
-        kept = state.appointment
-        if kept is None or kept.subject != document.id or state.outgoing is not None:
+        appointment = state.appointment
+        if appointment is None or appointment.subject != document.id or state.outgoing is not None:
             return None
         claimed = add_claim(state, _claim(document, now_s), limits)
         start_s = max(document.window_start_s, state.forget_before_s)

@@ -3,7 +3,7 @@
 Paper: the two applications of Section 4, trend computation and local search.
 Promises: no network; a person's query is compared with a file that everyone else has too.
 Assumes: the file is a publication (`blendstream/estimates/1`), as `GET /v1/estimates/latest` gives
-it. Whoever wrote it may be hostile, so its numbers are checked before they are ranked.
+it. Its writer may be hostile, so its numbers are checked before they are ranked.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PublishedResult:
         return cls(
             document.epoch,
             read,
-            {query: tuple(_ranked(found, by="url")) for query, found in urls.items()},
+            {query: tuple(_ranked(clicked, by="url")) for query, clicked in urls.items()},
             tuple(_ranked(queries, by="query")),
         )
 
@@ -95,7 +95,7 @@ class PublishedResult:
 
     def complete(self, prefix: str, limit: int | None = None) -> list[RankedQuery]:
         """The published queries that begin so, likeliest first; a blank after a word ends it."""
-        # A full stop at the end keeps the blank before it, and is taken off again.
+        # A full stop at the end keeps the blank before it, and is then removed.
         start = normalise(prefix + ".", "any").query[:-1]
         return [row for row in self._queries if row.query.startswith(start)][:limit]
 

@@ -1,4 +1,4 @@
-"""What a device remembers about its reports: one small value, one spelling on disk.
+"""What a device remembers about its reports: one small value, and its form on disk.
 
     line 1   SHA-256 of line 2, in hexadecimal
     line 2   JSON of the state
@@ -81,7 +81,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything that must survive a crash. Claims are in the order they were made."""
+    """Everything that must survive a crash. Claims are in the order of their times."""
 
     #: R and this device's place in it: it reports in epochs e with e mod R = `cohort`.
     cohorts: int = 1

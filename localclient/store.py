@@ -1,15 +1,15 @@
 """The folder on the device: its state, and the raw records of windows not yet answered.
 
     state         what was spent and what is to be sent (`localclient.state`)
-    begun         present from the first state on, so that a lost state is not taken for a new one
+    begun         exists from the first state on, so that a lost state is not taken for a new one
     records       one JSON line [seconds, query, URL] per search; never leaves the device as it is,
                   except by opting in
-    lock          held while any of them is read to be changed
+    lock          locked while any of them is read to be changed
 
-Promises: a state that was saved is found again after a crash at any moment; a state that was
-there and is gone, or is damaged, stops all spending. Raw records are gone from the folder once
-their window is answered, also those in a file that a crash left half-written (whether the disk's
-own firmware keeps a copy is beyond a program).
+Promises: a state that was saved survives a crash at any moment; if the state is missing or damaged,
+nothing more is spent. Raw records are removed from the folder once their window is answered, also
+those in a file that a crash left half-written (a program cannot know whether the disk's firmware
+keeps a copy).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[State]:
-        """The state, held against other processes until the block ends."""
+        """The state; other processes are locked out until the block ends."""
         with self._files.locked():
             yield self._load()
 
@@ -77,12 +77,12 @@ class Store:
 
     def forget(self, before_s: int) -> None:
         """Remove the raw records made before `before_s`, and lines that cannot be read."""
-        held = self._files.read("records")
-        if not held:
+        data = self._files.read("records")
+        if not data:
             return
-        kept = [timed for timed in self._records() if timed.at_s >= before_s]
-        if len(kept) < held.count(b"\n") or not held.endswith(b"\n"):
-            lines = (json.dumps([t.at_s, *t.record], separators=(",", ":")) + "\n" for t in kept)
+        recent = [timed for timed in self._records() if timed.at_s >= before_s]
+        if len(recent) < data.count(b"\n") or not data.endswith(b"\n"):
+            lines = (json.dumps([t.at_s, *t.record], separators=(",", ":")) + "\n" for t in recent)
             self._files.replace("records", "".join(lines).encode())
 
     def forget_all(self) -> None:
@@ -104,7 +104,7 @@ class Store:
         data, begun = self._files.read("state"), self._files.read("begun") is not None
         if data is None and begun:
             raise StateUnreadable(
-                "the file that remembers what this device has spent must be there, but it is gone; "
+                "the file that remembers what this device has spent must exist, but it is missing; "
                 "nothing is reported without it. Restore the file, or delete the whole folder once "
                 "a full budget period has passed since the last report."
             )

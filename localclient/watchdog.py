@@ -1,10 +1,11 @@
-"""A limit on how long a blocking request may take, whatever the server does meanwhile.
+"""A limit on how long a blocking request may take in all.
 
 httpx limits each wait for the next bytes, never their sum: a server that sends one byte of a
-header every few seconds, or `100 Continue` for ever, would hold the calling thread for good.
+header every few seconds, or `100 Continue` for ever, would block the calling thread for ever.
 
-Promises: when the time is up the connection is shut down, so that whatever waits for it fails.
-Assumes: a transport that tells of its connections by httpcore's `trace` extension, as httpx's own
+Promises: when the time is up the connection is shut down, so that every call that waits for it
+fails.
+Assumes: a transport that reports its connections by httpcore's `trace` extension, as httpx's own
 do, also through proxies. Connecting is limited by httpx, for each of the server's addresses.
 """
 

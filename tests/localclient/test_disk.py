@@ -199,7 +199,7 @@ def test_a_state_that_was_there_and_is_gone_stops_all_spending(
     client.maybe_report()
     (tmp_path / "state").unlink()
     for start in (client.report_now, lambda: device(gateway, tmp_path, clock)):
-        with pytest.raises(StateUnreadable, match="must be there, but it is gone"):
+        with pytest.raises(StateUnreadable, match="must exist, but it is missing"):
             start()
     assert gateway.posted == []
 
