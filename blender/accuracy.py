@@ -3,7 +3,7 @@
 Paper: Section 4, L1 and NDCG generalised to a list of lists.
 
 Promises: nothing private happens here; evaluations call it with a truth that a service never has.
-Assumes: ⋆ was left out by the caller, and what is to be rescaled was rescaled (`rescale`).
+Assumes: the caller left out ⋆, and rescaled where the paper does (`rescale`).
 """
 
 from __future__ import annotations

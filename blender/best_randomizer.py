@@ -3,8 +3,8 @@
 All candidates keep the same ε for the device, and none of them needs δ, the paper's neither: they
 differ in how much of it reaches the estimates. Devices are charged δ = 0 before a list is drawn,
 so a candidate with δ > 0 could win and then not be used (docs/decisions/0022-whole-records.md).
-The choice looks at the shape of the published head list alone, so it spends nothing, and every
-server that is asked again answers the same.
+The choice depends only on the shape of the published head list, so it spends nothing, and every
+server makes the same choice again.
 
 Symbols: K = cells, ω = cells per answer, n = devices.
 """
@@ -65,7 +65,7 @@ def best_randomizer(
 
 
 def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
-    """n·Var(p̂) of the worst listed record, one that hardly anybody holds; ∞ if it cannot report.
+    """n·Var(p̂) of the worst listed record, one that hardly anyone holds; ∞ if it cannot report.
 
     For `subset-or-none` it matters how many hold something else that is listed: a quarter.
     """
@@ -90,7 +90,7 @@ def _two_stage_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float
         randomizer = TwoStage(cells, spec)
     except ParameterError:  # ε too small for that many queries to carry any signal
         return float("inf")
-    # Everyone holds ⟨⋆,⋆⟩; any two reports serve to ask for the variance of many.
+    # Everyone holds ⟨⋆,⋆⟩; two reports are enough to compute the variance of many.
     nobody = np.zeros(len(cells))
     nobody[-1] = 1.0
     answers = np.zeros(len(cells), dtype=np.int64)

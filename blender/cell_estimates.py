@@ -31,7 +31,7 @@ class Estimates:
     high: FloatArray
 
     def __post_init__(self) -> None:
-        """All four arrays run over the same cells, hold what they say, and stay as they are."""
+        """Check that the four arrays fit together and have valid values; make them read-only."""
         arrays = (self.probability, self.variance, self.low, self.high)
         sizes = {a.shape for a in arrays}
         if len(sizes) != 1:
@@ -53,7 +53,7 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class GroupEstimates:
-    """What one group (opt-in or clients) says about the head list.
+    """What one group (opt-in or clients) estimates over the head list.
 
     `participants` are users. `query_totals` sums each query's *listed* records with their
     covariance; `query_marginals` is the paper's p̂_q, which includes ⟨q,⋆⟩, where the cells tell it.
@@ -69,7 +69,7 @@ class GroupEstimates:
 
 
 def unknown_group(cells: int, queries: int) -> GroupEstimates:
-    """A group in which nobody said anything."""
+    """A group without participants."""
 
     def unknown(size: int) -> Estimates:
         return Estimates(np.zeros(size), np.full(size, np.inf), np.zeros(size), np.ones(size))

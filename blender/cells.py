@@ -124,7 +124,7 @@ class RandomizerSpec:
     max_cells_per_answer: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse what no randomizer could honour: a device checks what it was sent."""
+        """Refuse what no randomizer can satisfy: a device checks what it was sent."""
         require(
             math.isfinite(self.epsilon) and self.epsilon > 0,
             f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",

@@ -114,7 +114,7 @@ class ClickGraphParameters:
         """α = max( e^{1/b}, 1 + 1/((1+e^{−1/b})·e^{(θ−1)/b} − 1) ).
 
         The first is how much one more question changes a known query's chance to pass, the second
-        how much likelier a query is to stay away when nobody asks it than when one user does.
+        how much likelier a query is not to appear when no one asks it than when one user does.
         """
         b = self.selection_scale
         absent = (1 + math.exp(-1 / b)) * math.exp((self.threshold - 1) / b) - 1
@@ -190,7 +190,7 @@ class PublicUrlTable:
 
     @classmethod
     def from_outside_source(cls, source: str, urls: Mapping[str, Sequence[str]]) -> PublicUrlTable:
-        """URLs from a source that has never seen this log, such as a crawl; `source` names it."""
+        """URLs from a source independent of this log, such as a crawl; `source` names it."""
         require(bool(source.strip()), "an outside source must be named")
         return cls._of(source, urls)
 

@@ -2,12 +2,12 @@
 
 Paper: EstimateClientProbabilities (Figure 5), fed by LocalAlg (Figure 6).
 
-Promises: post-processing only. Whatever privacy the reports carry, the estimates carry too; this
-module draws no noise and spends no budget. p̂ is unbiased and, for m_C = 1, so is σ̂² (but where p̂
-lies outside [0, 1]: it is then taken at the nearer end).
+Promises: post-processing only. The estimates are as private as the reports; this module draws no
+noise and spends no budget. p̂ is unbiased and, for m_C = 1, so is σ̂² (except where p̂ lies outside
+[0, 1]: it is then computed at the nearer end).
 Assumes: every report was drawn by the randomizer that the head list names; devices are alike and
 independent. For m_C > 1 a device's answers are not independent of each other and their covariance
-is gone once counted: variances are m_C times those of independent answers, which is a bound.
+cannot be known from counts: variances are m_C times those of independent answers, which is a bound.
 Symbols: k = queries with ⋆, k_q = URLs of q with ⋆, t and t_q = P(tell query, URL),
 r = observed share, p = wanted probability, n = answers.
 """

@@ -1,9 +1,9 @@
-"""The dice a device throws: whole numbers below a bound, each equally likely.
+"""A device's source of randomness: whole numbers below a bound, each equally likely.
 
 Promises: `SystemDice` draws from the operating system's cryptographic generator. Everything a
 device decides at random is decided by comparing such a number with another whole number, so no
 rounding ever enters a probability.
-Assumes: tests and simulations hand in their own dice; no setting can.
+Assumes: tests and simulations pass their own dice; no setting can.
 """
 
 from __future__ import annotations

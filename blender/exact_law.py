@@ -8,7 +8,7 @@ Both noise laws are symmetric, P(X = x) = w(|x|)/Z, with weights whose ratios fo
     discrete Gaussian    w(j) = e^(−j²/(2σ²))     a = 1/(2σ²),   c = 1/σ²
 
 Promises: `cumulative(bits)` encloses 2^bits · P(|X| ≤ j) for j = 0, 1, 2 … strictly: every rounding
-goes outwards, and the part of Z that is not summed is bounded. `certified_floors` gives
+is outwards, and the part of Z that is not summed is bounded. `certified_floors` gives
 ⌊2^64 · P(|X| ≤ j)⌋, each proved by both ends of its interval.
 Assumes: scales are exact fractions; `Fraction(0.1)` is the very number that the float holds.
 

@@ -4,7 +4,7 @@ Paper: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Priv
 Algorithms 2 and 3. Every probability in them is e^(−γ) with a fraction γ, and is compared with a
 uniform real as in `blender.exact_sampler`: bit by bit, to as many digits as it takes.
 
-Promises: P(X = x) is the law's own for every x. About 20 000 draws a second, whatever the scale.
+Promises: P(X = x) is the law's own for every x. About 20 000 draws a second, for any scale.
 Assumes: the generator's bits are fair and independent; scales are exact fractions.
 
 Symbols: b, σ = scale; γ = minus the logarithm of a probability.

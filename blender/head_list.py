@@ -1,9 +1,9 @@
-"""Find the records common enough for the world to know of them.
+"""Find the records that are common enough to be published.
 
 Paper: CreateHeadList (Figure 3).
 
 Promises: (ε,δ)-DP for the opt-in users in S (Theorem 1); neighbouring: replace-one, the records
-of one user change. Only records present in S are looked at, absent ones never appear.
+of one user change. Only records present in S are considered, absent ones never appear.
 Assumes: m_O = 1 record a user, enforced when counting; exact integer noise.
 Symbols: N = how many users hold the record, b = noise scale, X = noise, θ = threshold,
 β = the chance we allow a record of one single user to pass.
@@ -55,8 +55,8 @@ def threshold_for(*, scale: float, pass_probability: Fraction) -> int:
 
         P(1 + X ≥ θ) = P(X ≥ θ−1) ≤ β,   so   θ = 1 + min{ j : P(X ≥ j) ≤ β }
 
-    and β is never above the bound under which a lone record's absence tells too much, which only
-    matters for a δ near 1 (docs/privacy.md, the head list).
+    and β is never above the bound beyond which the absence of one person's record reveals too much,
+    which only matters for a δ near 1 (docs/privacy.md, the head list).
 
     >>> threshold_for(scale=0.5, pass_probability=Fraction(1, 200_000))
     8
@@ -71,7 +71,7 @@ def create_head_list(
     noise: Noise,
     selector: HeadListSelector | None = None,
 ) -> tuple[Record, ...]:
-    """HL_S: the records of S that pass, ordered by text so that the order tells nothing more."""
+    """HL_S: the records of S that pass, ordered by text so that the order reveals nothing more."""
     selector = selector or ThresholdSelector()
     nothing_known = np.zeros(len(counts.records), dtype=np.bool_)
     selection = selector.select(counts.selection, nothing_known, parameters, noise)

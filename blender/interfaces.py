@@ -1,6 +1,6 @@
-"""The roles that the paper means to be exchanged, one small interface each.
+"""The roles whose mechanisms can be exchanged, as the paper intends: one small interface each.
 
-Privacy does not depend on who fills a role, as long as each is (ε,δ)-DP in its trust model. A
+Privacy does not depend on which mechanism fills a role, if it is (ε,δ)-DP in its trust model. A
 better mechanism is one new file and one line in `blender.registry`; a profile then names it.
 """
 
@@ -43,8 +43,8 @@ class OptinCounts:
     def __post_init__(self) -> None:
         """Counts are parallel to the records and never negative.
 
-        S's are not held against its users: those are counted by slot 0, and a person whose first
-        record was refused still sends others.
+        S's counts are not compared with its users: users are counted by slot 0, and a person whose
+        first record was refused still sends others.
         """
         if not len(self.records) == len(self.selection) == len(self.estimation):
             raise ParameterError(
@@ -80,7 +80,7 @@ class Selection:
 
 
 class HeadListSelector(Protocol):
-    """Decides which records the world may know of. (ε,δ)-DP for S, replace-one."""
+    """Decides which records may be published. (ε,δ)-DP for S, replace-one."""
 
     name: str
 
@@ -91,10 +91,10 @@ class HeadListSelector(Protocol):
         parameters: PrivacyParameters,
         noise: Noise,
     ) -> Selection:
-        """Look at present records only (count ≥ 1); `known` marks the last published head list's.
+        """Consider present records only (count ≥ 1); `known` marks the last published head list's.
 
-        A record of count 0 is there because T or the last head list has it. A selector that drew
-        noise for T's records would leak them; only `known` ones may be looked at when absent.
+        A record of count 0 is listed because T or the last head list has it. A selector that drew
+        noise for T's records would leak them; only `known` ones may be considered when absent.
         """
         ...
 
@@ -104,7 +104,7 @@ class LocalRandomizer(Protocol):
 
     Built from `(cells, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all m_C answers of
     one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers; a
-    *report* is m_C of them, made by `blender.local.local_alg`, each from its own throws.
+    *report* is m_C of them, made by `blender.local.local_alg`, each from its own random numbers.
     `query_wildcards` says whether its cells tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩, `wildcard_alone` whether ⋆ is an
     answer by itself: the other cells are then the first ones, and only fill it up. Servers refuse
     what such a randomizer cannot say.

@@ -4,7 +4,7 @@ Promises: post-processing only. The opt-in interval inverts the exact distributi
 count and covers at least 95 % for every p (on a fixed head list). The client interval solves for
 every p whose own standard error explains the distance, which is Wilson's interval carried through
 the denoising; a normal interval with a plug-in variance fails at small counts.
-Assumes: SciPy is at hand where the opt-in interval is computed (servers; imported when needed).
+Assumes: SciPy is installed where the opt-in interval is computed (servers; imported when needed).
 Symbols: n = users, r = observed share, b = noise scale, z = 97.5 % point of the normal.
 """
 

@@ -77,7 +77,7 @@ class TwoStage:
     cells_per_answer = 1
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
-        """Derive the channel from the head list's shape; takes no probability from anyone."""
+        """Derive the channel from the head list's shape; no probability comes from the server."""
         if not cells.query_wildcards:
             raise HeadListMismatch(
                 f"the {self.name} randomizer needs cells with query wildcards; "

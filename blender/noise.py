@@ -4,8 +4,8 @@ Promises: `ExactNoise` draws discrete Laplace and discrete Gaussian variables ex
 point and no rounding in the distribution) on the operating system's cryptographic generator:
 `blender.exact_sampler`, docs/exact-noise.md. No setting reaches this module, so none can weaken
 it. `blender.opendp_noise` is the same noise from OpenDP's samplers.
-Assumes: the scale was derived from the sensitivity by the caller; scales are keyword-only
-because a scale taken for a location would run, and break the guarantee.
+Assumes: the caller derived the scale from the sensitivity; scales are keyword-only because a scale
+passed as a location would run, and break the guarantee.
 
 Symbols: b = scale; discrete Laplace P(X = x) = (1−e^{−1/b})/(1+e^{−1/b}) · e^{−|x|/b};
 discrete Gaussian P(X = x) ∝ e^{−x²/(2σ²)}, σ = scale.
@@ -56,7 +56,7 @@ class Noise(Protocol):
 
 
 def laplace_variance(scale: float) -> float:
-    """Var(X) = 2e^{−1/b} / (1−e^{−1/b})², which stands wherever the paper writes 2b².
+    """Var(X) = 2e^{−1/b} / (1−e^{−1/b})², used wherever the paper writes 2b².
 
     >>> round(laplace_variance(0.5), 3)
     0.362
@@ -122,7 +122,7 @@ def rare_noise(*, scale: float, at_most: Fraction) -> int:
 
 
 def absence_bound(*, scale: float) -> Fraction:
-    """The largest pass probability π of a lone record for which its absence is no better a clue
+    """The largest pass probability π of one person's record for which its absence reveals no more
     than one step of noise: 1/(1−π) ≤ e^{1/b}. Rounded down.
     """
     return 1 - 1 / exp_rounded_down(1 / Fraction(scale), bits=128)
@@ -132,8 +132,8 @@ def absence_bound(*, scale: float) -> Fraction:
 #: for at most b = 2 000 (ε = 0.001); beyond, a draw takes some 50 µs instead of 10 ns.
 _TABLED_LAPLACE, _TABLED_GAUSSIAN = 5_000, 25_000
 
-#: Larger noise is cut to this, which leaves room for a count in 64 bits. The cut looks at the noise
-#: alone, and up to scales of 10^15 no one will ever see it (e^-4000).
+#: Larger noise is cut to this, which leaves room for a count in 64 bits. The cut depends on the
+#: noise alone, and up to scales of 10^15 it will never happen (e^-4000).
 _LARGEST_NOISE = 2**62
 
 
@@ -141,7 +141,7 @@ class ExactNoise:
     """The noise of every real release, drawn by whole numbers on the system's generator."""
 
     def __init__(self, random_bytes: RandomBytes = os.urandom) -> None:
-        """Tests hand in bits of their own; nothing that reads settings does."""
+        """Tests pass their own bits; nothing that reads settings does."""
         self._random_bytes = random_bytes
 
     def discrete_laplace(self, counts: IntArray, *, scale: float) -> IntArray:
@@ -172,7 +172,7 @@ class ExactNoise:
 
 
 def _exact(scale: float) -> Fraction:
-    """The very number that the float holds: a whole number times a power of two."""
+    """The exact value of the float: a whole number times a power of two."""
     if not (math.isfinite(scale) and scale > 0):
         raise ParameterError(f"noise scale must be finite and above 0, got scale={scale!r}")
     return Fraction(scale)

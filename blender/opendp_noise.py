@@ -1,8 +1,8 @@
-"""The same noise from OpenDP's samplers: an independent check, and a choice for who prefers it.
+"""The same noise from OpenDP's samplers: an independent check, and an alternative.
 
 OpenDP (https://opendp.org) samples discrete Laplace and discrete Gaussian variables exactly, on the
 operating system's generator, at about 100 000 draws a second and core. It is in the extra
-`blendstream[opendp]`. No setting chooses it; a program of one's own hands it to the jobs:
+`blendstream[opendp]`. No setting chooses it; your own program passes it to the jobs:
 
     run_jobs(load_settings().settings, dice=Dice(OpenDPNoise()))
 
@@ -34,7 +34,7 @@ class OpenDPNoise:
     """Exact noise from OpenDP."""
 
     def __init__(self) -> None:
-        """Find OpenDP now, not when noise is due."""
+        """Fail now if OpenDP is missing, not when noise is due."""
         try:
             import opendp.prelude as dp  # noqa: PLC0415
         except ImportError as error:

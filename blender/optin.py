@@ -68,8 +68,8 @@ class NoisyCounts:
 class OptinEstimates:
     """Figure 4's answer: HL, and p̂_O with σ̂²_O as `estimates` over the cells of HL.
 
-    `best_trimmed` is the largest noisy count that did not make it into the cells, if any did not:
-    whoever judges the listed ones must know how high they had to be.
+    `best_trimmed` is the largest noisy count that did not make it into the cells, if there is one:
+    judging the listed ones requires to know how high they had to be.
     """
 
     head_list: HeadList
@@ -134,10 +134,10 @@ def add_noise(
 
 
 def _new_home(before: Cells, after: Cells) -> IntArray:
-    """For each cell before trimming the cell that takes it in.
+    """For each cell before trimming the cell that it is added to.
 
-    A trimmed record goes to ⟨q,⋆⟩ if its query stays, else to ⟨⋆,⋆⟩; ⟨q,⋆⟩ of a query that went
-    goes to ⟨⋆,⋆⟩.
+    A trimmed record is added to ⟨q,⋆⟩ if its query stays, else to ⟨⋆,⋆⟩; ⟨q,⋆⟩ of a removed query
+    is added to ⟨⋆,⋆⟩.
     """
     stays = {query: number for number, query in enumerate(after.queries)}
     homes = [after.number(record) for record in before.records]
@@ -152,7 +152,7 @@ def estimate_noisy_counts(
 ) -> GroupEstimates:
     """p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing.
 
-    Intervals take most of the time; whoever blends and makes their own leaves them out ([0, 1]).
+    Intervals take most of the time; a blend that computes its own leaves them out ([0, 1]).
     """
     if len(noisy.counts) != len(cells):
         raise HeadListMismatch(

@@ -1,7 +1,7 @@
 """The numbers that fix one epoch's privacy and shape, checked when built and frozen after.
 
 Neighbouring data sets, wherever this project states an ε: two data sets that **differ in the
-values of one user's records** (replace-one). That somebody takes part is not hidden.
+values of one user's records** (replace-one). That a person takes part is not hidden.
 
 Symbols: ε = epsilon, δ = delta, m_O = records_per_optin_user, m_C = records_per_client,
 f_O = selection_share (of the opt-in users, who build the head list), f_C = query_budget_share
@@ -21,9 +21,9 @@ from blender.rational import SMALLEST_EXPONENT
 
 __all__ = ["SELECTION_SHARES", "PrivacyParameters", "require_signal"]
 
-#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it is there
-#: for the records beside the cut, of which S can say little. Twice the paper's T costs 5 % of the
-#: list's length and takes 3 % off the error (docs/decisions/0021).
+#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; T is needed
+#: for the records close to the threshold, of which S can say little. Twice the paper's T costs 5 %
+#: of the list's length and takes 3 % off the error (docs/decisions/0021).
 SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
 
 
@@ -45,7 +45,7 @@ class PrivacyParameters:
     max_cells_per_answer: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse what no mechanism here could honour."""
+        """Refuse what no mechanism here can satisfy."""
         require(
             math.isfinite(self.epsilon) and self.epsilon > 0,
             f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",

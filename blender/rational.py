@@ -1,10 +1,10 @@
 """Powers of e by whole numbers alone: rounded down for a device, between two bounds for a sampler.
 
 Promises: `exp_rounded_down(x)` ≤ e^x for every x ≥ 0, by integer arithmetic only, so every device
-and every server arrives at the same number whatever its processor or mathematics library. A
+and every server computes the same number on any processor and mathematics library. A
 smaller e^ε means a smaller ε: rounding down errs towards privacy. `exp_minus_bounds(x)` encloses
 e^(−x), to as many bits as are asked for.
-Assumes: exponents are exact fractions. `Fraction(0.1)` is the very number that the float holds.
+Assumes: exponents are exact fractions. `Fraction(0.1)` is the exact value of the float.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def exp_rounded_down(exponent: Fraction, *, bits: int = EXP_DENOMINATOR_BITS) ->
     if exponent < 0:
         raise ParameterError("the exponent of exp_rounded_down must not be negative")
     # Σ xⁱ/i! in fixed point. All terms are positive, each is rounded down and the sum stops
-    # early, so the sum is below e^x whatever the precision. The guard bits make it tight: a
+    # early, so the sum is below e^x at any precision. The guard bits make it tight: a
     # rounding error of one term grows at most e^x < 2^(2x) times before it fades.
     guard = 64 + 2 * math.ceil(exponent)
     term = 1 << (bits + guard)

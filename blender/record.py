@@ -2,8 +2,8 @@
 
 Promises: devices and servers that call `normalise` with the same text get the same record, so
 both groups count the same thing; the version of the rule travels with every head list.
-Assumes: text arrives as Python strings. ⋆ is not text: `None` stands for it (see `blender.cells`),
-so a person who types a star searches for a star and nothing else.
+Assumes: text arrives as Python strings. ⋆ is not text but `None` (see `blender.cells`), so a person
+who types a star searches for a star and nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 #: 1: no limit on raw text. 2: raw text is limited, and text within the limit is as in version 1.
 NORMALISATION_VERSION = 2
 
-#: The oldest version that makes the same record of every text that this one takes.
+#: The oldest version that makes the same record of every text that this one accepts.
 SAME_RECORDS_SINCE = 1
 
 #: UTF-8 bytes after normalising. Smaller would cut real queries and links; larger would let one
@@ -60,7 +60,7 @@ class Record(NamedTuple):
 
 
 def normalise(query: str, url: str) -> Record:
-    """The record that this text stands for, or `ParameterError` when it can stand for none.
+    """The record of this text, or `ParameterError` if the text is not valid.
 
     Raw text over its limit is refused before anything is done with it. Query: NFC, casefolded,
     NFC again (casefolding can leave text uncomposed), runs of white space made one space, ends

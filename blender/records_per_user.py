@@ -9,7 +9,7 @@ smallest share that can be found is
 
 and the best m has the smallest. S does not change which m that is, only how far it reaches.
 
-Promises: looks at no data; the distribution of R is an assumption that the operator states.
+Promises: uses no data; the distribution of R is an assumption that the operator states.
 Symbols: m = m_O, R = distinct records a user holds, θ = threshold, S = users who select.
 """
 
@@ -25,8 +25,8 @@ from blender.stable_histogram import stable_threshold
 
 __all__ = ["MOST_RECORDS", "Reach", "best_records_per_user", "reach_of"]
 
-#: More are not taken: finding the noise for them takes minutes, and for nobody that we know of
-#: would it pay (the time grows with m^2.5: 0.8 s for 30 records, 7 s for 100).
+#: More are refused: computing the noise for them takes minutes, and no setting that we know of
+#: would gain (the time grows with m^2.5: 0.8 s for 30 records, 7 s for 100).
 MOST_RECORDS: Final = 100
 
 #: Tried when looking for the best; between neighbours s(m) differs by a few per cent at most.
@@ -52,8 +52,8 @@ def reach_of(
         "records_held must be shares of users that sum to 1",
     )
     require(min(records_held) >= 0, "records_held counts records, which cannot be negative")
-    sent = sum(share * min(held, m) for held, share in records_held.items())
-    require(sent > 0, "records_held must leave somebody with a record to send")
+    sent = sum(share * min(records, m) for records, share in records_held.items())
+    require(sent > 0, "records_held must leave at least one user with a record to send")
     threshold = (
         stable_threshold(epsilon, delta) if m == 1 else calibrate(epsilon, delta, m).threshold
     )

@@ -3,8 +3,8 @@
 Paper: CreateHeadList (Figure 3), which throws the counts away, spends only half of δ and forgets
 what it published before.
 
-    new record (not on the last list)    kept if N + X ≥ θ;  looked at only if somebody holds it
-    known record (on the last list)      noised even if nobody holds it;  kept if N + X ≥ drop
+    new record (not on the last list)    kept if N + X ≥ θ;  considered only if someone holds it
+    known record (on the last list)      noised even if no one holds it;  kept if N + X ≥ drop
 
 X is discrete Laplace of scale b = 2/ε. θ − 1 is the least j with P(X ≥ j) ≤ min(δ, 1 − e^(−ε/2)),
 so π, the probability that a record of one single person shows, is at most δ.
@@ -13,7 +13,7 @@ Promises: (ε,δ)-DP for S, counts included; neighbouring: replace-one. A record
 with probability π ≤ δ, and of two neighbouring data sets only one can show a new record that the
 other lacks *in the direction under test*, so all of δ may be spent on it; everything else is
 within e^ε pointwise (docs/privacy-sharp.md has the proof, docs/decisions/0020 the choice).
-Assumes: m_O = 1; `known` is public before this epoch's data are looked at, and lists *all* known
+Assumes: m_O = 1; `known` is public before this epoch's data are read, and lists *all* known
 records, those of count 0 too: leaving those out would show who was the last to hold them.
 
 Symbols: N = count, X = noise, b = scale, θ = threshold, drop = least noisy count that stays.
@@ -34,7 +34,7 @@ from blender.rational import exp_rounded_down
 
 __all__ = ["FORGETTING", "StableHistogram", "drop_level", "stable_threshold"]
 
-#: How often a known record that nobody holds any more may survive an epoch. Lower would forget
+#: How often a known record that no one holds any more may survive an epoch. Lower would forget
 #: real but rare records sooner; higher would let dead ones pile up. At ε = 4 it means: below 2.
 FORGETTING = Fraction(1, 50)
 

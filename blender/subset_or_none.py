@@ -17,10 +17,10 @@ Promises: every answer of one device is ε/m_C-DP, δ = 0, so a report of m_C an
 neighbouring: replace-one. Every weight is 1 or E = e^(ε/m_C), rounded down, times what any other
 record gives the same answer, and all rows have the same sum. (docs/privacy-sharp.md)
 Assumes: cells without ⟨q,⋆⟩; dice that are fair.
-On the wire every answer has ω cells: "none" is ⋆ with the first ω−1 records, which fill it up and
-say nothing; as no set holds ⋆, the number of "none" is ⋆'s count, and is taken off theirs.
+On the wire every answer has ω cells: "none" is ⋆ with the first ω−1 records, which only fill it up;
+as no set contains ⋆, the number of "none" is ⋆'s count, and is subtracted from theirs.
 Assumes of the counts: ⋆ came with no other records (`wildcard_alone`; gateway and counter refuse
-such answers), for each would be taken off records that it did not name.
+such answers), for each would be subtracted from records that it did not name.
 
 Symbols: M = listed records, ω = cells_per_answer, E as above, n = answers; for one answer
 t = P(names r | holds r) = P(none | holds ⋆) = E·f, f = P(names r | holds ⋆) = P(none | holds r),
@@ -78,7 +78,7 @@ def best_named_size(records: int, likelihood: Fraction, max_cells: int) -> int:
 
 
 def named_variance(records: int, likelihood: Fraction, subset_size: int) -> Fraction:
-    """n·Var(p̂) of a record that nobody holds, when λ = TYPICAL_LISTED hold another one."""
+    """n·Var(p̂) of a record that no one holds, when λ = TYPICAL_LISTED hold another one."""
     if records == 0:
         return Fraction(0)
     t, f, g = _inclusion(records, likelihood, subset_size)
@@ -109,7 +109,7 @@ class SubsetOrNone:
     wildcard_alone = True
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
-        """Derive the channel from the number of records and the budget; nothing else enters it."""
+        """Derive the channel from the number of records and the budget alone."""
         if cells.query_wildcards:
             raise ParameterError(f"{self.name} is defined on cells without query wildcards")
         self.cells = cells

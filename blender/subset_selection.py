@@ -62,7 +62,7 @@ def best_subset_size(cells: int, likelihood: Fraction, max_cells: int) -> int:
 
 
 def rare_variance(cells: int, likelihood: Fraction, subset_size: int) -> Fraction:
-    """n·Var(p̂) of a record that nobody holds: q(1−q)/(p−q)²."""
+    """n·Var(p̂) of a record that no one holds: q(1−q)/(p−q)²."""
     if cells == 1:
         return Fraction(0)
     p, q = _inclusion(cells, likelihood, subset_size)
@@ -89,7 +89,7 @@ class SubsetSelection:
     wildcard_alone = False
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
-        """Derive the channel from the number of cells and the budget; nothing else enters it."""
+        """Derive the channel from the number of cells and the budget alone."""
         if cells.query_wildcards:
             raise ParameterError(f"{self.name} is defined on cells without query wildcards")
         self.cells = cells
@@ -241,7 +241,7 @@ class SubsetSelection:
 
 
 class RandomizedResponse(SubsetSelection):
-    """k-ary randomized response: subset selection with ω = 1 whatever K is."""
+    """k-ary randomized response: subset selection with ω = 1 for every K."""
 
     name = "randomized-response"
 

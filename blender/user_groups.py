@@ -1,14 +1,13 @@
-"""Who of the opt-in users builds the head list (S), and who estimates on it (T).
+"""Divides the opt-in users: S builds the head list, T estimates on it.
 
 Paper: BLENDER (Figure 2), line 1: partition O into S and T, |S| = f_O·|O|.
-Departure: |S| is so on average (docs/decisions/0008-a-hash-parts-s-from-t.md).
+Departure: a keyed hash decides, instead of a draw of exactly f_O·|O| users, so that every process
+puts a user into the same group; |S| is f_O·|O| on average
+(docs/decisions/0008-a-hash-parts-s-from-t.md).
 
-Departure: each user falls into S by a keyed hash, not by a draw of exactly f_O·|O| users, so that
-every process that meets them puts them into the same group; |S| is f_O·|O| on average.
-
-Promises: which group a user is in depends on nothing but a number that the caller drew for them
-without looking at their records; a user stays in one group for all records of an epoch. Groups are
-disjoint, so their releases compose in parallel.
+Promises: a user's group depends only on a number that the caller drew for them independent of their
+records; a user stays in one group for all records of an epoch. Groups are disjoint, so their
+releases compose in parallel.
 Assumes: points are uniform on 0 … 2^64−1 (a keyed hash of the contributor).
 """
 

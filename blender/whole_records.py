@@ -1,4 +1,4 @@
-"""What all randomizers over whole records share: drawing sets of cells, stating estimates."""
+"""What all randomizers over whole records share: drawing sets of cells, building estimates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def answer_in_chunks(
 def check_counts(
     counts: IntArray, size: int, reports: int, answers: int, cells_per_answer: int
 ) -> None:
-    """Refuse counts that no `reports` devices can have made."""
+    """Refuse counts that this number of reports cannot give."""
     n = reports * answers
     fits = counts.shape[-1] == size and (counts >= 0).all() and (counts <= n).all()
     if not fits or (counts.sum(axis=-1) != n * cells_per_answer).any():
@@ -95,7 +95,7 @@ def choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntA
 
 
 def flat(variance: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """A variance that is the same whatever the truth."""
+    """A variance that does not depend on the truth."""
     return lambda truth: variance
 
 
