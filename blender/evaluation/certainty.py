@@ -1,7 +1,7 @@
 """When a difference between means counts: beyond two standard errors, here and in every verdict.
 
-Promises: a sentence such as "declines steadily" is held against every point of a line, not its
-ends.
+Promises: a sentence such as "declines steadily" is checked at every point of a line, not only at
+its ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
     "surely_under",
 ]
 
-#: Standard errors of a difference; where nothing differs, chance passes them one time in 44.
+#: Standard errors of a difference; if nothing differs, chance exceeds them one time in 44.
 SURE = 2.0
 
 

@@ -1,9 +1,9 @@
 """What the paper says about each of its figures, and whether the `paper` profile shows the same.
 
-Sayings are in our words, with the section they come from; where ours differs, `why` tells what is
-behind it. Populations here are drawn (`blender.evaluation.populations`), not the paper's logs, so
+Claims are in our words, with the section they come from; where our result differs, `why` gives the
+reason. Populations here are drawn (`blender.evaluation.populations`), not the paper's logs, so
 trends and thresholds are compared, not third digits. The paper does not say whether L1 runs over
-records or queries (decision 0081), so a saying about L1 is judged by both readings.
+records or queries (decision 0081), so a claim about L1 is judged by both readings.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ __all__ = ["CLAIMS", "PaperClaim", "check_claims"]
 
 @dataclass(frozen=True, slots=True)
 class PaperClaim:
-    """One saying of the paper.
+    """One claim of the paper.
 
-    `why` explains a difference, should there be one. `given` says what of it holds by construction
-    of the populations (decision 0080) and so proves nothing.
+    `why` explains a difference, if there is one. `given` says what of it holds by construction of
+    the populations (decision 0080) and so proves nothing.
     """
 
     figure: str

@@ -1,7 +1,7 @@
 """How every figure looks: colours that colour-blind readers can tell apart, both themes, bands.
 
-Lines are labelled at their right end rather than in a legend, so that nobody has to match colours.
-Colours are Okabe and Ito's; which of them depends on the ground they stand on.
+Lines are labelled at their right end rather than in a legend, so that a reader need not match
+colours. Colours are Okabe and Ito's; which of them depends on the background.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["THEMES", "Line", "Panel", "Theme", "draw_figure", "require_matplotli
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Ground, text and the colours of the roles."""
+    """Background, text and the colours of the roles."""
 
     name: str
     ground: str
@@ -81,7 +81,7 @@ class Panel:
 
 
 def require_matplotlib() -> None:
-    """Say at once that figures cannot be drawn, before anybody computes what they would show."""
+    """Refuse at once if figures cannot be drawn, before their numbers are computed."""
     if find_spec("matplotlib") is None:
         raise ParameterError(
             "the figures need matplotlib, which is not installed; nothing was computed. "

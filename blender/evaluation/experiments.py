@@ -1,4 +1,4 @@
-"""Every experiment of the evaluation, in the order in which docs/evaluation.md tells of them."""
+"""Every experiment of the evaluation, in the order of docs/evaluation.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which curves go into which figure; `blender.evaluation.drawing` says how they look."""
+"""Which curves each figure shows; `blender.evaluation.drawing` says how they look."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _coverage(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pan
 
 
 def _positive(curve: Curve) -> Curve:
-    """Without x = 0, where the whole list stands."""
+    """The curve without x = 0, which is the whole list."""
     kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x > 0]
     return Curve(curve.series, [x for x, _ in kept], [m for _, m in kept])
 
@@ -322,7 +322,7 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
 
 
 def _in_half_the_runs(curve: Curve) -> Curve:
-    """Without the points that few runs have, those with a list as long as it should be."""
+    """The curve without points at which few runs reached the wanted length of the list."""
     most = max(mean.runs for mean in curve.means)
     kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if m.runs >= REACHED * most]
     return Curve(curve.series, [x for x, _ in kept], [m for _, m in kept])

@@ -1,7 +1,7 @@
 """Figures 12 to 16: what the paper says of lists of several lengths, against ε and opt-in share.
 
-Points at which fewer than half of the runs got a list of the wanted length are not there, as in the
-paper's figures. Verdicts are `blender.evaluation.paper_checks`'.
+Points at which fewer than half of the runs got a list of the wanted length are left out, as in the
+paper's figures. `blender.evaluation.paper_checks` has the verdicts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "yandex_above_aol",
 ]
 
-#: Below this share of runs in which the list got that long, a point is not there.
+#: Below this share of runs in which the list got that long, a point is left out.
 REACHED = 0.5
 
 POPULATIONS = ("aol", "yandex")
@@ -92,7 +92,7 @@ def list_of_ten(metric: str) -> Check:
 
 
 def begins(experiment: str, size: int, wanted: float, unit: Callable[[float], str]) -> Check:
-    """That half of the runs get so long a list at `wanted`, and fewer before."""
+    """Whether half of the runs get so long a list at `wanted`, and fewer before."""
 
     def check(summary: Summary) -> Shown | None:
         if size not in _sizes(summary, experiment, "aol"):
@@ -121,8 +121,8 @@ def declines(
         lines = list(_lines(summary, experiment, metric))
         holds = tuple(judge(line.means) for _, line in lines)
         text = "; ".join(
-            ends_text(name, line, unit) + ("" if held else ", not sure to fall")
-            for (name, line), held in zip(lines, holds, strict=True)
+            ends_text(name, line, unit) + ("" if falls else ", not sure to fall")
+            for (name, line), falls in zip(lines, holds, strict=True)
         )
         return Shown(text, holds) if lines else None
 
@@ -207,7 +207,7 @@ def five_hundred(summary: Summary) -> Shown | None:
 
 
 def aol_five_percent(summary: Summary) -> Shown | None:
-    """That 5 % gives 95 %, and that less does not."""
+    """Whether 5 % gives 95 %, and less does not."""
     parts, enough, needed = [], True, True
     for size in _sizes(summary, "optin_share", "aol"):
         line = _line(summary, "optin_share", "aol", "ndcg", size)

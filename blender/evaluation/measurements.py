@@ -1,11 +1,11 @@
-"""Where finished measurements rest, so that an interrupted evaluation goes on where it stopped.
+"""Stores finished measurements, so that an interrupted evaluation can continue where it stopped.
 
-One CSV per evaluation, appended to. A *unit* is what is computed in one go: an experiment on a
+One CSV per evaluation, appended to. A *unit* is what is computed in one step: an experiment on a
 population at one point, once. Its last line has the metric `seconds`; a unit without that line was
-cut off, is forgotten when the file is read, and is computed again.
+interrupted: it is dropped when the file is read, and computed again.
 
-Promises: a unit is counted once or not at all, wherever the power went off; values depend on the
-seed and the unit alone, not on order, resumption or the number of processes.
+Promises: a unit is counted once or not at all, whenever the power fails; values depend only on the
+seed and the unit, not on order, resumption or the number of processes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Measurements:
     def __init__(
         self, path: Path, conditions: str, sources: Mapping[str, str] | None = None
     ) -> None:
-        """Read what is there, drop what was cut off, and be ready to append."""
+        """Read what is stored, drop interrupted units, and be ready to append."""
         self._path = path
         self._finished: dict[Unit, list[Value]] = {}
         known = dict(sources or {})
@@ -89,10 +89,10 @@ class Measurements:
                 self._read(lines)
         self._rewrite([conditions, *(f"{name}: {source}" for name, source in known.items())])
 
-    def _must_equal(self, what: str, found: str, now: str) -> None:
-        if found != now:
+    def _must_equal(self, what: str, stored: str, now: str) -> None:
+        if stored != now:
             raise ParameterError(
-                f"{self._path} was made with {what} ({found}, now {now}); "
+                f"{self._path} was made with {what} ({stored}, now {now}); "
                 "name another folder with --out, or remove the file"
             )
 
@@ -134,7 +134,7 @@ class Measurements:
                 experiment, population, point, run, series, x, metric, value = row
                 unit = Unit(experiment, population, float(point), int(run))
                 entry = Value(series, float(x), metric, float(value))
-            except ValueError:  # the line that was being written when the power went off
+            except ValueError:  # the line that was being written when the power failed
                 continue
             open_units.setdefault(unit, []).append(entry)
             if metric == SECONDS:

@@ -42,7 +42,7 @@ RECORDS_EACH = (1, 2, 3, 5, 10, 20, 30)
 #: How often a further record of a person comes back to a query of theirs.
 SAME_QUERY = (0.0, 0.5, 0.9)
 
-#: Opt-in shares at which the groups' weights are looked at.
+#: Opt-in shares at which the groups' weights are measured.
 SHARES = (0.01, 0.05, 0.1)
 
 #: Where a list of ten is just reached, where its NDCG dips, and where it is back.
@@ -61,8 +61,8 @@ def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iter
     *_, known = _epochs(setting, point, rng)
     yield from _size("and known keys, epoch 12", point, setting, known)
     for records_each in (10, 30):
-        found = listed_in_one_epoch(setting, "sharp", point, rng, records_each=records_each)
-        yield from _size(f"{records_each} records a user", point, setting, found)
+        listed = listed_in_one_epoch(setting, "sharp", point, rng, records_each=records_each)
+        yield from _size(f"{records_each} records a user", point, setting, listed)
 
 
 def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -98,8 +98,8 @@ def listed_in_one_epoch(
     """
     parameters = parameters_of(setting, epsilon=epsilon, records_per_optin_user=records_each)
     users = round(setting.users * setting.optin_share * SELECTION_SHARES[profile])
-    held = distinct(draw_records(setting.people, users, records_each, 0.0, rng))
-    present, tally = np.unique(held, return_counts=True)
+    records = distinct(draw_records(setting.people, users, records_each, 0.0, rng))
+    present, tally = np.unique(records, return_counts=True)
     known = present[:0] if known is None else known
     numbers = np.union1d(present, known)
     counts = np.zeros(len(numbers), dtype=np.int64)
@@ -110,10 +110,10 @@ def listed_in_one_epoch(
     return np.asarray(numbers[selection.kept], dtype=np.int64)
 
 
-def _size(series: str, x: float, setting: Setting, found: IntArray) -> Iterator[Value]:
-    yield Value(series, x, "found", float(len(found)))
-    if len(found):
-        in_top = np.isin(found, setting.people.top(len(found))).mean()
+def _size(series: str, x: float, setting: Setting, listed: IntArray) -> Iterator[Value]:
+    yield Value(series, x, "found", float(len(listed)))
+    if len(listed):
+        in_top = np.isin(listed, setting.people.top(len(listed))).mean()
         yield Value(series, x, "in_true_top", float(in_top))
 
 
@@ -138,8 +138,8 @@ def _covered(series: str, epoch: SimulatedEpoch, estimates: Estimates) -> Iterat
         here = slice(first, last)
         yield Value(series, last, "covered", float(holds[here].mean()))
         yield Value(series, last, "width", float((high - low)[here].mean()))
-        # A ratio of means: in a mean of ratios one record that hardly anybody holds, listed by
-        # its noise, outweighs all others.
+        # A ratio of means: in a mean of ratios one record that hardly anyone holds, listed by its
+        # noise, outweighs all others.
         relative = (high - low)[here].mean() / truth[here].mean()
         yield Value(series, last, "relative_width", float(relative))
         first = last
@@ -188,8 +188,8 @@ def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator
         truth = epoch.truth.cells
         yield Value(profile, point, "l1_plain", scores(epoch, setting.people)["l1_plain"])
         if profile == "sharp":
-            told = rng.multinomial(setting.users, truth) / setting.users
-            yield Value("no privacy", point, "l1_plain", l1_plain(told[:listed], truth[:listed]))
+            shares = rng.multinomial(setting.users, truth) / setting.users
+            yield Value("no privacy", point, "l1_plain", l1_plain(shares[:listed], truth[:listed]))
 
 
 def _people(setting: Setting) -> tuple[float, ...]:
@@ -218,7 +218,7 @@ def _records_each(setting: Setting, point: float, rng: np.random.Generator) -> I
 
 
 def _weights(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Whom the paper's blend listens to on a list of ten: T's weight, and each group's own L1."""
+    """Which group decides the paper's blend on a list of ten: T's weight, each group's own L1."""
     for share in SHARES:
         optin = draw_optin(setting, rng, share=share)
         parameters = parameters_of(setting, epsilon=point, list_size=10)
@@ -243,14 +243,14 @@ def _chosen_ten(setting: Setting, point: float, rng: np.random.Generator) -> Ite
     """How well T's people choose and order ten records of all that S found, by opt-in share."""
     optin = draw_optin(setting, rng, share=point)
     epoch = run_epoch("paper", setting, optin, parameters_of(setting, list_size=10), rng)
-    found = epoch.release.head_list.records
-    yield Value("paper", point, "found", float(len(found)))
+    records = epoch.release.head_list.records
+    yield Value("paper", point, "found", float(len(records)))
     if len(epoch.truth.listed) == 10:
         yield Value("paper", point, "ndcg", scores(epoch, setting.people)["ndcg"])
         yield Value("paper", point, "ndcg_listed", ndcg_listed(epoch))
         yield Value("paper", point, "missing", missing(epoch, setting.people))
         favourites = set(setting.people.records(setting.people.top(10)))
-        yield Value("paper", point, "not_found", float(len(favourites - set(found))))
+        yield Value("paper", point, "not_found", float(len(favourites - set(records))))
 
 
 def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:

@@ -85,8 +85,8 @@ def ends_text(name: str, line: Curve, unit: Callable[[float], str]) -> str:
 
 
 def _regressions(summary: Summary, *names: str) -> list[Mean] | None:
-    found = [summary.at("top_ten", "aol", "regressions", f"paper/{n}", 0) for n in names]
-    return [mean for mean in found if mean] if all(found) else None
+    means = [summary.at("top_ten", "aol", "regressions", f"paper/{n}", 0) for n in names]
+    return [mean for mean in means if mean] if all(means) else None
 
 
 def one_regression(summary: Summary) -> Shown | None:
@@ -136,10 +136,10 @@ def blend_is_similar_to_truth(summary: Summary) -> Shown | None:
 def blend_is_closest(summary: Summary) -> Shown | None:
     """Mean square error over the ten queries: spread and shortfall together."""
     squares = {name: _square_error(summary, name) for name in ("blended", *_INGREDIENTS)}
-    found = [mean for mean in squares.values() if mean]
-    if len(found) < len(squares):
+    means = [mean for mean in squares.values() if mean]
+    if len(means) < len(squares):
         return None
-    blend, *others = found
+    blend, *others = means
     text = f"typical error in 1/10 000: blend {1e4 * blend.mean**0.5:.1f}, " + ", ".join(
         f"{name} {1e4 * mean.mean**0.5:.1f}"
         for name, mean in zip(_INGREDIENTS.values(), others, strict=True)
@@ -156,11 +156,11 @@ def _square_error(summary: Summary, name: str, ranks: Sequence[int] = range(1, 1
     squares, variance = [], 0.0
     for rank in ranks:
         truth = summary.at("top_ten", "aol", "p", "paper/truth", rank)
-        found = summary.at("top_ten", "aol", "p", f"paper/{name}", rank)
-        if truth and found and found.runs > 1:
-            bias, spread = found.mean - truth.mean, found.runs * found.error**2
+        estimate = summary.at("top_ten", "aol", "p", f"paper/{name}", rank)
+        if truth and estimate and estimate.runs > 1:
+            bias, spread = estimate.mean - truth.mean, estimate.runs * estimate.error**2
             squares.append(bias**2 + spread)
-            variance += 2 * spread**2 / (found.runs - 1) + 4 * bias**2 * spread / found.runs
+            variance += 2 * spread**2 / (estimate.runs - 1) + 4 * bias**2 * spread / estimate.runs
     if not squares:
         return None
     return Mean(sum(squares) / len(squares), variance**0.5 / len(squares), len(squares))

@@ -1,6 +1,6 @@
 """The populations of the evaluation: shaped like the paper's two data sets, or read from a table.
 
-The paper's search logs cannot be handed on, so two generators stand in for them. A share of the
+The paper's search logs are not public, so two generators replace them. A share of the
 people (`common`) holds a query drawn ∝ rank^−1.05, the exponent of a public table of the same kind
 (votes by subreddit and site), and clicks one of ten URLs ∝ rank^−2; the others hold queries that
 hardly anyone shares. The number of different queries is the paper's (abstract). `common` is what
@@ -10,8 +10,8 @@ reproduces the paper's *head-list sizes*, the one thing that its text says about
   (Section 4.2.3), so the fiftieth record is held by about 3 people in 10 000;
 - second: 500 and more at 2.5 % and ε = 4, while at ε = 1 the two largest lists are missed.
 
-Promises: everyone draws independently from `probability`, the truth that estimates are held
-against; a table's row counts as that many people with one record each.
+Promises: everyone draws independently from `probability`, the truth that estimates are compared
+with; a table's row counts as that many people with one record each.
 Symbols: s = query_exponent, a = url_exponent.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["AOL", "YANDEX", "People", "Setting", "TablePeople", "ZipfPeople", "t
 
 
 class People(Protocol):
-    """Whom records are drawn from; records are numbered and get their text when asked."""
+    """Where records are drawn from; they are numbered, and `records` gives their text."""
 
     def draw(self, people: int, rng: np.random.Generator) -> IntArray:
         """One record number for each of `people`."""
@@ -51,7 +51,7 @@ class People(Protocol):
         ...
 
     def query_probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record's query, whatever the URL."""
+        """How likely a person is to hold each record's query, with any URL."""
         ...
 
     def query(self, records: IntArray) -> IntArray:
@@ -91,7 +91,7 @@ class ZipfPeople:
                 rng.integers(0, self.queries, size=people - shared),
             ]
         )
-        # Those who share come first; whoever splits the people must not learn from the order.
+        # People with common queries come first; shuffled, so that the order reveals nothing.
         rng.shuffle(query)
         return np.asarray(query * self.urls + self._draw_url(people, rng), dtype=np.int64)
 
@@ -125,7 +125,7 @@ class ZipfPeople:
         return first[np.argsort(-self.probability(first), kind="stable")[:count]]
 
     def records(self, numbers: IntArray) -> list[Record]:
-        """The records' texts, in an order that has nothing to do with rank: ties go by text."""
+        """The records' texts, in an order independent of rank, because ties are broken by text."""
         queries, urls = _scrambled(numbers // self.urls), _scrambled(numbers)
         return [
             Record(f"query {query:08x}", f"{url:08x}.example/")
@@ -184,7 +184,7 @@ class TablePeople:
         query = self._query[records]
         low, high = self._query_start[query], self._query_start[query + 1]
         again = self._at(low + (high - low) * rng.random(len(records)))
-        # Rounding can carry a draw over its query's edge; such a draw repeats the click.
+        # Rounding can move a draw to the next query; such a draw repeats the click.
         return np.where(self._query[again] == query, again, records)
 
     def _at(self, points: FloatArray) -> IntArray:
@@ -233,17 +233,17 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """What stands above a panel."""
+        """The title of a panel."""
         return f"{self.label}, {_short(self.users)} people"
 
     @property
     def is_large(self) -> bool:
-        """Whether a point takes so long that fewer repetitions must do."""
+        """Whether a point takes so long that fewer repetitions must suffice."""
         return self.users > 2_000_000
 
     @property
     def coarse(self) -> bool:
-        """Whether fewer points of an axis must do."""
+        """Whether fewer points of an axis must suffice."""
         return self.is_large or self.is_table
 
     def scaled(self, scale: float) -> Setting:

@@ -9,7 +9,7 @@ The paper does not say whether its L1 runs over records or over queries ("trend 
 both are measured. Rescaled measures make lists of different mass comparable and ask for shares
 within the list; the plain one is what an analyst who reads p̂ gets wrong.
 
-NDCG is held against the listed records *and* the true top of the same length, so that a popular
+NDCG is computed over the listed records *and* the true top of the same length, so that a popular
 record which is missing from the list costs; the paper does not say that it does this.
 `ndcg_listed` is the other reading.
 """
@@ -33,7 +33,7 @@ __all__ = ["l1_plain", "missing", "ndcg_listed", "scores"]
 def scores(
     epoch: SimulatedEpoch, people: People, group: GroupEstimates | None = None
 ) -> dict[str, float]:
-    """All measures for one group; the blend unless told otherwise.
+    """All measures for one group; by default the blend.
 
     Empty where there is nothing to score: no record listed, or no positive estimate among them.
     """

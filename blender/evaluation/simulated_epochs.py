@@ -1,7 +1,7 @@
 """One simulated epoch: people are drawn, the service's own functions do the rest.
 
-`build_head_list` and `estimate_epoch` are what the epoch jobs call; only the dice are swapped, for
-seeded ones. Devices are drawn from the exact law of their reports
+`build_head_list` and `estimate_epoch` are what the epoch jobs call; only the noise is replaced, by
+a seeded one. Devices are drawn from the exact law of their reports
 (`blender.evaluation.simulated_reports`).
 
 Promises: given the same generator, the same epoch.
@@ -49,20 +49,20 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Optin:
-    """Everybody who opted in: `held[slot, user]` is a record, numbered as in the population.
+    """All opt-in users: `held[slot, user]` is a record, numbered as in the population.
 
     Each profile splits the same people in its own way: f_O of them, the first, are S.
     """
 
     people: People
     held: IntArray
-    #: Every record that anybody holds, by number and by text.
+    #: Every record that at least one user holds, by number and by text.
     numbers: IntArray = field(init=False)
     records: list[Record] = field(init=False)
     _where: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the texts once, whoever splits the people."""
+        """Make the texts once, for every way of dividing the users."""
         numbers, where = np.unique(self.held, return_inverse=True)
         set_once = object.__setattr__
         set_once(self, "numbers", numbers)
@@ -76,15 +76,15 @@ class Optin:
 
     @property
     def number(self) -> dict[Record, int]:
-        """Finds a listed record in the population again."""
+        """Each record's number in the population."""
         return dict(zip(self.records, self.numbers.tolist(), strict=True))
 
     def counts(self, selection_share: float) -> OptinCounts:
         """As the service counts: distinct records of each user in S, the first one in T."""
         s_users = round(self.users * selection_share)
         selection, estimation = (
-            np.bincount(held, minlength=len(self.numbers)).astype(np.int64)
-            for held in (distinct(self._where[:, :s_users]), self._where[0, s_users:])
+            np.bincount(records, minlength=len(self.numbers)).astype(np.int64)
+            for records in (distinct(self._where[:, :s_users]), self._where[0, s_users:])
         )
         return OptinCounts(self.records, selection, estimation, s_users, self.users - s_users)
 

@@ -1,12 +1,12 @@
-"""What millions of devices would report, drawn without playing each of them.
+"""What millions of devices would report, drawn without simulating each of them.
 
 Given how many devices hold each cell, the counts of all answers follow a law that can be drawn
 group by group: devices that hold the same cell are alike, and only how many of them do what is
 counted.
 
 Promises: `draw_report_counts` has exactly the law of counting one answer of every device
-(`tests/agents/evaluation` compares both, and enumerates small cases); floats stand for the
-channel's fractions, as in every simulation.
+(`tests/blender/evaluation` compares both, and enumerates small cases); floats replace the channel's
+fractions, as in every simulation.
 Assumes: one answer a device (m_C = 1), which is what the evaluation asks for.
 Symbols: K = cells, ω = cells in an answer, k = queries with ⋆, k_q = URLs of q with ⋆.
 """
@@ -74,7 +74,7 @@ def _two_stage(randomizer: TwoStage, holders: IntArray, rng: np.random.Generator
 
 
 def _spread_over_others(counts: IntArray, rng: np.random.Generator) -> IntArray:
-    """Each of `counts[i]` goes to one of the other places, all equally likely."""
+    """Move each of `counts[i]` to one of the other places, all equally likely."""
     return np.asarray(rng.multinomial(counts, _others(len(counts))).sum(axis=0), dtype=np.int64)
 
 
@@ -118,9 +118,9 @@ def _draw_sets(
     `seen[c]` sets hold c, `unseen[c]` do not, `blind` sets are any.
     """
     # Go through the cells in order. A device that still has j cells to name, of r that it has not
-    # been asked about, names the next one with probability j/r, whatever it named before: that is
-    # what "every set equally likely" means. Devices with the same j and r are alike, so a binomial
-    # number of them names the cell.
+    # been asked about, names the next one with probability j/r, independent of those before: this
+    # is what "every set equally likely" means. Devices with the same j and r are alike, so a
+    # binomial number of them names the cell.
     #
     # A device is never asked about its own cell here. `ahead[s]` counts those whose own cell is
     # still to come (one row for each number s of cells to start with), `passed` the others. Those

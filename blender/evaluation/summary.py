@@ -15,7 +15,7 @@ __all__ = ["Curve", "Mean", "Summary"]
 
 
 class Mean(NamedTuple):
-    """What runs gave on average, and how far that average may be off (one standard error)."""
+    """The mean of several runs, and its standard error."""
 
     mean: float
     error: float
@@ -51,7 +51,7 @@ class Summary:
             if np.isfinite(value.value):
                 key = _Key(unit.experiment, unit.population, value.metric, value.series, value.x)
                 values.setdefault(key, []).append(value.value)
-        self._means = {key: _mean(found) for key, found in values.items()}
+        self._means = {key: _mean(numbers) for key, numbers in values.items()}
 
     @classmethod
     def read(cls, folder: Path, populations: Iterable[str] = ()) -> Summary:
@@ -118,5 +118,5 @@ class Summary:
 def _mean(values: list[float]) -> Mean:
     runs = len(values)
     error = float(np.std(values, ddof=1) / np.sqrt(runs)) if runs > 1 else 0.0
-    # Rounded as the CSV will have it, so that whoever reads that comes to the same words.
+    # Rounded as in the CSV, so that a report made from that file has the same words.
     return Mean(float(f"{np.mean(values):.6g}"), float(f"{error:.4g}"), runs)

@@ -1,7 +1,7 @@
 """Tables of (query, url, count), read from a TSV or CSV with a heading, gzipped or not.
 
-Promises: a table is read whole or refused with the line at fault. Nothing that a cell holds is in
-the message: a table may be somebody's log.
+Promises: a table is read whole or refused with the line at fault. No cell's text is in the message:
+a table may be a real log.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArr
         raise ParameterError(f"cannot read the table {path}: it is not UTF-8") from error
     except csv.Error as error:
         raise ParameterError(f"cannot read the table {path}: {error}") from error
-    except (OSError, EOFError, zlib.error) as error:  # a broken archive tells while it is read
+    except (OSError, EOFError, zlib.error) as error:  # a broken archive shows only while it is read
         reason = getattr(error, "strerror", None) or "it is not a whole gzip file"
         raise ParameterError(f"cannot read the table {path}: {reason}") from error
-    kept = {record: n for record, n in tally.items() if n > 0}
-    if not kept:
+    positive = {record: n for record, n in tally.items() if n > 0}
+    if not positive:
         raise ParameterError(f"{path} has no rows with a count above 0")
-    return list(kept), np.array(list(kept.values()), dtype=np.int64)
+    return list(positive), np.array(list(positive.values()), dtype=np.int64)
 
 
 def _rows(path: Path, lines: Iterable[str], columns: Sequence[str]) -> Iterator[tuple[Record, int]]:

@@ -1,8 +1,8 @@
-"""Compute what is not there yet: every core, progress on stderr, an honest guess at the time left.
+"""Compute what is still missing: on every core, with progress and an estimate of the time left.
 
-One unit of every kind (experiment and population) goes first; what those took says how long the
-rest will. Interrupt at any time: finished units stay, what is being computed is dropped, and the
-same command goes on from there.
+One unit of every kind (experiment and population) is computed first; their times give the estimate.
+Interrupt at any time: finished units stay, what is being computed is dropped, and the same command
+continues from there.
 """
 
 from __future__ import annotations
@@ -97,17 +97,17 @@ def compute(
             _run(pool, rest, measurements, progress, queue=2 * processes)
         except KeyboardInterrupt:
             _drop(pool)
-            progress.finish("; the same command goes on from here")
+            progress.finish("; the same command continues from here")
             raise
     progress.finish()
 
 
 def _drop(pool: ProcessPoolExecutor) -> None:
-    """End the processes: a unit may take half a minute, and nobody waits for its result."""
+    """End the processes: a unit may take half a minute, and its result is not needed."""
     for child in active_children():
         child.kill()
-    # Waits for the pool's own thread alone, which ends with them: left behind, it could meet
-    # Python's exit with its pipes already closed.
+    # Waits only for the pool's own thread, which ends with them: otherwise it could still run at
+    # Python's exit, with its pipes already closed.
     pool.shutdown(cancel_futures=True)
 
 
@@ -153,7 +153,7 @@ class _Progress:
 
 
 def _one_of_each(units: Iterable[Unit]) -> dict[Kind, Unit]:
-    """For each kind a unit in the middle of its axis, which stands for the others best."""
+    """For each kind a unit in the middle of its axis, which is closest to the others."""
     kinds: dict[Kind, list[Unit]] = {}
     for unit in units:
         kinds.setdefault(_kind(unit), []).append(unit)
@@ -214,7 +214,7 @@ def _run(
 
 
 class _Work:
-    """What every process holds: where units are looked up."""
+    """What every process needs: where units are looked up."""
 
     def __init__(
         self, experiments: Mapping[str, Experiment], settings: Mapping[str, Setting], seed: int
@@ -227,13 +227,13 @@ _WORK: list[_Work] = []
 
 def _install(work: _Work) -> None:
     _WORK[:] = [work]
-    # The terminal's Ctrl-C goes to every process; the parent answers it, we follow the parent.
+    # Ctrl-C in a terminal reaches every process; the parent handles it and ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent is gone, however it went: nobody is left to take the result."""
+    """End when the parent has ended, in whichever way: the result is not needed any more."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -134,7 +134,9 @@ def test_what_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
         told = running.stderr.read()
 
     assert running.returncode == 130
-    computed = re.search(r"^(\d+) units computed; the same command goes on from here$", told, re.M)
+    computed = re.search(
+        r"^(\d+) units computed; the same command continues from here$", told, re.M
+    )
     assert computed
     kept = (tmp_path / "measurements.csv").read_text(encoding="utf-8").count(",seconds,")
     assert kept >= int(computed[1]) >= 1  # one more if it was just being written

@@ -163,6 +163,7 @@ def test_whom_the_blend_listens_to(at: At, says: Says) -> None:
 def test_how_many_sentences_hold(summary: Summary, says: Says) -> None:
     verdicts = [shown.verdict for _, shown in check_claims(summary)]
     says(
-        f"Of {len(verdicts)} such sentences and readings {verdicts.count('yes')} show, "
-        f"{verdicts.count('partly')} in part, {verdicts.count('no')} not."
+        f"We tested {len(verdicts)} such claims and readings of the paper: "
+        f"{verdicts.count('yes')} hold here, {verdicts.count('partly')} hold in part, "
+        f"{verdicts.count('no')} do not."
     )
