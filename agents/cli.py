@@ -46,7 +46,7 @@ VERBS = (
     Verb("keys", "agents.commands.keys", "make a master secret, or see which are set"),
     Verb("tokens", "agents.commands.tokens", "give applications tokens for opt-in records"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
-    Verb("evaluate", "agents.commands.evaluate", "measure accuracy; draw the paper's figures anew"),
+    Verb("evaluate", "agents.commands.evaluate", "measure accuracy; draw the paper's figures"),
     Verb("completion", "agents.commands.completion", "let the shell complete verbs and options"),
 )
 

@@ -91,9 +91,9 @@ def _two_stage_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float
     except ParameterError:  # ε too small for that many queries to carry any signal
         return float("inf")
     # Everyone holds ⟨⋆,⋆⟩; two reports are enough to compute the variance of many.
-    nobody = np.zeros(len(cells))
-    nobody[-1] = 1.0
+    truth = np.zeros(len(cells))
+    truth[-1] = 1.0
     answers = np.zeros(len(cells), dtype=np.int64)
     answers[-1] = 2 * spec.answers
-    variance = randomizer.estimate(answers, 2).variance_at(nobody)
+    variance = randomizer.estimate(answers, 2).variance_at(truth)
     return float(2 * variance[: len(listed)].max()) * spec.answers

@@ -62,7 +62,7 @@ class OptIn:
             raise ParameterError("token must be the application's bearer token: printable ASCII")
 
     def __repr__(self) -> str:
-        """Names nobody."""
+        """Without user id and token: representations end up in logs."""
         return "OptIn(…)"
 
 
@@ -150,10 +150,10 @@ def _fix(context: Context, appointment: Appointment, opt_in: OptIn) -> Outgoing 
             return None  # another process was faster
         claimed = add_claim(state, _claim(appointment, now_s), context.limits)
         start_s = max(appointment.window_start_s, state.forget_before_s)
-        held = store.records(start_s, appointment.window_end_s)
+        records = store.records(start_s, appointment.window_end_s)
         # In random order, repeats left out: slot 0 is a search of this person's drawn at random,
         # and the m_O records are distinct, which the curator's guarantee is stated for.
-        drawn = list(dict.fromkeys(draw_records(held, len(held), context.dice)))
+        drawn = list(dict.fromkeys(draw_records(records, len(records), context.dice)))
         entries = [
             OptinRecord(opt_in.user_id, slot, record.query, record.url, appointment.epoch)
             for slot, record in enumerate(drawn[: appointment.records])

@@ -1,4 +1,4 @@
-"""Measure how close the published estimates come to the truth, and draw the paper's figures anew.
+"""Measure how close the published estimates come to the truth, and draw the paper's figures again.
 
 Simulates whole epochs on populations whose truth is known, with the functions that the service
 calls, for the profiles `paper` and `sharp`: the paper's Figures 9 and 11 to 16, and what it does

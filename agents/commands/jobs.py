@@ -22,6 +22,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until a signal stops it."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
-    from agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - bad settings are told at once
+    from agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - settings first
 
     return run_jobs(settings)

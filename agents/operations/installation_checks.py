@@ -50,7 +50,7 @@ async def examine(
     kafka = KafkaLog(settings.kafka)
     answers = True
     async for finding in _brokers(settings, kafka):
-        # Topics and clock are checked as long as a broker answers, whatever else is wrong.
+        # Topics and clock are checked as long as a broker answers, even if something else is wrong.
         answers = answers and (finding.what, finding.grade) != ("kafka", Grade.FIX)
         yield finding
     if answers:

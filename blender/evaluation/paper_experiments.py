@@ -176,7 +176,7 @@ def _compare(
 
 
 def _limit(setting: Setting, epoch: SimulatedEpoch, rng: np.random.Generator) -> float:
-    """L1 if everybody told the truth: what sampling alone leaves."""
+    """L1 if everyone reported the truth: the error of sampling alone."""
     listed = len(epoch.truth.listed)
     counts: IntArray = rng.multinomial(setting.users, epoch.truth.cells)
     return float(np.abs(counts / setting.users - epoch.truth.cells)[:listed].sum())

@@ -158,7 +158,7 @@ def _zipf_sums(count: int, exponent: float, offset: float) -> tuple[FloatArray, 
 
 
 class TablePeople:
-    """A table of (query, url, count): a row stands for `count` people with that record."""
+    """A table of (query, url, count): a row means `count` people with that record."""
 
     def __init__(self, records: Sequence[Record], counts: IntArray) -> None:
         """Order by query, so that a query's records lie side by side."""
@@ -304,7 +304,7 @@ def table_setting(path: Path, columns: Sequence[str], *, users: int | None = Non
 
 
 def _digest(records: Sequence[Record], counts: IntArray) -> str:
-    """Of what was read, so that packing a table anew does not make it another one."""
+    """Hash of what was read, so that compressing a table again does not make it another one."""
     digest = sha256()
     for record, count in zip(records, counts.tolist(), strict=True):
         digest.update(f"{record.query}\t{record.url}\t{count}\n".encode())

@@ -103,7 +103,7 @@ _HEADLINE = (
     ("ndcg", "NDCG of M records"),
 )
 
-#: Each length is told by the figure that shows it: label, experiment, x, both series.
+#: Each length comes from the figure that shows it: label, experiment, x, both series.
 _LENGTHS = (
     (
         "records on the list, first epoch", "head_list", 4.0,

@@ -83,7 +83,7 @@ class EpochKeys:
         return cls(**{use: expand(use) for use in _KEY_BYTES})
 
     def contributor_of(self, identity: bytes) -> bytes:
-        """The 16 bytes that stand for an account or a device's random id in this epoch."""
+        """The 16 bytes that identify an account or a device's random id in this epoch."""
         return hashlib.blake2b(
             identity, key=self.contributor, digest_size=CONTRIBUTOR_BYTES
         ).digest()

@@ -201,7 +201,7 @@ class _PlainProducer(confluent_kafka.Producer):
         super().__init__(plain, **more)
 
     def init_transactions(self, *_: Any) -> None:
-        """Fence nobody."""
+        """Fences no other producer."""
 
     def begin_transaction(self, *_: Any) -> None:
         """Begin nothing."""
