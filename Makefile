@@ -67,7 +67,7 @@ check: setup  ## format, lint, types, and who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup  ## mend what ruff can mend
+format: setup  ## fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
