@@ -13,6 +13,7 @@ was late.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -232,17 +233,27 @@ async def _described(
 async def _configs(
     admin: AdminClient, names: Sequence[str], timeout_s: float
 ) -> dict[str, dict[str, str]]:
+    """The configuration of topics that are there.
+
+    A broker that has not heard of a new topic yet says that it does not know it: it is asked again.
+    """
     if not names:
         return {}
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    futures = admin.describe_configs(resources, request_timeout=timeout_s)
-    configs = {}
-    for resource, future in futures.items():
+    deadline = time.monotonic() + timeout_s
+    while True:
+        futures = admin.describe_configs(resources, request_timeout=timeout_s)
         try:
-            config = await asyncio.wrap_future(future)
+            return {
+                resource.name: {
+                    name: entry.value for name, entry in (await asyncio.wrap_future(future)).items()
+                }
+                for resource, future in futures.items()
+            }
         except KafkaException as error:
-            raise StoreUnavailable(
-                f"Kafka did not answer about topic {resource.name} ({error.args[0].name()})"
-            ) from error
-        configs[resource.name] = {name: entry.value for name, entry in config.items()}
-    return configs
+            code = error.args[0].code()
+            if code != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    f"Kafka did not answer about the topics' configuration ({error.args[0].name()})"
+                ) from error
+        await asyncio.sleep(0.1)
