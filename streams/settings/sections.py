@@ -328,7 +328,9 @@ class GatewaySettings:
     history_epochs: int = setting(
         400, "Published epochs that the API keeps at hand.", between(2, 100_000)
     )
-    cors_origins: tuple[str, ...] = setting((), "Origins whose pages may call the API; * for all.")
+    cors_origins: tuple[str, ...] = setting(
+        (), "Origins whose pages may call the API; * for all, but only those named may send tokens."
+    )
     token_file: Path | None = setting(
         None,
         "Hashed bearer tokens of applications that send opt-in records; none: all refused.",

@@ -1,7 +1,7 @@
 """Pages of other origins that may call the API, by setting (CORS).
 
-Promises: nothing is allowed unless the operator lists the origin; credentials never are, since
-the API knows no cookies.
+Promises: nothing is allowed unless the operator lists the origin; only an origin listed by name may
+send a token (`Authorization`); cookies never are, since the API knows none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Cors:
     """The headers that let browsers through."""
 
     def __init__(self, origins: Iterable[str]) -> None:
-        """`origins` as browsers send them, `https://news.example`, or `*` for everyone."""
+        """`origins` as browsers send them, `https://news.example`, and `*` for everyone."""
         self._origins = frozenset(origin.encode() for origin in origins)
         self._everyone = b"*" in self._origins
 
@@ -38,9 +38,12 @@ class Cors:
         """What an OPTIONS request asks: which methods and headers a page may use."""
         if not self._everyone and request.headers.get(b"origin") not in self._origins:
             return []
+        headers = b"content-type, if-none-match"
+        if request.headers.get(b"origin") in self._origins:
+            headers = b"authorization, " + headers
         return [
             (b"access-control-allow-methods", ", ".join(offered).encode()),
-            (b"access-control-allow-headers", b"authorization, content-type, if-none-match"),
+            (b"access-control-allow-headers", headers),
             (b"access-control-max-age", b"%d" % _MAX_AGE_S),
         ]
 

@@ -342,6 +342,27 @@ async def test_only_listed_origins_may_read_answers():
     assert "access-control-allow-methods" not in refused.headers
 
 
+@pytest.mark.parametrize(
+    ("origins", "origin", "may_send_a_token"),
+    [
+        (["https://app.example"], "https://app.example", True),
+        (["*", "https://app.example"], "https://app.example", True),
+        (["*"], "https://any.example", False),
+        (["*", "https://app.example"], "https://any.example", False),
+    ],
+)
+async def test_only_origins_listed_by_name_may_send_a_token(origins, origin, may_send_a_token):
+    """`*` lets every page read and report; sending records as they are takes a page we know."""
+    gateway = make_gateway(cors=Cors(origins))
+
+    asked = await gateway.ask("OPTIONS", "/v1/optin-records", headers={"origin": origin})
+
+    assert asked.headers["access-control-allow-origin"] in ("*", origin)
+    allowed = asked.headers["access-control-allow-headers"].split(", ")
+    assert {"content-type", "if-none-match"} <= set(allowed)
+    assert ("authorization" in allowed) == may_send_a_token
+
+
 async def test_schemas_of_documents_are_served_and_named_where_the_documents_are_described():
     """Who writes a client in another language starts from the description."""
     gateway = make_gateway()
