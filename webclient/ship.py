@@ -1,11 +1,14 @@
 """Note in lib/sources which sources lib/ was made of, so that a test can tell when it is stale.
 
+The extension gets its copy of the client: a browser loads nothing from outside its folder.
+
 `npm run ship` calls this last. It runs esbuild and TypeScript, which nothing else here needs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -20,3 +23,4 @@ def digest() -> str:
 
 if __name__ == "__main__":
     (HERE / "lib" / "sources").write_text(digest())
+    shutil.copyfile(HERE / "lib" / "index.js", HERE / "extension" / "client.js")

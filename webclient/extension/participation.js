@@ -1,0 +1,183 @@
+// What the worker and the pages do with the device; both have the same storage.
+import { Device, IndexedDbStore, PublishedResult } from './client.js'
+import { matchPattern, queryOf, readSearchPage, resultOf } from './search-page.js'
+import { sitesOf } from './settings.js'
+import { nextLook, resultIsDue, FALLBACK_S } from './timing.js'
+
+/** @typedef {import('./settings.js').Settings} Settings */
+
+const storage = chrome.storage.local
+/** @param {...string} names @returns {Promise<any>} */
+const stored = (...names) => storage.get(names)
+/** A larger result is not kept: the extension's room is 10 MB. */
+const MOST_RESULT_BYTES = 4 << 20
+const SCRIPT = 'search page'
+const ALARM = 'look'
+
+const nowS = () => Math.floor(Date.now() / 1000)
+
+/** IndexedDB has the device's state; that it had begun is noted in the extension's own storage too,
+ * which browsers clear apart from it. */
+const store = new IndexedDbStore('blendstream', {
+  has: async () => (await stored('begun')).begun === true,
+  set: () => storage.set({ begun: true }),
+})
+
+/** @returns {Promise<Settings | null>} null: nothing was ever decided. */
+export const loadSettings = async () => (await stored('settings')).settings ?? null
+
+/** A new one each time: a worker does not live long enough to keep it.
+ * @param {Settings} settings */
+export const deviceOf = ({ server, limits, optIn }) =>
+  new Device({ server, limits: /** @type {any} */ (limits), store, ...(optIn && { optIn }) })
+
+/** @param {Settings} settings */
+export const isPermitted = (settings) => chrome.permissions.contains({ origins: sitesOf(settings) })
+
+/** Start or change taking part. The settings were checked and the browser gave permission.
+ * @param {Settings} settings */
+export async function turnOn(settings) {
+  await storage.set({ settings: { ...settings, on: true } })
+  await watchSearchPage(settings.searchPage)
+  await storage.remove(['last', 'failures', 'fetchedAtS'])
+  await lookAt(nowS() + 1)
+}
+
+/** Stop: nothing is noted, asked for or sent any more, and what was noted is forgotten. */
+export async function turnOff() {
+  const settings = await loadSettings()
+  if (!settings) return
+  // Opting in ends too: it is not to come back by itself.
+  await storage.set({ settings: { ...settings, on: false, optIn: null } })
+  await watchSearchPage('')
+  await chrome.alarms.clear(ALARM)
+  await forget(settings)
+}
+
+/** Remove all searches from this device; whether that went well. @param {Settings} settings */
+export async function forget(settings) {
+  for (let tries = 0; tries < 10; tries++) {
+    const { what, detail } = await deviceOf(settings).forget()
+    if (detail === 'forgotten') return true
+    if (what === 'state unreadable') return dropRecords()
+    if (what !== 'nothing new') return false // else a report was being written in that moment
+  }
+  return false
+}
+
+/** Of a device that lost its state: it stays lost, so that no second budget begins. */
+async function dropRecords() {
+  try {
+    const { text } = await store.load()
+    return await store.commit(text, /** @type {string} */ (text), Infinity)
+  } catch {
+    return false
+  }
+}
+
+/** @param {string} address of the search page, or nothing */
+async function watchSearchPage(address) {
+  const registered = await chrome.scripting.getRegisteredContentScripts({ ids: [SCRIPT] })
+  if (registered.length) await chrome.scripting.unregisterContentScripts({ ids: [SCRIPT] })
+  const page = readSearchPage(address)
+  if (!page) return
+  await chrome.scripting.registerContentScripts([
+    { id: SCRIPT, js: ['content.js'], matches: [matchPattern(page)], runAt: 'document_start' },
+  ])
+}
+
+/** @param {number} atS */
+const lookAt = (atS) => chrome.alarms.create(ALARM, { when: atS * 1000 })
+
+/** After the browser was started: alarms may not have survived. */
+export async function wake() {
+  const settings = await loadSettings()
+  if (!settings?.on) return
+  if (!(await isPermitted(settings))) await turnOff()
+  else if (!(await chrome.alarms.get(ALARM))) await lookAt(nowS() + 1)
+}
+
+/** Do what is due: report, fetch what was published, and set the time of the next look. */
+export async function look() {
+  const settings = await loadSettings()
+  if (!settings?.on) return
+  await lookAt(nowS() + FALLBACK_S)
+  const { failures = 0, fetchedAtS = 0 } = await stored('failures', 'fetchedAtS')
+  const outcome = await deviceOf(settings).maybeReport()
+  const next = nextLook(outcome, failures, nowS(), settings.limits.minWindowS)
+  const { what, detail, epoch } = outcome
+  await storage.set({ failures: next.failures, last: { what, detail, epoch, atS: nowS() } })
+  if (what !== 'try later' && resultIsDue(fetchedAtS, nowS(), settings.limits.minWindowS)) {
+    await fetchResult(settings)
+  }
+  // What is noted from now on could never be reported.
+  if (what === 'state unreadable') await turnOff()
+  // It may have been turned off meanwhile, too.
+  if ((await loadSettings())?.on) await lookAt(Math.max(next.atS, nowS() + 1))
+}
+
+/** Keep the newest publication for searching it without a network.
+ * @param {Settings} settings */
+async function fetchResult({ server }) {
+  try {
+    // As the client asks: no cookies, no cache, nothing that would recognise this device.
+    const response = await fetch(server.replace(/\/+$/, '') + '/v1/estimates/latest', {
+      credentials: 'omit',
+      cache: 'no-store',
+      redirect: 'error',
+      referrerPolicy: 'no-referrer',
+      signal: AbortSignal.timeout(20_000),
+    })
+    const text = response.ok ? await textOf(response) : null
+    if (text !== null && PublishedResult.read(text)) await storage.set({ result: text })
+    await storage.set({ fetchedAtS: nowS() })
+  } catch {
+    // Asked again at the next look.
+  }
+}
+
+/** @param {Response} response @returns {Promise<string | null>} null: too long. */
+async function textOf(response) {
+  const reader = response.body?.getReader()
+  /** @type {BlobPart[]} */ const parts = []
+  let size = 0
+  for (let part; (part = await reader?.read()) && !part.done;) {
+    size += part.value.length
+    if (size > MOST_RESULT_BYTES) {
+      await reader?.cancel()
+      return null
+    }
+    parts.push(part.value)
+  }
+  return new Blob(parts).text()
+}
+
+/** The publication kept last, if any. */
+export async function storedResult() {
+  const { result } = await stored('result')
+  return typeof result === 'string' ? PublishedResult.read(result) : null
+}
+
+/** What became of the last look. @returns {Promise<{what: string, detail: string, atS: number} | null>} */
+export const lastLook = async () => (await stored('last')).last ?? null
+
+/** The page that comes with the extension, for trials. */
+const samplePage = {
+  origin: new URL(chrome.runtime.getURL('')).origin,
+  path: '/sample.html',
+  parameter: 'q',
+}
+
+/** Note a click on the search page, if it is one. The query is read from the page's address, which
+ * the browser states; a page could make its own scripts say anything.
+ * @param {unknown} link @param {string} address of the page */
+export async function note(link, address) {
+  const settings = await loadSettings()
+  if (!settings?.on) return
+  const pages = [samplePage, readSearchPage(settings.searchPage)]
+  for (const page of pages) {
+    const query = page && queryOf(page, address)
+    const result = page && resultOf(page, link)
+    if (query && result) await deviceOf(settings).record(query, result)
+  }
+}

@@ -1,0 +1,29 @@
+// Local search in the address bar: from the stored result only, without a network.
+import { isWebAddress } from './search-page.js'
+import { percent } from './words.js'
+
+/** Descriptions are a kind of XML. @param {string} text */
+const escaped = (text) => text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
+
+/** What to offer for what was typed: results of that query first, then longer queries.
+ * @param {import('./client.js').PublishedResult | null} result @param {string} typed */
+export function suggestionsFor(result, typed) {
+  if (!result || !typed.trim()) return []
+  const found = result.search(typed, 5).filter(({ url }) => isWebAddress(url))
+  const longer = result.complete(typed, 6).filter(({ query }) => query !== typed)
+  return [
+    ...found.map(({ url, probability }) => ({
+      content: url,
+      description: `<url>${escaped(url)}</url> <dim>${percent(probability)}</dim>`,
+    })),
+    ...longer.map(({ query, probability }) => ({
+      content: query,
+      description: `${escaped(query)} <dim>${percent(probability)} of searches</dim>`,
+    })),
+  ].slice(0, 8)
+}
+
+/** Where Enter leads: a result's page, or the extension's own for a query.
+ * @param {string} chosen @param {string} resultsPage */
+export const placeFor = (chosen, resultsPage) =>
+  isWebAddress(chosen) ? chosen : `${resultsPage}?q=${encodeURIComponent(chosen)}`

@@ -1,0 +1,44 @@
+// The extension's events. A worker is ended when it is idle: everything is in storage.
+import {
+  look,
+  note,
+  storedResult,
+  turnOff,
+  isPermitted,
+  loadSettings,
+  wake,
+} from './participation.js'
+import { placeFor, suggestionsFor } from './suggestions.js'
+
+// Scripts that run beside a page's own must not see tokens and settings.
+chrome.storage.local.setAccessLevel({ accessLevel: 'TRUSTED_CONTEXTS' })
+
+chrome.runtime.onInstalled.addListener(({ reason }) => {
+  if (reason === 'install') chrome.runtime.openOptionsPage()
+  wake()
+})
+chrome.runtime.onStartup.addListener(wake)
+chrome.alarms.onAlarm.addListener(look)
+
+chrome.runtime.onMessage.addListener((message, sender) => {
+  if (sender.id === chrome.runtime.id && sender.url) note(message?.clicked, sender.url)
+})
+
+chrome.permissions.onRemoved.addListener(async () => {
+  const settings = await loadSettings()
+  if (settings?.on && !(await isPermitted(settings))) await turnOff()
+})
+
+chrome.omnibox.setDefaultSuggestion({ description: 'Search the published statistics, offline' })
+chrome.omnibox.onInputChanged.addListener(async (typed, suggest) => {
+  suggest(suggestionsFor(await storedResult(), typed))
+})
+chrome.omnibox.onInputEntered.addListener((chosen, disposition) => {
+  const url = placeFor(chosen, chrome.runtime.getURL('results.html'))
+  if (disposition === 'currentTab') chrome.tabs.update({ url })
+  else chrome.tabs.create({ url, active: disposition === 'newForegroundTab' })
+})
+
+chrome.action.onClicked.addListener(() => {
+  chrome.tabs.create({ url: chrome.runtime.getURL('results.html') })
+})
