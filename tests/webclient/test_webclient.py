@@ -68,6 +68,29 @@ def test_what_is_shipped_was_made_of_these_sources() -> None:
     assert (CLIENT / "lib/sources").read_text() == made_of
 
 
+EXTENSION = CLIENT / "extension"
+
+
+def test_the_extension_has_the_client_that_is_shipped() -> None:
+    """A browser loads nothing from outside the extension's folder: it has a copy."""
+    assert (EXTENSION / "client.js").read_bytes() == (CLIENT / "lib/index.js").read_bytes()
+
+
+def test_the_extension_is_one_version_with_the_client_and_loads_only_its_own_files() -> None:
+    versions = {
+        json.loads(path.read_text())["version"]
+        for path in (CLIENT / "package.json", EXTENSION / "manifest.json")
+    }
+    assert len(versions) == 1
+    files = {path.name for path in EXTENSION.iterdir()}
+    for path in sorted(EXTENSION.glob("*.html")) + sorted(EXTENSION.glob("*.js")):
+        text = path.read_text()
+        named = re.findall(r"""(?:from '|src="|href=")([^'"?]+)['"?]""", text)
+        assert {name.removeprefix("./") for name in named} <= files, path.name
+        # Strings become elements only as text, and nothing is written to a log.
+        assert not re.search(r"innerHTML|insertAdjacentHTML|\beval\b|\bconsole\b", text), path.name
+
+
 def test_the_folding_table_is_the_one_of_pythons_unicode() -> None:
     made = subprocess.run(
         [sys.executable, CLIENT / "make_folding.py"], capture_output=True, text=True, check=True

@@ -1,0 +1,233 @@
+// The extension's parts that need no browser.
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { PublishedResult } from '../../webclient/lib/index.js'
+import { checkedLimits } from '../../webclient/src/budget.js'
+import {
+  matchPattern,
+  queryOf,
+  readSearchPage,
+  resultOf,
+  sitePattern,
+} from '../../webclient/extension/search-page.js'
+import { LIMITS, problemOf, sitesOf, TRIAL_LIMITS } from '../../webclient/extension/settings.js'
+import { placeFor, suggestionsFor } from '../../webclient/extension/suggestions.js'
+import { nextLook, resultIsDue } from '../../webclient/extension/timing.js'
+import { duration, meaningOf } from '../../webclient/extension/words.js'
+
+const PAGE = readSearchPage('https://search.example/find?lang=en&q=%s')
+const CHOSEN = { ...Object.fromEntries(LIMITS.map(([name, , start]) => [name, start])) }
+const LIMITS_GIVEN = { ...CHOSEN, ...TRIAL_LIMITS }
+const SETTINGS = {
+  on: true,
+  server: 'https://gateway.example',
+  searchPage: '',
+  limits: LIMITS_GIVEN,
+  optIn: null,
+}
+
+test('a search page is an address with %s as the value of one parameter', () => {
+  assert.deepEqual(PAGE, { origin: 'https://search.example', path: '/find', parameter: 'q' })
+  assert.equal(matchPattern(PAGE), 'https://search.example/find*')
+  assert.equal(sitePattern('https://search.example/find?q=%s'), 'https://search.example/*')
+  assert.equal(readSearchPage('http://127.0.0.1:8080/?q=%s').origin, 'http://127.0.0.1:8080')
+  for (const text of [
+    '',
+    'search.example/find?q=%s',
+    'https://search.example/find',
+    'https://search.example/%s',
+    'https://search.example/find?q=about+%s',
+    'https://search.example/find?q=%s&p=%s',
+    'https://search.example/*?q=%s',
+    'https://search.example/find?q=%s#top',
+    'https://name:word@search.example/find?q=%s',
+    'http://search.example/find?q=%s',
+    'ftp://search.example/find?q=%s',
+    'javascript:alert(1)?q=%s',
+  ]) {
+    assert.equal(readSearchPage(text), null, text)
+  }
+})
+
+test('the query is read from the address of the search page, and of no other', () => {
+  assert.equal(queryOf(PAGE, 'https://search.example/find?q=train+times&p=2#x'), 'train times')
+  assert.equal(queryOf(PAGE, 'https://search.example/find?q=a%26b'), 'a&b')
+  for (const address of [
+    'https://search.example/find',
+    'https://search.example/finder?q=a',
+    'https://search.example/find/more?q=a',
+    'https://search.example.evil.example/find?q=a',
+    'https://search.example:8443/find?q=a',
+    'http://search.example/find?q=a',
+    'https://other.example/find?q=a',
+    'about:blank',
+    '',
+  ]) {
+    assert.equal(queryOf(PAGE, address), null, address)
+  }
+})
+
+test('a result is a web page of another site, without fragment and password', () => {
+  assert.equal(resultOf(PAGE, 'https://a.example/x?y=1#:~:text=z'), 'https://a.example/x?y=1')
+  assert.equal(resultOf(PAGE, 'http://me:word@a.example/'), 'http://a.example/')
+  for (const link of [
+    'https://search.example/find?q=next',
+    'javascript:alert(1)',
+    'mailto:someone@a.example',
+    'file:///etc/passwd',
+    '/relative',
+    '',
+    null,
+    undefined,
+    7,
+    {},
+  ]) {
+    assert.equal(resultOf(PAGE, link), null, String(link))
+  }
+})
+
+test('every limit of the client is shown, with the value it has when nothing is chosen', () => {
+  const required = LIMITS.filter(([, , start]) => start === null).map(([name]) => name)
+  assert.deepEqual(required, [
+    'epsilonPerReport',
+    'deltaPerReport',
+    'epsilonPerPeriod',
+    'deltaPerPeriod',
+    'periodS',
+  ])
+  const given = Object.fromEntries(required.map((name) => [name, TRIAL_LIMITS[name]]))
+  assert.deepEqual(checkedLimits(given), { ...CHOSEN, ...given })
+  assert.ok(LIMITS.every(([, label]) => label.length > 10))
+})
+
+test('settings are usable only when everything was chosen', () => {
+  assert.equal(problemOf(SETTINGS), null)
+  for (const [name] of LIMITS) {
+    const limits = { ...LIMITS_GIVEN, [name]: NaN }
+    assert.match(problemOf({ ...SETTINGS, limits }), /must be a number/)
+  }
+  const refused = {
+    server: ['', 'gateway.example', 'http://gateway.example', 'https://gateway.example/?a=b'],
+    searchPage: ['https://search.example/'],
+    limits: [
+      { ...LIMITS_GIVEN, epsilonPerReport: 0 },
+      { ...LIMITS_GIVEN, epsilonPerPeriod: 1 },
+      { ...LIMITS_GIVEN, deltaPerReport: 1 },
+      { ...LIMITS_GIVEN, periodS: 0.5 },
+    ],
+    optIn: [
+      { userId: '', token: 't' },
+      { userId: 'u', token: '' },
+    ],
+  }
+  for (const [name, values] of Object.entries(refused)) {
+    for (const value of values) {
+      assert.match(problemOf({ ...SETTINGS, [name]: value }), /must/, `${name} ${value}`)
+    }
+  }
+})
+
+test('permission is asked for the service and the search page only', () => {
+  const searchPage = 'https://search.example/find?q=%s'
+  assert.deepEqual(sitesOf(SETTINGS), ['https://gateway.example/*'])
+  assert.deepEqual(sitesOf({ ...SETTINGS, searchPage }), [
+    'https://gateway.example/*',
+    'https://search.example/*',
+  ])
+  const manifest = JSON.parse(
+    readFileSync(new URL('../../webclient/extension/manifest.json', import.meta.url), 'utf8'),
+  )
+  assert.deepEqual(manifest.permissions, ['alarms', 'scripting', 'storage'])
+  assert.equal(manifest.host_permissions, undefined)
+  assert.equal(manifest.content_scripts, undefined)
+  assert.equal(manifest.incognito, 'not_allowed')
+})
+
+test('a service that is away is asked less and less often, also by a worker without memory', () => {
+  const away = { what: 'try later', againAtS: 1030 }
+  let failures = 0
+  const pauses = []
+  for (let n = 0; n < 9; n++) {
+    const next = nextLook(away, failures, 1000, 3600)
+    pauses.push(next.atS - 1000)
+    failures = next.failures
+  }
+  assert.deepEqual(pauses, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600])
+  assert.deepEqual(nextLook({ what: 'sent', againAtS: 2800 }, failures, 1000, 3600), {
+    atS: 2800,
+    failures: 0,
+  })
+})
+
+test('what the service asked to wait is waited for, and a clock set back does no harm', () => {
+  const busy = { what: 'try later', againAtS: 4600 }
+  assert.equal(nextLook(busy, 3, 1000, 60).atS, 4600)
+  assert.equal(nextLook({ what: 'waiting', againAtS: 900 }, 0, 1000, 3600).atS, 1001)
+  assert.equal(nextLook({ what: 'waiting', againAtS: 1e9 }, 0, 1000, 3600).atS, 4600)
+  assert.equal(resultIsDue(1000, 1010, 3600), false)
+  assert.equal(resultIsDue(1000, 4600, 3600), true)
+  assert.equal(resultIsDue(1000, 1010, 5), true)
+  assert.equal(resultIsDue(9000, 1000, 3600), true)
+})
+
+const figures = (probability) => ({ probability, variance: 1e-6, low: 0, high: 1 })
+const row = (query, url, p) => ({
+  query,
+  url,
+  blend: figures(p),
+  client: null,
+  optin: null,
+  optin_weight: 0.5,
+  projected: p,
+})
+const queryRow = (query, p) => ({
+  query,
+  blend: figures(p),
+  client: null,
+  optin: null,
+  optin_weight: 0.5,
+  marginal: null,
+})
+const RESULT = PublishedResult.read(
+  JSON.stringify({
+    schema: 'blendstream/estimates/1',
+    epoch: 7,
+    agreement: null,
+    records: [
+      row('cats', 'https://cats.example/?a=1&b=<i>', 0.2),
+      row('cats', 'javascript:alert(1)', 0.3),
+    ],
+    queries: [queryRow('cats', 0.5), queryRow('cats & "dogs"', 0.1)],
+  }),
+)
+
+test('the address bar offers results first, then longer queries, as escaped text', () => {
+  assert.deepEqual(
+    suggestionsFor(RESULT, 'cats').map(({ content }) => content),
+    ['https://cats.example/?a=1&b=<i>', 'cats & "dogs"'],
+  )
+  for (const { description } of suggestionsFor(RESULT, 'cat')) {
+    assert.doesNotMatch(description.replace(/<\/?(url|dim)>|&#\d+;/g, ''), /[<>&"']/)
+  }
+  assert.deepEqual(suggestionsFor(RESULT, ' '), [])
+  assert.deepEqual(suggestionsFor(null, 'cats'), [])
+})
+
+test('Enter opens web pages only; everything else is a query', () => {
+  const page = 'chrome-extension://id/results.html'
+  assert.equal(placeFor('https://cats.example/', page), 'https://cats.example/')
+  assert.equal(placeFor('cats & dogs', page), page + '?q=cats%20%26%20dogs')
+  assert.equal(placeFor('javascript:alert(1)', page), page + '?q=javascript%3Aalert(1)')
+})
+
+test('every outcome has words, and durations are whole', () => {
+  const device = readFileSync(new URL('../../webclient/src/device.js', import.meta.url), 'utf8')
+  const declared = device.match(/@typedef \{('sent'[^}]*)\} What/)[1]
+  const names = [...declared.matchAll(/'([^']+)'/g)].map((match) => match[1])
+  assert.equal(names.length, 11)
+  for (const name of names) assert.notEqual(meaningOf(name), meaningOf(''), name)
+  assert.equal(duration(86400), '1 day')
+  assert.equal(duration(5400), '90 minutes')
+  assert.equal(duration(61), '61 seconds')
+})
