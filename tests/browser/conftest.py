@@ -1,4 +1,4 @@
-"""Debian's Chromium, and a gateway that serves invented publications from this process."""
+"""Debian's Chromium, a gateway that serves invented publications, and this repository's files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +23,8 @@ from agents.local.ports import free_port
 from streams.wire.estimates_document import EstimatesDocument
 from tests.agents.gateway.doubles import make_gateway
 from tests.browser.publications import DAY_S, publications
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -171,3 +175,22 @@ def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where pictures go, for people who want to look."""
     return tmp_path_factory.mktemp("screenshots")
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}  # noqa: RUF012
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    """This repository's files, on a free port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(ROOT)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/webclient/package.json"
+    server.shutdown()
+    server.server_close()
+    thread.join()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -37,25 +34,6 @@ const device = (store, posted = [], wait = 0) => new Device({
 """
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}  # noqa: RUF012
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def origin() -> Iterator[str]:
-    """This repository's files, on a free port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(ROOT)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/webclient/package.json"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A browser of its own: nothing stored."""
@@ -73,6 +51,22 @@ def page(context: BrowserContext, origin: str) -> Page:
 def run(page: Page, script: str) -> object:
     """The value of an async function's body, with the prelude before it."""
     return page.evaluate(f"(async () => {{ {PRELUDE} {script} }})()")
+
+
+def run_in_worker(page: Page, script: str) -> object:
+    """The same in a worker of the page's origin."""
+    here = page.evaluate("location.origin")
+    body = PRELUDE.replace("'/", f"'{here}/")
+    source = f"(async () => {{ {body} {script} }})().then(postMessage)"
+    return page.evaluate(
+        """(source) => new Promise((resolve, reject) => {
+          const blob = new Blob([source], { type: 'text/javascript' })
+          const worker = new Worker(URL.createObjectURL(blob), { type: 'module' })
+          worker.onmessage = ({ data }) => resolve(data)
+          worker.onerror = (event) => reject(new Error(event.message))
+        })""",
+        source,
+    )
 
 
 def test_every_conversation_goes_the_same_way_on_indexeddb(
@@ -127,6 +121,23 @@ def test_storage_that_was_lost_is_not_taken_for_a_new_device(
     )
 
     assert found == ["state unreadable", 0]
+
+
+def test_a_worker_notices_lost_storage_too(context: BrowserContext, origin: str) -> None:
+    """Workers, and so extensions, have no localStorage: the second marker is in the cache."""
+    found = run_in_worker(
+        page(context, origin),
+        """
+        await device(new IndexedDbStore()).status()
+        const fresh = (await device(new IndexedDbStore()).status()).what
+        await new Promise((done) => (indexedDB.deleteDatabase('blendstream').onsuccess = done))
+        const posted = []
+        const { what } = await device(new IndexedDbStore(), posted).maybeReport({ atOnce: true })
+        return [typeof localStorage, fresh, what, posted.length]
+        """,
+    )
+
+    assert found == ["undefined", "status", "state unreadable", 0]
 
 
 def test_a_marker_that_was_lost_is_set_again(context: BrowserContext, origin: str) -> None:

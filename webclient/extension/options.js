@@ -63,7 +63,7 @@ function say(id, text) {
 function show() {
   const on = !!current?.on
   part('state').textContent = on
-    ? 'On. Searches on the page below are noted on this device; randomised reports are sent.'
+    ? `On. Searches on the ${current?.searchPage ? 'search page below and the ' : ''}sample page are noted on this device, and randomised reports are sent.`
     : 'Off. Nothing is noted, asked for or sent.'
   if (on && current?.optIn)
     part('state').textContent = 'On, and your searches are sent as they are.'

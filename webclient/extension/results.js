@@ -107,7 +107,7 @@ async function showSpent() {
   else {
     const { epsilonPerPeriod, deltaPerPeriod, periodS } = settings.limits
     lines = [
-      ['Period', `the last ${duration(periodS)}`],
+      ['Period', `${duration(periodS)}, ending now`],
       ['ε spent', amount(status.epsilonSpent, epsilonPerPeriod, 'ε')],
       ['δ spent', amount(status.deltaSpent, deltaPerPeriod, 'δ')],
       [
