@@ -13,18 +13,26 @@ function say(text, good) {
   })
 }
 
-async function sayWhatIsKept() {
+/** How many searches are on this device; null if that cannot be told. */
+async function kept() {
   const settings = await loadSettings()
-  if (!settings?.on)
-    return say('The extension is off: nothing was noted. Turn it on in its options.', false)
-  const status = await deviceOf(settings).status()
-  if (status.what !== 'status')
-    return say('Nothing was noted: what was spent cannot be read.', false)
-  const many = status.recordsHeld
-  say(
-    `Noted. ${many} ${many === 1 ? 'search is' : 'searches are'} kept on this device, until reported or forgotten.`,
-    true,
-  )
+  const status = settings?.on ? await deviceOf(settings).status() : null
+  return status?.what === 'status' ? status.recordsHeld : null
+}
+
+/** The worker notes a click in its own time. @param {Promise<number | null>} before */
+async function sayWhatIsKept(before) {
+  const old = await before
+  if (old === null)
+    return say('Nothing was noted: the extension is off. Turn it on in its options.', false)
+  let now = await kept()
+  for (let tries = 0; now === old && tries < 50; tries++) {
+    await new Promise((done) => setTimeout(done, 100))
+    now = await kept()
+  }
+  if (now === old || now === null) return say('Nothing was noted.', false)
+  const searches = now === 1 ? 'search is' : 'searches are'
+  say(`Noted. ${now} ${searches} kept on this device, until reported or forgotten.`, true)
 }
 
 const query = new URLSearchParams(location.search).get('q')?.trim()
@@ -36,8 +44,7 @@ if (query) {
     const link = Object.assign(document.createElement('a'), { href: url, textContent: url })
     link.addEventListener('click', (event) => {
       event.preventDefault()
-      // The worker notes it first.
-      setTimeout(sayWhatIsKept, 300)
+      sayWhatIsKept(kept())
     })
     const item = document.createElement('li')
     item.append(link)
