@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from blender.cells import RandomizerSpec
-from streams.epochs import Share, Stem
-from streams.judging import SEPARATOR
+from streams.stems import Share, Stem
+from streams.stores.batch_verdict import SEPARATOR
 from tests.gateway_service import (
     GatewayService,
     GatewayUnderTest,

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Playwright, sync_playwright
 
-from agents.demo.people import Crowd
+from agents.local.demo.people import Crowd
 from tests.browser.extension import (
     EXTENSION,
     QUICK,
@@ -175,7 +175,9 @@ def test_the_sample_page_is_noted_and_forgotten(extension: Extension, site: str)
     shown = [link.get_attribute("href") for link in links.all()]
     assert shown == [r.url for r in Crowd().records if r.query == "weather tomorrow"]
     links.first.click()
-    page.wait_for_selector("text=Noted. 1 search is kept")
+    page.wait_for_selector("text=Noted. 1 search is on this device")
+    links.last.click()
+    page.wait_for_selector("text=Noted. 2 searches are on this device")
 
     options.click("#forget")
     options.wait_for_selector("text=Forgotten.")
@@ -233,7 +235,7 @@ def test_its_pages_can_be_read_by_everyone(
         page.emulate_media(color_scheme="dark" if dark else "light")
         if name.startswith("sample"):
             page.click("#results a >> nth=0")
-            page.wait_for_selector("#said:visible")
+            page.wait_for_selector("#said.good:visible")
         if name.startswith("results"):
             page.wait_for_selector("#spent dd")
         picture = f"extension-{name.partition('.')[0]}-{'dark' if dark else 'light'}.png"

@@ -170,14 +170,15 @@ const samplePage = {
 
 /** Note a click on the search page, if it is one. The query is read from the page's address, which
  * the browser states; a page could make its own scripts say anything.
- * @param {unknown} link @param {string} address of the page */
+ * @param {unknown} link @param {string} address of the page
+ * @returns {Promise<string | null>} what became of it; null: it was nothing to note. */
 export async function note(link, address) {
   const settings = await loadSettings()
-  if (!settings?.on) return
-  const pages = [samplePage, readSearchPage(settings.searchPage)]
-  for (const page of pages) {
+  if (!settings?.on) return null
+  for (const page of [samplePage, readSearchPage(settings.searchPage)]) {
     const query = page && queryOf(page, address)
     const result = page && resultOf(page, link)
-    if (query && result) await deviceOf(settings).record(query, result)
+    if (query && result) return (await deviceOf(settings).record(query, result)).what
   }
+  return null
 }

@@ -13,27 +13,18 @@ function say(text, good) {
   })
 }
 
-/** How many searches are on this device; null if that cannot be told. */
-async function kept() {
+/** @param {string} what became of a click */
+async function sayNoted(what) {
   const settings = await loadSettings()
-  const status = settings?.on ? await deviceOf(settings).status() : null
-  return status?.what === 'status' ? status.recordsHeld : null
+  const status = settings && (await deviceOf(settings).status())
+  if (what !== 'kept' || status?.what !== 'status') return say('It could not be noted.', false)
+  const searches = status.recordsHeld === 1 ? 'search is' : 'searches are'
+  say(`Noted. ${status.recordsHeld} ${searches} on this device, until reported or forgotten.`, true)
 }
 
-/** The worker notes a click in its own time. @param {Promise<number | null>} before */
-async function sayWhatIsKept(before) {
-  const old = await before
-  if (old === null)
-    return say('Nothing was noted: the extension is off. Turn it on in its options.', false)
-  let now = await kept()
-  for (let tries = 0; now === old && tries < 50; tries++) {
-    await new Promise((done) => setTimeout(done, 100))
-    now = await kept()
-  }
-  if (now === old || now === null) return say('Nothing was noted.', false)
-  const searches = now === 1 ? 'search is' : 'searches are'
-  say(`Noted. ${now} ${searches} kept on this device, until reported or forgotten.`, true)
-}
+chrome.runtime.onMessage.addListener(({ noted }) => {
+  if (noted) sayNoted(noted)
+})
 
 const query = new URLSearchParams(location.search).get('q')?.trim()
 if (query) {
@@ -42,9 +33,10 @@ if (query) {
   for (const number of [1, 2, 3]) {
     const url = `https://${site}.example/${number}`
     const link = Object.assign(document.createElement('a'), { href: url, textContent: url })
-    link.addEventListener('click', (event) => {
+    link.addEventListener('click', async (event) => {
       event.preventDefault()
-      sayWhatIsKept(kept())
+      if ((await loadSettings())?.on) return // the worker says when it was noted
+      say('Nothing was noted: the extension is off. Turn it on in its options.', false)
     })
     const item = document.createElement('li')
     item.append(link)

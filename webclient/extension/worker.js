@@ -21,8 +21,15 @@ chrome.runtime.onStartup.addListener(wake)
 chrome.alarms.onAlarm.addListener(look)
 
 chrome.runtime.onMessage.addListener((message, sender) => {
-  if (sender.id === chrome.runtime.id && sender.url) note(message?.clicked, sender.url)
+  if (sender.id === chrome.runtime.id && sender.url) noteClick(message?.clicked, sender.url)
 })
+
+/** @param {unknown} link @param {string} address */
+async function noteClick(link, address) {
+  const noted = await note(link, address)
+  // For the extension's own pages; scripts on other pages are not told.
+  if (noted) chrome.runtime.sendMessage({ noted }).catch(() => {})
+}
 
 chrome.permissions.onRemoved.addListener(async () => {
   const settings = await loadSettings()
