@@ -22,11 +22,13 @@ from agents.local.demo.service import DemoService, EpochTimes
 from agents.local.demo.view import View, epoch_table
 from streams.wire.head_list_document import HeadListDocument
 
-__all__ = ["Demo", "check_results", "time_to_search"]
+__all__ = ["Demo", "check_results", "extension_steps", "time_to_search"]
 
 _REAL_DEVICES = 3
 _EMPTY_AT_MOST = 5
 _RATE_OVER_S = 5.0
+#: Comes with the sources, not with the installed package.
+_EXTENSION = Path(__file__).parents[3] / "webclient" / "extension"
 
 
 class Demo:
@@ -282,5 +284,19 @@ def _where_to_look(service: DemoService, took_s: float) -> str:
         f"  results page     {service.gateway}/\n"
         f"  API              {service.gateway}/docs\n"
         + "".join(f"  {name + ' metrics':<17}{url}\n" for name, url in service.metrics.items())
+        + extension_steps(service.gateway)
         + "Ctrl-C ends it and leaves nothing behind.\n"
+    )
+
+
+def extension_steps(gateway: str, folder: Path = _EXTENSION) -> str:
+    """How to be one of the people, with the browser's extension; empty where it was not shipped."""
+    if not (folder / "manifest.json").exists():
+        return ""
+    return (
+        "Take part yourself, in Chrome or Chromium (docs/extension.md):\n"
+        "  1. chrome://extensions, Developer mode, Load unpacked:\n"
+        f"     {folder}\n"
+        f"  2. In its options: service {gateway},\n"
+        "     Fill in values for a trial, Turn on. Then open its sample search page.\n"
     )

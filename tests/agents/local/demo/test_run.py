@@ -1,11 +1,14 @@
 """What the demo may be asked for, when its people begin to search, which epochs it counts."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from agents.cli import build_parser
 from agents.commands.demo import LEAST_WINDOW_S
 from agents.local import GivenServer, Stack, StackError
-from agents.local.demo.run import check_results, time_to_search
+from agents.local.demo.run import check_results, extension_steps, time_to_search
 from agents.local.demo.service import EpochTimes, _settings
 from streams.errors import SettingsError
 from streams.settings import load_settings
@@ -27,6 +30,19 @@ def test_with_epochs_asked_for_too_many_empty_ones_are_an_error_that_says_what_h
     check_results(None, empty=6)
     with pytest.raises(StackError, match=r"6 epochs .* empty, at most 5 .* a longer --window"):
         check_results(1, empty=6)
+
+
+def test_the_demo_says_how_to_load_the_extension_where_it_is(tmp_path):
+    """In the words of the browser and of the options page; an installed package has no extension."""
+    said = extension_steps("http://127.0.0.1:7")
+    folder = Path(re.findall(r"^ +(/.+)$", said, re.MULTILINE)[0])
+    options = (folder / "options.html").read_text()
+
+    assert (folder / "manifest.json").exists()
+    assert "http://127.0.0.1:7" in said
+    assert "Fill in values for a trial" in options
+    assert "Turn on" in options
+    assert extension_steps("http://127.0.0.1:7", tmp_path) == ""
 
 
 @pytest.mark.parametrize(
