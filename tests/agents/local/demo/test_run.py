@@ -33,7 +33,7 @@ def test_with_epochs_asked_for_too_many_empty_ones_are_an_error_that_says_what_h
 
 
 def test_the_demo_says_how_to_load_the_extension_where_it_is(tmp_path):
-    """In the words of the browser and of the options page; an installed package has no extension."""
+    """In the words of the options page. An installed package comes without the extension."""
     said = extension_steps("http://127.0.0.1:7")
     folder = Path(re.findall(r"^ +(/.+)$", said, re.MULTILINE)[0])
     options = (folder / "options.html").read_text()
