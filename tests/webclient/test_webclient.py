@@ -139,3 +139,31 @@ def test_a_device_killed_at_any_moment_spends_once_and_sends_the_same_bytes(tmp_
             state = json.loads((folder / "state").read_text().partition("\n")[2])
             assert len(state["claims"]) == 1
             assert len(set(gateway.bodies)) == 1
+
+
+@pytest.mark.long
+def test_connections_that_drop_after_sending_cost_one_entry_and_get_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    """The server has the report, the device does not know: a second draw would tell more."""
+    with serving() as gateway:
+        gateway.show(day(100))
+        answer = gateway.answer
+
+        def drop_three(path: str) -> tuple[int, dict[str, str], bytes]:
+            if path == "/v1/reports" and len(gateway.posted) <= 3:
+                raise ConnectionAbortedError  # ends the connection without an answer
+            return answer(path)
+
+        gateway.answer = drop_three  # type: ignore[method-assign]
+        command = node(HERE / "killed.mjs", tmp_path, gateway.url, str(NOW))
+        outcomes = [
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+            for _ in range(5)
+        ]
+
+        assert outcomes == ["try later"] * 3 + ["sent", "nothing new"]
+        assert len(gateway.bodies) == 4
+        assert len(set(gateway.bodies)) == 1
+    state = json.loads((tmp_path / "state").read_text().partition("\n")[2])
+    assert len(state["claims"]) == 1
