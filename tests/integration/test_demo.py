@@ -147,7 +147,7 @@ def test_the_demo_starts_every_part_and_says_where_to_look(demos):
     for verb in ("gateway", "worker", "jobs"):
         assert f"agents.cli {verb}" in parts
     assert "promises neither durability nor transactions" in in_process.text
-    assert "webclient/extension\n" in running.text
+    running.wait_for("webclient/extension\n")
 
 
 def test_on_servers_that_were_given_it_leaves_nothing_and_touches_nothing_else(
