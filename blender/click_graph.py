@@ -5,9 +5,9 @@ the ancestor of CreateHeadList.
 
 Promises: (ε_alg, δ_alg)-DP as `ClickGraphParameters` states them (its Theorem 1); neighbouring:
 logs that differ by **adding or removing one user**. As replace-one, in which the rest of this
-project speaks, that is (2ε, (1+e^ε)δ): see `as_replace_one`.
-Assumes: at most d queries and d_c clicks a user (`limit_user_activity`); exact integer noise;
-the query → URLs table comes from outside the data, which its type sees to.
+project speaks, that is (2ε, (1+e^ε)δ): see `streams.releases.composition.click_graph_cost`.
+Assumes: at most d queries and d_c clicks a user are counted (line 2 of Algorithm 1); exact integer
+noise; the query → URLs table comes from outside the data, which its type sees to.
 Symbols: d, d_c = queries, clicks kept a user; b, b_q, b_c = noise scales; M(q) = times q was
 asked; X = noise; θ = threshold (the paper's "> K" for integers: ≥ θ = K + 1).
 """
@@ -30,11 +30,9 @@ __all__ = [
     "ClickGraph",
     "ClickGraphParameters",
     "PublicUrlTable",
-    "as_replace_one",
     "best_threshold",
     "get_click_counts",
     "get_query_counts",
-    "limit_user_activity",
     "release_data",
     "select_queries",
 ]
@@ -152,15 +150,6 @@ def best_threshold(*, epsilon: float, delta: float, queries_per_user: int) -> tu
     return scale, threshold
 
 
-def as_replace_one(epsilon: float, delta: float) -> tuple[float, float]:
-    """What an add/remove (ε,δ) is worth when one user's records change: remove, then add.
-
-    >>> as_replace_one(1.0, 0.0)
-    (2.0, 0.0)
-    """
-    return 2 * epsilon, (1 + math.exp(epsilon)) * delta
-
-
 class PublicUrlTable:
     """Which URLs may be counted for a query: known to everyone before the data is looked at.
 
@@ -214,13 +203,6 @@ class ClickGraph:
     queries: Mapping[str, int]
     clicks: Mapping[Record, int]
     url_source: str
-
-
-def limit_user_activity(
-    queries: Sequence[str], clicks: Sequence[Record], parameters: ClickGraphParameters
-) -> tuple[Sequence[str], Sequence[Record]]:
-    """Line 2: one user's first d queries and first d_c clicks."""
-    return queries[: parameters.queries_per_user], clicks[: parameters.clicks_per_user]
 
 
 def release_data(

@@ -5,7 +5,7 @@
     BlenderError
     ├─ ParameterError (also ValueError)   a number outside its range; raised when built
     ├─ HeadListMismatch                   counts or reports do not fit the head list
-    └─ (streams adds its own children)    StoreUnavailable, BudgetSpent, SettingsError, …
+    └─ (streams adds its own children)    StoreUnavailable, SettingsError, …
 
 A message says what must hold and what was found. It never contains a query, a URL or a user id.
 """

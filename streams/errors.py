@@ -6,8 +6,7 @@
     ├─ SettingsError (also ValueError)   settings that must not start; lists every problem at once
     ├─ StoreUnavailable                  Redis or Kafka did not answer; safe to retry
     ├─ StoreMismatch                     what is stored is not what we wrote; stop, do not retry
-    ├─ TopicMismatch                     a topic's partitions, policy or retention are wrong
-    └─ BudgetSpent                       already released, or the period's limit is reached
+    └─ TopicMismatch                     a topic's partitions, policy or retention are wrong
 
 A message says what must hold, what was found and what to do. It never contains a query, a URL that
 somebody clicked, a user id or a secret.
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 
 from blender.errors import BlenderError
 
-__all__ = ["BudgetSpent", "SettingsError", "StoreMismatch", "StoreUnavailable", "TopicMismatch"]
+__all__ = ["SettingsError", "StoreMismatch", "StoreUnavailable", "TopicMismatch"]
 
 
 class SettingsError(BlenderError, ValueError):
@@ -42,10 +41,6 @@ class StoreMismatch(BlenderError):
 
 class TopicMismatch(BlenderError):
     """A topic exists with the wrong partition count, clean-up policy or retention."""
-
-
-class BudgetSpent(BlenderError):
-    """Releasing now would spend privacy budget twice, or more of it than the limit allows."""
 
 
 def _listed(problems: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from blender.errors import ParameterError
 from blender.gaussian_histogram import MIN_DELTA
+from streams.releases.composition import click_graph_cost
 from streams.releases.epoch_plan import plan_from
 from streams.settings.private_files import exposed
 
@@ -113,13 +114,13 @@ def _click_graph(settings: Settings) -> Iterator[str]:
             "click_graph.selection_share + click_graph.query_count_share must be below 1, got "
             f"{graph.selection_share + graph.query_count_share:g}; leave some for the clicks"
         )
-    # Add/remove neighbours, charged as replace-one: (2ε, (1 + e^ε)·δ).
-    charge = 2 * graph.epsilon, (1 + math.exp(graph.epsilon)) * graph.delta
-    if charge[0] > budget.optin_epsilon_limit or charge[1] > budget.optin_delta_limit:
+    charge = click_graph_cost(graph.epsilon, graph.delta)
+    if charge.epsilon > budget.optin_epsilon_limit or charge.delta > budget.optin_delta_limit:
         yield (
             "click_graph.epsilon and delta must fit into the opt-in limit: one release is charged "
-            f"({charge[0]:g}, {charge[1]:g}), the limit is ({budget.optin_epsilon_limit:g}, "
-            f"{budget.optin_delta_limit:g}); lower them or raise the limit"
+            f"({charge.epsilon:g}, {charge.delta:g}), the limit is "
+            f"({budget.optin_epsilon_limit:g}, {budget.optin_delta_limit:g}); lower them or raise "
+            "the limit"
         )
 
 

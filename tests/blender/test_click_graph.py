@@ -22,7 +22,7 @@ from blender import (
     release_data,
     select_queries,
 )
-from blender.click_graph import as_replace_one, best_threshold, limit_user_activity
+from blender.click_graph import best_threshold
 from tests.doubles import NoNoise, ScriptedNoise
 from tests.laws import GONE, divergence, law
 
@@ -92,12 +92,6 @@ def test_a_query_has_ten_public_urls_at_most_and_each_once():
     many = [f"u{i // 2}" for i in range(40)]
     table = PublicUrlTable.from_outside_source("a crawl", {"q": many})
     assert table.urls("q") == tuple(f"u{i}" for i in range(10))
-
-
-def test_each_user_counts_with_their_first_queries_and_clicks():
-    clicks = [Record("q", f"u{i}") for i in range(5)]
-    kept = limit_user_activity(["a", "b", "c"], clicks, PARAMETERS)
-    assert kept == (["a", "b"], clicks[:3])
 
 
 @pytest.mark.parametrize(
@@ -183,12 +177,6 @@ def test_selecting_queries_keeps_its_promise_for_every_small_log(d, epsilon, del
                         divergence += max(Decimal(0), chance_p - alpha_d * chance_q)
                     worst = max(worst, divergence)
         assert 0 < worst <= Decimal(delta)
-
-
-def test_add_or_remove_becomes_replace_one():
-    epsilon, delta = as_replace_one(1.5, 1e-6)
-    assert epsilon == 3.0
-    assert delta == pytest.approx((1 + math.e**1.5) * 1e-6)
 
 
 def test_repeating_one_query_is_what_the_threshold_fears():
