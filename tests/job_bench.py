@@ -13,14 +13,16 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from agents.jobs.click_graphs import publish_click_graph, publish_committed_click_graphs
+from agents.jobs.click_graphs import CLICK_GRAPHS
 from agents.jobs.epoch_lifecycle import Keeper
-from agents.jobs.estimates import publish_committed_estimates, publish_estimates
-from agents.jobs.head_lists import publish_committed_head_lists, publish_head_list
-from agents.jobs.release_step import JobContext, ReleaseDice
+from agents.jobs.estimates import ESTIMATES
+from agents.jobs.head_lists import HEAD_LISTS
+from agents.jobs.job_context import JobContext, ReleaseDice
+from agents.jobs.release_step import Release, publish_committed, release_step
 from streams.errors import StoreUnavailable
 from streams.releases.entries import Kind
 from streams.settings import Settings
@@ -29,18 +31,11 @@ from streams.stores.batch_verdict import BatchVerdict, Tally
 from streams.stores.count_store import CountTables, PartitionState, Seen, connect_redis
 from tests.epoch_service import Service
 
-JOBS = {
-    Kind.HEAD_LISTS: publish_head_list,
-    Kind.ESTIMATES: publish_estimates,
-    Kind.CLICK_GRAPHS: publish_click_graph,
+RELEASES: dict[Kind, Release[Any, Any]] = {
+    release.kind: release for release in (HEAD_LISTS, ESTIMATES, CLICK_GRAPHS)
 }
 #: The id of the topic that was never read.
 DIRECTLY = "counted-directly"
-PUBLISHED = {
-    Kind.HEAD_LISTS: publish_committed_head_lists,
-    Kind.ESTIMATES: publish_committed_estimates,
-    Kind.CLICK_GRAPHS: publish_committed_click_graphs,
-}
 
 
 class Clock:
@@ -95,13 +90,13 @@ class JobBench:
         raise AssertionError("the keeper could not do its work in twenty attempts")
 
     async def run(self, kind: Kind) -> bool:
-        return await JOBS[kind](self.context)
+        return await release_step(self.context, RELEASES[kind])
 
     async def take_over(self, kind: Kind) -> bool:
         """Run as a job does that has just got the lease of another, or its own again after an
         outage: end what is open, publish what was committed, then do what is due."""
         await self.context.log.settle(kind)
-        await PUBLISHED[kind](self.context)
+        await publish_committed(self.context, RELEASES[kind])
         return await self.run(kind)
 
 

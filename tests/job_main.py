@@ -29,8 +29,8 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
+from agents.jobs.job_context import ReleaseDice
 from agents.jobs.jobs_process import run_jobs
-from agents.jobs.release_step import ReleaseDice
 from streams.settings import load_settings
 from streams.telemetry.structured_logs import configure_logging
 from tests.doubles_jobs import RepeatableNoise

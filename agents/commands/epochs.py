@@ -37,7 +37,7 @@ from agents.commands.operator_context import (
 )
 from agents.commands.output import say
 from agents.jobs.epoch_schedule import Wait, lost_epochs, next_estimates, next_head_list
-from agents.jobs.release_step import JobContext, limit_from
+from agents.jobs.job_context import JobContext, limit_from
 from agents.operations.log_unblocking import unblock
 from blender.errors import ParameterError
 from streams.releases import entries

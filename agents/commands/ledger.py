@@ -12,7 +12,7 @@ import argparse
 import asyncio
 
 from agents.commands.operator_context import connected, read_log, utc_text
-from agents.jobs.release_step import limit_from
+from agents.jobs.job_context import limit_from
 from streams.releases.epoch_plan import plan_from
 from streams.releases.epoch_state import ReleaseBook
 from streams.releases.ledger import GROUPS, Group, Limit, Paused

@@ -8,8 +8,8 @@ import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+from agents.jobs.job_context import JobContext
 from agents.jobs.leases import Lease
-from agents.jobs.release_step import JobContext
 from blender.errors import ParameterError
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import BlockedLog, find_blocked

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from agents.commands.operator_context import connected, read_log
 from agents.commands.output import say
-from agents.jobs.release_step import JobContext
+from agents.jobs.job_context import JobContext
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings import Settings, load_settings
 from streams.stems import Stem

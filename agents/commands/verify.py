@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from agents.commands.operator_context import connected, read_log
 from agents.jobs.epoch_lifecycle import released_through
-from agents.jobs.release_step import JobContext
+from agents.jobs.job_context import JobContext
 from blender.registry import randomizer_for
 from streams.errors import StoreMismatch
 from streams.releases.compacted_topics import read_publications

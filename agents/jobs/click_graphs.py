@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import csv
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agents.jobs.epoch_schedule import BuildClickGraph, next_click_graph
-from agents.jobs.metrics import finalized
-from agents.jobs.release_step import Due, JobContext, publish_pending, release_due, versions
+from agents.jobs.job_context import GivenUp, JobContext, versions
+from agents.jobs.release_step import Due, Made, Release
 from blender.click_graph import ClickGraph, ClickGraphParameters, PublicUrlTable, release_data
 from blender.errors import ParameterError
 from blender.record import Record, normalise
@@ -34,92 +34,63 @@ from streams.wire.click_graph_document import (
 from streams.wire.head_list_document import HeadListDocument
 from streams.wire.statements import click_graph_statement
 
-__all__ = [
-    "mechanism_parameters",
-    "publish_click_graph",
-    "publish_committed_click_graphs",
-    "read_url_table",
-]
+__all__ = ["CLICK_GRAPHS", "mechanism_parameters", "read_url_table"]
 
 log = logging.getLogger(__name__)
 
 
-async def publish_click_graph(context: JobContext) -> bool:
-    """Release the click graph that is due, if one is; whether it did."""
-    async with release_due(
-        context, Kind.CLICK_GRAPHS, Stem.OPTIN_RECORDS, next_click_graph, _commit_nothing
-    ) as due:
-        if due is None:
-            return False
-        turn, move, state = due.turn, due.move, due.state
-        read = await due.counts.read_optin(
-            move.epoch,
-            due.seal.bounds,
-            complete=Shortfall.NOT_ALL_COUNTED not in move.reasons,
-        )
-        due.participants = read.graph_users
-        reasons = [*move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
-        table = await _url_table(context, turn.book, state)
-        graph: ClickGraph | None = None
-        if table is None:
-            reasons.append(Shortfall.NO_URL_TABLE)
-        elif read.graph_users < state.parameters.plan.min_optin_users:
-            reasons.append(Shortfall.TOO_FEW_OPTIN_USERS)
-        else:
-            await context.observe("click-graphs.before_drawing")
-            due.drawing = True
-            graph = await asyncio.to_thread(
-                release_data,
-                _by_query(read.graph),
-                read.graph,
-                table,
-                mechanism_parameters(state),
-                context.dice.noise,
-            )
-            await context.observe("click-graphs.drawn")
-        outcome = EpochOutcome.EMPTY if graph is None else EpochOutcome.COMPLETE
-        if graph is not None and reasons:
-            outcome = EpochOutcome.INCOMPLETE
-        made = versions(context.dice.noise if graph is not None else None)
-        whole = _document(state, graph, read.graph_users, outcome, reasons, table, made)
-        document = split("click-graph", _fitting(whole).to_bytes())
-        added = [entries.click_graph_released(move.epoch, document, outcome, reasons)]
-        await turn.commit(added, [document])
-        finalized(Kind.CLICK_GRAPHS, due.seal, context.now_ms())
-        log.info("click_graph_released", extra={"epoch": move.epoch, "status": outcome})
-    await publish_committed_click_graphs(context)
-    await context.observe("click-graphs.published")
-    return True
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a click graph is drawn from."""
+
+    clicks: Mapping[Record, int]
+    table: PublicUrlTable
+    reasons: Sequence[Shortfall]
 
 
-async def _commit_nothing(
-    context: JobContext, due: Due[BuildClickGraph], reason: Shortfall
-) -> None:
-    """The graph has failed for good: the epoch goes on without one, and nothing is redrawn."""
+async def _read(context: JobContext, due: Due[BuildClickGraph]) -> _Inputs | Made:
+    """The graph share's counts, and the URLs that may be counted."""
     state = due.state
-    document = split(
-        "click-graph",
-        _document(
-            state, None, due.participants, EpochOutcome.EMPTY, [reason], None, versions()
-        ).to_bytes(),
-    )
-    async with context.log.turn(Kind.CLICK_GRAPHS) as turn:
-        now = turn.book.epochs.get(state.epoch)
-        # Another job may have released it while this one failed, or the epoch is long over.
-        if now is not None and now.graph_due:
-            await turn.commit(
-                [entries.click_graph_released(state.epoch, document, EpochOutcome.EMPTY, [reason])],
-                [document],
-            )
+    read = await due.counts.read_optin(state.epoch, due.seal.bounds, complete=due.complete)
+    due.participants = read.graph_users
+    reasons = [*due.move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
+    table = await _url_table(context, due.book, state)
+    if table is None:
+        return _empty(state, due.participants, [*reasons, Shortfall.NO_URL_TABLE])
+    if due.participants < state.parameters.plan.min_optin_users:
+        why = [*reasons, Shortfall.TOO_FEW_OPTIN_USERS]
+        return _empty(state, due.participants, why, table)
+    return _Inputs(read.graph, table, reasons)
 
 
-async def publish_committed_click_graphs(context: JobContext) -> bool:
-    """Write what was committed and may not be in its topic yet, byte for byte."""
-    return await publish_pending(
-        context,
-        context.topics.click_graphs.name,
-        lambda state: None if state.click_graph is None else state.click_graph.document,
+async def _draw(context: JobContext, due: Due[BuildClickGraph], inputs: _Inputs) -> Made:
+    """In a thread, as for head lists."""
+    state, noise, reasons = due.state, context.dice.noise, inputs.reasons
+    graph = await asyncio.to_thread(
+        release_data,
+        _by_query(inputs.clicks),
+        inputs.clicks,
+        inputs.table,
+        mechanism_parameters(state),
+        noise,
     )
+    outcome = EpochOutcome.INCOMPLETE if reasons else EpochOutcome.COMPLETE
+    whole = _document(
+        state, graph, due.participants, outcome, reasons, inputs.table, versions(noise)
+    )
+    return _made(_fitting(whole), outcome, reasons)
+
+
+def _give_up(state: EpochState, failed: GivenUp) -> Made:
+    """An empty graph: the epoch goes on without one, and nothing is redrawn."""
+    return _empty(state, failed.participants, [failed.reason])
+
+
+def _log_committed(made: Made) -> None:
+    """The graph, with its outcome."""
+    [entry] = made.entries
+    status = EpochOutcome(entry["outcome"])
+    log.info("click_graph_released", extra={"epoch": entry["epoch"], "status": status})
 
 
 def mechanism_parameters(state: EpochState) -> ClickGraphParameters:
@@ -193,12 +164,32 @@ def _by_query(clicks: Mapping[Record, int]) -> dict[str, int]:
     return queries
 
 
+def _empty(
+    state: EpochState,
+    participants: int,
+    reasons: Sequence[Shortfall],
+    table: PublicUrlTable | None = None,
+) -> Made:
+    """A graph that says why there is none."""
+    outcome = EpochOutcome.EMPTY
+    document = _document(state, None, participants, outcome, reasons, table, versions())
+    return _made(document, outcome, reasons)
+
+
+def _made(
+    document: ClickGraphDocument, outcome: EpochOutcome, reasons: Sequence[Shortfall]
+) -> Made:
+    stored = split("click-graph", document.to_bytes())
+    entry = entries.click_graph_released(document.epoch, stored, outcome, reasons)
+    return Made([entry], [stored])
+
+
 def _document(
     state: EpochState,
     graph: ClickGraph | None,
     participants: int,
     outcome: EpochOutcome,
-    reasons: list[Shortfall],
+    reasons: Sequence[Shortfall],
     table: PublicUrlTable | None,
     made_by: Mapping[str, str],
 ) -> ClickGraphDocument:
@@ -238,3 +229,18 @@ def _document(
         },
         versions=made_by,
     )
+
+
+#: The click graph of the epoch's graph share; an empty one that says why if there is none.
+CLICK_GRAPHS = Release(
+    kind=Kind.CLICK_GRAPHS,
+    stem=Stem.OPTIN_RECORDS,
+    next_move=next_click_graph,
+    is_owed=lambda state: state.graph_due,
+    read=_read,
+    draw=_draw,
+    document=lambda state: None if state.click_graph is None else state.click_graph.document,
+    topic=lambda topics: topics.click_graphs.name,
+    log_committed=_log_committed,
+    give_up=_give_up,
+)

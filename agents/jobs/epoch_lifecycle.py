@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agents.jobs.epoch_schedule import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
-from agents.jobs.release_step import JobContext, limit_from
+from agents.jobs.job_context import JobContext, limit_from
 from streams.releases import entries
 from streams.releases.entries import Entry, Kind
 from streams.releases.epoch_plan import plan_from

@@ -11,20 +11,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 
 import numpy as np
 
-from agents.jobs.epoch_schedule import next_estimates
-from agents.jobs.metrics import finalized
-from agents.jobs.release_step import (
-    JobContext,
-    ReleaseDice,
-    publish_pending,
-    release_due,
-    stop_epoch,
-    versions,
-)
+from agents.jobs.epoch_schedule import BuildEstimates, next_estimates
+from agents.jobs.job_context import JobContext, ReleaseDice, versions
+from agents.jobs.release_step import Due, Made, Release
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
@@ -33,7 +25,7 @@ from blender.registry import randomizer_for
 from streams.releases import entries
 from streams.releases.documents import split
 from streams.releases.entries import EpochOutcome, Kind, Shortfall
-from streams.releases.epoch_state import EpochState
+from streams.releases.epoch_state import EpochState, Stage
 from streams.releases.optin_release import read_optin_release
 from streams.releases.sealed_counts import ReportsRead
 from streams.stems import Stem
@@ -49,7 +41,7 @@ from streams.wire.estimates_document import (
 from streams.wire.head_list_document import HeadListDocument
 from streams.wire.statements import privacy_statement
 
-__all__ = ["build_estimates", "empty_estimates", "publish_committed_estimates", "publish_estimates"]
+__all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
 
 log = logging.getLogger(__name__)
 
@@ -58,53 +50,38 @@ log = logging.getLogger(__name__)
 DISAGREE_BELOW = 0.01
 
 
-async def publish_estimates(context: JobContext) -> bool:
-    """Publish the epoch whose reports are sealed and counted, if one is; whether it did."""
-    async with release_due(
-        context, Kind.ESTIMATES, Stem.CLIENT_REPORTS, next_estimates,
-        partial(stop_epoch, Kind.ESTIMATES),
-    ) as due:  # fmt: skip
-        if due is None:
-            return False
-        turn, move, state = due.turn, due.move, due.state
-        assert state.head_list is not None
-        head_list = HeadListDocument.from_bytes(
-            await context.log.read_document(state.head_list.head_list)
-        )
-        optin = await context.log.read_document(state.head_list.optin)
-        read = await due.counts.read_reports(
-            move.epoch,
-            due.seal.bounds,
-            state.head_list.cells,
-            complete=Shortfall.NOT_ALL_COUNTED not in move.reasons,
-        )
-        await context.observe("estimates.before_drawing")
-        release = read_optin_release(optin, head_list.head_list)
-        # Not `due.drawing`: no noise is drawn for people here. Counts that cannot be may still be
-        # mended (`blendstream rebuild`), memory may come back; and no epoch waits for ever.
-        document = await asyncio.to_thread(
-            build_estimates, state, release, read, move.reasons, context.dice
-        )
-        await context.observe("estimates.drawn")
-        stored = split("estimates", document.to_bytes())
-        reasons = [Shortfall(reason) for reason in document.reasons]
-        outcome = EpochOutcome(document.outcome)
-        added = [entries.estimate_released(move.epoch, stored, outcome, reasons)]
-        await turn.commit(added, [stored])
-        finalized(Kind.ESTIMATES, due.seal, context.now_ms())
-        log.info("estimate_released", extra={"epoch": move.epoch, "status": outcome})
-    await publish_committed_estimates(context)
-    await context.observe("estimates.published")
-    return True
-
-
-async def publish_committed_estimates(context: JobContext) -> bool:
-    """Write what was committed and may not be in its topic yet, byte for byte."""
-    return await publish_pending(
-        context,
-        context.topics.estimates.name,
-        lambda state: None if state.estimates is None else state.estimates.document,
+async def _read(context: JobContext, due: Due[BuildEstimates]) -> tuple[OptinRelease, ReportsRead]:
+    """What the opt-in group released, and the reports."""
+    released = due.state.head_list
+    assert released is not None
+    head_list = HeadListDocument.from_bytes(await context.log.read_document(released.head_list))
+    optin = await context.log.read_document(released.optin)
+    reports = await due.counts.read_reports(
+        due.state.epoch, due.seal.bounds, released.cells, complete=due.complete
     )
+    return read_optin_release(optin, head_list.head_list), reports
+
+
+async def _draw(
+    context: JobContext,
+    due: Due[BuildEstimates],
+    inputs: tuple[OptinRelease, ReportsRead],
+) -> Made:
+    """Nothing is drawn for people: denoise and blend, in a thread."""
+    document = await asyncio.to_thread(
+        build_estimates, due.state, *inputs, due.move.reasons, context.dice
+    )
+    stored = split("estimates", document.to_bytes())
+    reasons = [Shortfall(reason) for reason in document.reasons]
+    outcome = EpochOutcome(document.outcome)
+    return Made([entries.estimate_released(due.state.epoch, stored, outcome, reasons)], [stored])
+
+
+def _log_committed(made: Made) -> None:
+    """The publication, with its outcome."""
+    [entry] = made.entries
+    status = EpochOutcome(entry["outcome"])
+    log.info("estimate_released", extra={"epoch": entry["epoch"], "status": status})
 
 
 def build_estimates(
@@ -316,3 +293,20 @@ def _privacy(state: EpochState) -> dict[str, object]:
         "optin": {"epsilon": charge.optin.epsilon, "delta": charge.optin.delta},
         "clients": {"epsilon": charge.clients.epsilon, "delta": charge.clients.delta},
     }
+
+
+#: The publication of an epoch whose reports are sealed and counted. Made again from the same counts
+#: it says the same of people, and counts that cannot be right may be repaired (`blendstream
+#: rebuild`): so a failure is no failed draw.
+ESTIMATES = Release(
+    kind=Kind.ESTIMATES,
+    stem=Stem.CLIENT_REPORTS,
+    next_move=next_estimates,
+    is_owed=lambda state: state.stage is Stage.REPORTS_SEALED,
+    read=_read,
+    draw=_draw,
+    document=lambda state: None if state.estimates is None else state.estimates.document,
+    topic=lambda topics: topics.estimates.name,
+    log_committed=_log_committed,
+    draws_noise=False,
+)

@@ -1,10 +1,7 @@
 """Epoch job: S and T counts ──▶ create, estimate ──▶ releases ──▶ head_lists.
 
-Four moves: read what was released, read counts, draw, commit; publishing follows from the
-committed bytes and may be repeated.
-
-Promises: noise is drawn once for a release that anyone sees. Whether an epoch has too little data
-is judged on participants, or on the noised list, never on raw counts.
+Promises: whether an epoch has too little data is judged on participants, or on the noised list,
+never on raw counts. The order of steps, and what failures mean: `agents.jobs.release_step`.
 """
 
 from __future__ import annotations
@@ -12,100 +9,89 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 
-from agents.jobs.epoch_schedule import next_head_list
+from agents.jobs.epoch_schedule import BuildHeadList, next_head_list
 from agents.jobs.estimates import empty_estimates
-from agents.jobs.metrics import finalized
-from agents.jobs.release_step import JobContext, publish_pending, release_due, stop_epoch
+from agents.jobs.job_context import JobContext
+from agents.jobs.release_step import Due, Made, Release
 from blender.errors import ParameterError
 from blender.interfaces import OptinCounts
 from blender.profiles import OptinRelease, build_head_list, prepare_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 from streams.releases import entries
-from streams.releases.documents import StoredDocument, split
-from streams.releases.entries import Entry, EpochOutcome, Kind, Shortfall
-from streams.releases.epoch_state import EpochState, ReleaseBook
-from streams.releases.log import Turn
+from streams.releases.documents import split
+from streams.releases.entries import EpochOutcome, Kind, Shortfall
+from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.optin_release import write_optin_release
 from streams.stems import Stem
 from streams.telemetry.structured_logs import Known
 from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
 
-__all__ = ["draw_head_list", "publish_committed_head_lists", "publish_head_list"]
+__all__ = ["HEAD_LISTS"]
 
 log = logging.getLogger(__name__)
 
 
-async def publish_head_list(context: JobContext) -> bool:
-    """Release the head list that is due, if one is; whether it did."""
-    async with release_due(
-        context, Kind.HEAD_LISTS, Stem.OPTIN_RECORDS, next_head_list,
-        partial(stop_epoch, Kind.HEAD_LISTS),
-    ) as due:  # fmt: skip
-        if due is None:
-            return False
-        turn, move, state = due.turn, due.move, due.state
-        if state.graph_due:
-            # With the head list its raw records end.
-            log.warning("click_graph_passed_over", extra={"epoch": move.epoch})
-        read = await due.counts.read_optin(
-            move.epoch,
-            due.seal.bounds,
-            complete=Shortfall.NOT_ALL_COUNTED not in move.reasons,
-        )
-        reasons = [*move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
-        users = read.counts.selection_users + read.counts.estimation_users
-        if users < state.parameters.plan.min_optin_users:
-            await _commit_empty(context, turn, state, read.counts, reasons)
-        else:
-            known = await _known_records(context, turn.book, state)
-            plan = state.parameters.plan
-            await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy)
-            await context.observe("head-lists.before_drawing")
-            due.drawing = True
-            release = await draw_head_list(context, state, read.counts, known)
-            await context.observe("head-lists.drawn")
-            added, documents = _release(state, release, move.reports_until_ms, reasons)
-            await _commit(context, turn, state, added, documents)
-    await publish_committed_head_lists(context)
-    await context.observe("head-lists.published")
-    return True
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a head list is drawn from."""
+
+    counts: OptinCounts
+    #: The last published head list's: public already, so it costs no δ to ask again.
+    known: Sequence[Record]
+    reasons: Sequence[Shortfall]
 
 
-async def publish_committed_head_lists(context: JobContext) -> bool:
-    """Write what was committed and may not be in its topic yet, byte for byte."""
-    return await publish_pending(
-        context,
-        context.topics.head_lists.name,
-        lambda state: None if state.head_list is None else state.head_list.head_list,
-    )
+async def _read(context: JobContext, due: Due[BuildHeadList]) -> _Inputs | Made:
+    """The counts of S and T, and the records that are public already."""
+    state, plan = due.state, due.state.parameters.plan
+    if state.graph_due:
+        # With the head list its raw records end.
+        log.warning("click_graph_passed_over", extra={"epoch": state.epoch})
+    read = await due.counts.read_optin(state.epoch, due.seal.bounds, complete=due.complete)
+    counts = read.counts
+    due.participants = counts.selection_users + counts.estimation_users
+    reasons = [*due.move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
+    if due.participants < plan.min_optin_users:
+        return _nothing_to_draw_from(state, counts, reasons)
+    known = await _known_records(context, due.book, state)
+    await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy)
+    return _Inputs(counts, known, reasons)
 
 
-async def draw_head_list(
-    context: JobContext, state: EpochState, counts: OptinCounts, known: Sequence[Record]
-) -> OptinRelease:
-    """The only step that touches raw counts and noise, in a thread: it takes seconds."""
-    plan, charged = state.parameters.plan, state.parameters.charge.clients
+async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -> Made:
+    """In a thread: it takes seconds."""
+    plan, charged = due.state.parameters.plan, due.state.parameters.charge.clients
     release = await asyncio.to_thread(
-        build_head_list, plan.profile, counts, plan.privacy, context.dice.noise, known
+        build_head_list,
+        plan.profile,
+        inputs.counts,
+        plan.privacy,
+        context.dice.noise,
+        inputs.known,
     )
     # Devices will spend what the head list asks of them; it must not be more than was charged.
     asked = release.head_list.randomizer.delta
     if asked > charged.delta:
         raise ParameterError(
-            f"a head list must ask devices for no more than was charged (delta={charged.delta:g}), "
-            f"got delta={asked:g}"
+            "a head list must ask devices for no more than was charged "
+            f"(delta={charged.delta:g}), got delta={asked:g}"
         )
-    return release
+    return _released(due.state, release, due.move.reports_until_ms, inputs.reasons)
+
+
+def _log_committed(made: Made) -> None:
+    """A head list, or the empty publication."""
+    entry = made.entries[0]
+    log.info("entry_committed", extra={"kind": Known(entry["entry"]), "epoch": entry["epoch"]})
 
 
 async def _known_records(
     context: JobContext, book: ReleaseBook, state: EpochState
 ) -> tuple[Record, ...]:
-    """The last published head list, whole: public already, so it costs no δ to ask again."""
+    """The records of the last published head list, all of them."""
     last = book.last_head_list_before(state.epoch)
     if last is None or last.head_list is None:
         return ()
@@ -113,13 +99,13 @@ async def _known_records(
     return HeadListDocument.from_bytes(data).head_list.records
 
 
-def _release(
+def _released(
     state: EpochState,
     release: OptinRelease,
     reports_until_ms: int,
     reasons: Sequence[Shortfall],
-) -> tuple[list[Entry], list[StoredDocument]]:
-    """The entries and documents of a drawn head list."""
+) -> Made:
+    """What a drawn head list adds to the log."""
     parameters = state.parameters
     if release.head_list.listed == 0:
         # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
@@ -159,7 +145,7 @@ def _release(
         )
         documents.append(empty)
         added.append(entries.estimate_released(state.epoch, empty, EpochOutcome.EMPTY, why))
-    return added, documents
+    return Made(added, documents)
 
 
 def _fitting(document: HeadListDocument) -> HeadListDocument:
@@ -183,13 +169,10 @@ def _fitting(document: HeadListDocument) -> HeadListDocument:
     return document
 
 
-async def _commit_empty(
-    context: JobContext,
-    turn: Turn,
-    state: EpochState,
-    counts: OptinCounts,
-    reasons: Sequence[Shortfall],
-) -> None:
+def _nothing_to_draw_from(
+    state: EpochState, counts: OptinCounts, reasons: Sequence[Shortfall]
+) -> Made:
+    """An empty publication instead of a head list: too few people took part."""
     why = [*reasons, Shortfall.TOO_FEW_OPTIN_USERS]
     document = split(
         "estimates",
@@ -197,17 +180,21 @@ async def _commit_empty(
             state, why, counts.selection_users, counts.estimation_users, None
         ).to_bytes(),
     )
-    entry = entries.estimate_released(state.epoch, document, EpochOutcome.EMPTY, why)
-    await _commit(context, turn, state, [entry], [document])
+    return Made(
+        [entries.estimate_released(state.epoch, document, EpochOutcome.EMPTY, why)], [document]
+    )
 
 
-async def _commit(
-    context: JobContext,
-    turn: Turn,
-    state: EpochState,
-    added: Sequence[Entry],
-    documents: Sequence[StoredDocument],
-) -> None:
-    await turn.commit(added, documents)
-    finalized(Kind.HEAD_LISTS, state.records_sealed, context.now_ms())
-    log.info("entry_committed", extra={"kind": Known(added[0]["entry"]), "epoch": state.epoch})
+#: The head list with the opt-in estimates; the epoch's empty publication if there is none. Of the
+#: documents only the head list is published: the opt-in release stays in the log.
+HEAD_LISTS = Release(
+    kind=Kind.HEAD_LISTS,
+    stem=Stem.OPTIN_RECORDS,
+    next_move=next_head_list,
+    is_owed=lambda state: state.stage is Stage.SEALED,
+    read=_read,
+    draw=_draw,
+    document=lambda state: None if state.head_list is None else state.head_list.head_list,
+    topic=lambda topics: topics.head_lists.name,
+    log_committed=_log_committed,
+)

@@ -20,25 +20,28 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from agents.jobs import metrics
 from agents.jobs.broker_clocks import BrokerClocks, ClockComparison
-from agents.jobs.click_graphs import publish_click_graph, publish_committed_click_graphs
+from agents.jobs.click_graphs import CLICK_GRAPHS
 from agents.jobs.epoch_lifecycle import Keeper
-from agents.jobs.estimates import publish_committed_estimates, publish_estimates
-from agents.jobs.head_lists import publish_committed_head_lists, publish_head_list
-from agents.jobs.leases import Lease
-from agents.jobs.release_step import (
+from agents.jobs.estimates import ESTIMATES
+from agents.jobs.head_lists import HEAD_LISTS
+from agents.jobs.job_context import (
     JobContext,
     ReleaseDice,
-    ReleaseFailed,
     as_it_is,
     limit_from,
     system_clock_ms,
 )
+from agents.jobs.leases import Lease
+from agents.jobs.release_failures import ReleaseFailed
+from agents.jobs.release_step import Release, publish_committed, release_step
 from agents.listening import listening
 from agents.production import warn_of_risks
 from blender.profiles import prepare_head_list
@@ -83,22 +86,16 @@ class Jobs:
         self.context = context
         self.clocks = BrokerClocks(allowed_s=context.settings.epoch.allowed_skew_s)
         keeper = Keeper(context)
+        releases: tuple[Release[Any, Any], ...] = (CLICK_GRAPHS, HEAD_LISTS, ESTIMATES)
         self._jobs = (
             _Job(Kind.KEEPER, _nothing, keeper.step),
-            _Job(
-                Kind.CLICK_GRAPHS,
-                lambda: publish_committed_click_graphs(context),
-                lambda: publish_click_graph(context),
-            ),
-            _Job(
-                Kind.HEAD_LISTS,
-                lambda: publish_committed_head_lists(context),
-                lambda: publish_head_list(context),
-            ),
-            _Job(
-                Kind.ESTIMATES,
-                lambda: publish_committed_estimates(context),
-                lambda: publish_estimates(context),
+            *(
+                _Job(
+                    release.kind,
+                    partial(publish_committed, context, release),
+                    partial(release_step, context, release),
+                )
+                for release in releases
             ),
         )
         self._leases: dict[Kind, Lease] = {}

@@ -1,20 +1,18 @@
-"""What every epoch job works with: the log, the counts, the publisher, the noise and the clock.
+"""One step of a job that releases: look, fence, read, draw, commit, publish.
 
-Promises: production noise is exact. Another noise, other dice or an observer of steps can be handed
-to the constructor by tests; no setting, file or variable reaches them.
+`release_step` is that order, once for all kinds of releases. What differs between head lists,
+estimates and click graphs is a `Release`.
+
+Promises: noise is drawn once for a release that anyone sees. Nothing follows from a commit before
+the job has read it back. What a failure means is the table in `release_failures`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
-
-import numpy as np
 
 from agents.jobs.epoch_schedule import (
     BuildClickGraph,
@@ -23,46 +21,25 @@ from agents.jobs.epoch_schedule import (
     Positions,
     Wait,
 )
-from agents.jobs.metrics import count_released
-from blender.errors import BlenderError
-from blender.noise import ExactNoise, Noise
-from blender.opendp_noise import OpenDPNoise
-from blender.record import NORMALISATION_VERSION
-from streams.errors import StoreMismatch, StoreUnavailable
+from agents.jobs.job_context import GivenUp, JobContext
+from agents.jobs.metrics import finalized
+from agents.jobs.release_failures import Progress, ReleaseFailed, Then, rule_for
 from streams.releases import entries
-from streams.releases.compacted_topics import PublishedMarks, Publisher, read_publications
-from streams.releases.documents import DocumentReference
-from streams.releases.entries import Kind, Shortfall
-from streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
-from streams.releases.ledger import Cost, Limit
-from streams.releases.log import CommitRefused, ReleaseLog, StepObserver, Turn, nobody_watches
-from streams.releases.seal_markers import SealMarkers
+from streams.releases.compacted_topics import PublishedMarks, read_publications
+from streams.releases.documents import DocumentReference, StoredDocument
+from streams.releases.entries import Entry, Kind, Shortfall
+from streams.releases.epoch_state import EpochState, ReleaseBook, Seal
 from streams.releases.sealed_counts import SealedCounts
-from streams.settings import Settings
 from streams.stems import Stem
-from streams.stores.count_store import Client, CountTables
-from streams.stores.kafka import KafkaLog
 from streams.telemetry.structured_logs import Known
 from streams.topics import Topics
-from streams.version import version_of
 
-__all__ = [
-    "Due",
-    "JobContext",
-    "ReleaseDice",
-    "ReleaseFailed",
-    "as_it_is",
-    "limit_from",
-    "publish_pending",
-    "release_due",
-    "stop_epoch",
-    "system_clock_ms",
-    "versions",
-]
+__all__ = ["Due", "Made", "Release", "publish_committed", "release_step", "write_down_given_up"]
 
 log = logging.getLogger(__name__)
 
-Move = TypeVar("Move", BuildHeadList, BuildEstimates, BuildClickGraph)
+Move = TypeVar("Move", bound=BuildHeadList | BuildEstimates | BuildClickGraph)
+Inputs = TypeVar("Inputs")
 
 #: Why an epoch was given up, as an operator reads it.
 _GIVEN_UP: Mapping[Shortfall, str] = {
@@ -74,296 +51,205 @@ _GIVEN_UP: Mapping[Shortfall, str] = {
 _SEEN = "a document of this epoch is published and its release is not in the log; not drawn again"
 #: How much sooner than its seal a document may seem to be written, by a clock that is off.
 _CLOCK_MS = 3_600_000
-#: The stage in which an epoch owes what this kind of job releases.
-_OWED: Mapping[Kind, Stage] = {
-    Kind.HEAD_LISTS: Stage.SEALED,
-    Kind.ESTIMATES: Stage.REPORTS_SEALED,
-}
 
 
-class ReleaseFailed(BlenderError):
-    """A release failed and was given up; the next epoch goes on. The cause says why."""
-
-
-def system_clock_ms() -> int:
-    """This machine's clock."""
-    return time.time_ns() // 1_000_000
-
-
-def as_it_is(append_ms: int) -> int:
-    """A broker's time as the broker gave it."""
-    return append_ms
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseDice:
-    """Where randomness comes from: noise for releases, a generator for the agreement test."""
-
-    noise: Noise = field(default_factory=ExactNoise)
-    #: Decides a p-value, never anyone's privacy.
-    bootstrap: Callable[[], np.random.Generator] = np.random.default_rng
-
-
-@dataclass(slots=True)
-class JobContext:
-    """One process's hands and eyes."""
-
-    settings: Settings
-    topics: Topics
-    log: ReleaseLog
-    kafka: KafkaLog
-    redis: Client
-    publisher: Publisher
-    markers: SealMarkers
-    now_ms: Callable[[], int] = system_clock_ms
-    #: What a broker's append time is on this clock. A test that moves `now_ms` moves the brokers'
-    #: clocks with it; here they are as they are.
-    brokers_ms: Callable[[int], int] = as_it_is
-    observe: StepObserver = nobody_watches
-    dice: ReleaseDice = field(default_factory=ReleaseDice)
-    #: How to end the release that failed for good, until that is done: nothing of its kind is
-    #: drawn before.
-    failed: dict[Kind, Callable[[], Awaitable[None]]] = field(default_factory=dict)
-
-    @classmethod
-    def build(
-        cls,
-        settings: Settings,
-        topics: Topics,
-        redis: Client,
-        *,
-        now_ms: Callable[[], int] = system_clock_ms,
-        brokers_ms: Callable[[int], int] = as_it_is,
-        observe: StepObserver = nobody_watches,
-        dice: ReleaseDice | None = None,
-    ) -> JobContext:
-        """Everything from the settings; nothing is asked of a server yet."""
-        return cls(
-            settings=settings,
-            topics=topics,
-            log=ReleaseLog(
-                settings.kafka,
-                topics.releases.name,
-                transaction_timeout_s=settings.jobs.transaction_timeout_s,
-                now_ms=now_ms,
-                on_committed=count_released,
-            ),
-            kafka=KafkaLog(settings.kafka),
-            redis=redis,
-            publisher=Publisher(settings.kafka),
-            markers=SealMarkers(settings.kafka),
-            now_ms=now_ms,
-            brokers_ms=brokers_ms,
-            observe=observe,
-            dice=dice or ReleaseDice(),
-        )
-
-    def tables(self, stem: Stem) -> CountTables:
-        """The Redis tables of one topic."""
-        return CountTables(
-            self.redis, self.topics.of(stem).name, prefix=self.settings.topics.prefix
-        )
-
-    def counts(self, stem: Stem, kind: Kind) -> SealedCounts:
-        """What was counted of one topic, for one kind of job."""
-        return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
-
-    async def read_log(self) -> ReleaseBook:
-        """The log to its end; stops whoever asks when open epochs are not of these topics."""
-        book = await self.log.catch_up()
-        topics = self.settings.topics
-        wanted = (topics.version, topics.partitions)
-        others = [
-            state.epoch
-            for state in book.unfinished()
-            if (state.parameters.plan.topic_version, state.parameters.plan.optin_partitions)
-            != wanted
-        ]
-        if others:
-            plan = book.epochs[others[0]].parameters.plan
-            raise StoreMismatch(
-                f"epochs {', '.join(map(str, others))} are open in topics of version "
-                f"{plan.topic_version} with {plan.optin_partitions} partitions, and the settings "
-                f"name version {topics.version} with {topics.partitions}: what was accepted would "
-                "not be counted. Set topics.version and topics.partitions back until these epochs "
-                "are over, or give each up with `blendstream epochs abandon E --reason TEXT`"
-            )
-        return book
-
-    async def settle_failed(self, kind: Kind) -> None:
-        """End the release that failed for good, if that is still to be done."""
-        if kind in self.failed:
-            await self.failed[kind]()
-            del self.failed[kind]
-
-    async def close(self) -> None:
-        """Let go of the servers."""
-        self.markers.close()
-        await self.log.close()
-        await self.redis.aclose()
+# --- one kind of release -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Due(Generic[Move]):
-    """A release that is due, in a turn that may commit it: what to do, for which epoch."""
+    """A release that is due: what to do, for which epoch, from which entries and counts."""
 
-    turn: Turn
     move: Move
+    #: All that is in the log.
+    book: ReleaseBook
     state: EpochState
     #: Of the epoch's entries that the release is made of.
     seal: Seal
     counts: SealedCounts
-    #: Set before the first noise is drawn. From then on a failure ends the release.
-    drawing: bool = False
     #: How many people's entries were read, once they were.
     participants: int = 0
 
+    @property
+    def complete(self) -> bool:
+        """Whether every partition is counted up to the seal."""
+        return Shortfall.NOT_ALL_COUNTED not in self.move.reasons
 
-@contextlib.asynccontextmanager
-async def release_due(
-    context: JobContext,
-    kind: Kind,
-    stem: Stem,
-    decide: Callable[[ReleaseBook, Positions, int], Move | Wait],
-    give_up: Callable[[JobContext, Due[Move], Shortfall], Awaitable[None]],
-) -> AsyncIterator[Due[Move] | None]:
-    """What every release begins with: look, and if something is due, fence, read, look again.
 
-    `None` when nothing is due. A turn ends what others of its kind have open, so none is started
-    only to look. What every failure means:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What one commit adds to the log."""
 
-        a crash, an outage, doubt    the draw is thrown away, the log decides
-        refused by the broker        given up at once
-        anything, while drawing      given up at once: a redraw must not depend on the draw
-        anything, before             tried again until the counting deadline, then given up
+    entries: Sequence[Entry]
+    documents: Sequence[StoredDocument] = ()
 
-    A release that the log lacks and its topic has was drawn before: Kafka may lose an entry that it
-    acknowledged, or somebody restored an older log. Its epoch is abandoned.
-    """
-    await context.settle_failed(kind)
-    counts = context.counts(stem, kind)
+
+def _abandon_epoch(state: EpochState, failed: GivenUp) -> Made:
+    """End the epoch, because its release failed for good."""
+    return Made([entries.epoch_abandoned(state.epoch, _GIVEN_UP[failed.reason])])
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Generic[Move, Inputs]):
+    """What differs between the kinds of releases."""
+
+    kind: Kind
+    #: Whose counts it is made of.
+    stem: Stem
+    #: What is due, or why nothing is.
+    next_move: Callable[[ReleaseBook, Positions, int], Move | Wait]
+    #: Whether an epoch still owes this release.
+    is_owed: Callable[[EpochState], bool]
+    #: Everything it is made of; or what to commit, if there is too little to draw from.
+    read: Callable[[JobContext, Due[Move]], Awaitable[Inputs | Made]]
+    #: The only function that touches noise; never called twice for a release that anyone sees.
+    draw: Callable[[JobContext, Due[Move], Inputs], Awaitable[Made]]
+    #: The committed document that is to be published, if there is one, and where.
+    document: Callable[[EpochState], DocumentReference | None]
+    topic: Callable[[Topics], str]
+    #: Writes one log line about what was committed.
+    log_committed: Callable[[Made], None]
+    #: What tells the log that this release failed for good.
+    give_up: Callable[[EpochState, GivenUp], Made] = _abandon_epoch
+    #: Whether people's privacy rests on noise that this release draws.
+    draws_noise: bool = True
+
+
+# --- the step ------------------------------------------------------------------------------------
+
+
+async def release_step(context: JobContext, release: Release[Move, Inputs]) -> bool:
+    """Make the release of this kind that is due, if one is; whether it did."""
+    kind = release.kind
+    await write_down_given_up(context, release)
+
+    # Look. A turn ends what others of its kind have open, so none is started only to look.
+    counts = context.counts(release.stem, kind)
     book = await context.read_log()
-    if isinstance(decide(book, await counts.positions(), context.now_ms()), Wait):
-        yield None
-        return
+    if isinstance(release.next_move(book, await counts.positions(), context.now_ms()), Wait):
+        return False
+
+    # Fence the other jobs of this kind, read the log up to our own record, and look again.
     async with context.log.turn(kind, context.observe) as turn:
-        move = decide(turn.book, await counts.positions(), context.now_ms())
+        move = release.next_move(turn.book, await counts.positions(), context.now_ms())
         if isinstance(move, Wait):
-            yield None
-            return
+            return False
         state = turn.book.epochs[move.epoch]
-        seal = state.reports_sealed if kind is Kind.ESTIMATES else state.records_sealed
+        seal = state.reports_sealed if release.stem is Stem.CLIENT_REPORTS else state.records_sealed
         assert seal is not None
-        if await _seen(context, kind, move.epoch, seal):
+        due = Due(move, turn.book, state, seal, counts)
+        if release.draws_noise and await _is_published(context, release, due):
             await turn.commit([entries.epoch_abandoned(move.epoch, _SEEN)])
             log.error("epoch_abandoned", extra={"epoch": move.epoch, "kind": kind})
-            yield None
-            return
-        due = Due(turn, move, state, seal, counts)
+            return False
+
+        progress = Progress.NOTHING_DRAWN
         try:
-            yield due
-        except StoreUnavailable:
-            raise
+            # Read the counts and what was released before.
+            inputs = await release.read(context, due)
+            # Draw, once, outside any transaction.
+            if isinstance(inputs, Made):
+                made = inputs
+            else:
+                await context.observe(f"{kind.value}.before_drawing")
+                if release.draws_noise:
+                    progress = Progress.DRAWING
+                made = await release.draw(context, due, inputs)
+                await context.observe(f"{kind.value}.drawn")
+            # Commit, and read the commit back.
+            await turn.commit(made.entries, made.documents)
         except Exception as error:
-            reason = _final(context, due, error)
-            if reason is None:
-                raise
-            log.exception(
-                "release_given_up", extra={"kind": kind, "epoch": move.epoch, "reason": reason}
-            )
-            context.failed[kind] = partial(give_up, context, due, reason)
-            await context.settle_failed(kind)
-            raise ReleaseFailed(
-                f"the release of epoch {move.epoch} failed and was given up; the next epoch goes on"
-            ) from error
+            if turn.committed:
+                progress = Progress.COMMITTED
+            await _fail(context, release, due, error, progress)
+            raise
+        finalized(kind, seal, context.now_ms())
+        release.log_committed(made)
+
+    # Publish the committed bytes; this may be repeated.
+    await publish_committed(context, release)
+    await context.observe(f"{kind.value}.published")
+    return True
 
 
-async def _seen(context: JobContext, kind: Kind, epoch: int, seal: Seal) -> bool:
-    """Whether the topic of what this kind draws, or Redis, has a document of this epoch already.
+async def _fail(
+    context: JobContext,
+    release: Release[Move, Inputs],
+    due: Due[Move],
+    error: Exception,
+    progress: Progress,
+) -> None:
+    """Do what the table says. Returns if the failure is to be raised as it is."""
+    rule = rule_for(error, progress)
+    deadline_ms = due.seal.at_ms + due.state.parameters.counting_deadline_ms
+    if rule.reason is None or (rule.then is Then.TRY_AGAIN and context.now_ms() < deadline_ms):
+        return
+    epoch = due.state.epoch
+    log.error(
+        "release_given_up",
+        extra={"kind": release.kind, "epoch": epoch, "reason": rule.reason},
+        exc_info=error,
+    )
+    context.given_up[release.kind] = GivenUp(epoch, rule.reason, due.participants)
+    await write_down_given_up(context, release)
+    raise ReleaseFailed(
+        f"the release of epoch {epoch} failed and was given up; the next epoch goes on"
+    ) from error
 
-    A broker that is cut off may not tell of one. That is no harm to what the log decides: this is
-    for a log that itself has lost something.
+
+async def write_down_given_up(context: JobContext, release: Release[Move, Inputs]) -> None:
+    """Commit that a release was given up, if that is still to be done."""
+    failed = context.given_up.get(release.kind)
+    if failed is None:
+        return
+    async with context.log.turn(release.kind) as turn:
+        state = turn.book.epochs.get(failed.epoch)
+        # Another job may have released it while this one failed, or the epoch is long over.
+        if state is not None and release.is_owed(state):
+            made = release.give_up(state, failed)
+            await turn.commit(made.entries, made.documents)
+            if made.entries[0]["entry"] == "epoch_abandoned":
+                log.error("epoch_abandoned", extra={"epoch": failed.epoch, "kind": release.kind})
+    del context.given_up[release.kind]
+
+
+async def _is_published(
+    context: JobContext, release: Release[Move, Inputs], due: Due[Move]
+) -> bool:
+    """Whether the release's topic, or Redis, has a document of this epoch already.
+
+    A release that the log lacks and its topic has was drawn before: Kafka may lose an entry that it
+    acknowledged, or somebody restored an older log. A broker that is cut off may not show it. That
+    does no harm: the log decides, and this is for a log that itself has lost something.
     """
-    topics = {
-        Kind.HEAD_LISTS: context.topics.head_lists.name,
-        Kind.CLICK_GRAPHS: context.topics.click_graphs.name,
-    }
-    topic = topics.get(kind)
-    if topic is None:
-        return False  # Estimates draw nothing: made again, they say the same.
+    epoch, topic = due.state.epoch, release.topic(context.topics)
     marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
     if epoch in await marks.all():
         return True
-    since_ms = max(0, seal.at_ms - _CLOCK_MS)
+    since_ms = max(0, due.seal.at_ms - _CLOCK_MS)
     return epoch in await read_publications(context.settings.kafka, topic, [epoch], since_ms)
 
 
-def _final(context: JobContext, due: Due[Move], error: Exception) -> Shortfall | None:
-    """Why the release must not be tried again, or `None` when it may be."""
-    if due.turn.committed:
-        return None
-    if isinstance(error, CommitRefused):
-        return Shortfall.COMMIT_REFUSED
-    if due.drawing:
-        return Shortfall.DRAW_FAILED
-    deadline_ms = due.seal.at_ms + due.state.parameters.counting_deadline_ms
-    return Shortfall.JOB_FAILED if context.now_ms() >= deadline_ms else None
-
-
-async def publish_pending(
-    context: JobContext,
-    topic: str,
-    of: Callable[[EpochState], DocumentReference | None],
-) -> bool:
+async def publish_committed(context: JobContext, release: Release[Move, Inputs]) -> bool:
     """Write every committed document that may not be in its topic yet; whether there was one.
 
     Releases of one topic may be committed by two kinds of jobs and in any order, and any of them
     may have died before publishing: so not only the last one is looked at.
     """
+    topic = release.topic(context.topics)
     book = await context.log.catch_up()
     marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
     marked = await marks.all()
     pending = [
         (epoch, document)
         for epoch, state in sorted(book.epochs.items())
-        if (document := of(state)) is not None and marked.get(epoch) != document.id
+        if (document := release.document(state)) is not None and marked.get(epoch) != document.id
     ]
     for epoch, document in pending:
         data = await context.log.read_document(document)
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
         log.info("document_published", extra={"epoch": epoch, "topic": Known(topic)})
-    # The book forgets epochs that are long over; nobody asks for their marks again.
+    # The book forgets epochs that are long over; their marks are not needed again.
     await marks.drop([epoch for epoch in marked if epoch not in book.epochs])
     return bool(pending)
-
-
-async def stop_epoch(kind: Kind, context: JobContext, due: Due[Move], reason: Shortfall) -> None:
-    """Give an epoch up, so that a failed release is never drawn again."""
-    epoch = due.state.epoch
-    async with context.log.turn(kind) as turn:
-        now = turn.book.epochs.get(epoch)
-        # Another job may have released it while this one failed.
-        if now is not None and now.stage is _OWED[kind]:
-            await turn.commit([entries.epoch_abandoned(epoch, _GIVEN_UP[reason])])
-            log.error("epoch_abandoned", extra={"epoch": epoch, "kind": kind})
-
-
-def limit_from(settings: Settings) -> Limit:
-    """What one person may spend in a period."""
-    budget = settings.budget
-    return Limit(
-        budget.period_s,
-        optin=Cost(budget.optin_epsilon_limit, budget.optin_delta_limit),
-        clients=Cost(budget.client_epsilon_limit, budget.client_delta_limit),
-    )
-
-
-def versions(noise: Noise | None = None) -> dict[str, str]:
-    """What made a publication, for those who check it later; `noise`: what drew, if anything."""
-    names = ["blendstream", "dp-accounting", "numpy"]
-    if isinstance(noise, OpenDPNoise):
-        names.append("opendp")
-    drawn = {} if noise is None else {"noise": type(noise).__name__}
-    found = {name: version_of(name) for name in names}
-    return {"normalisation": str(NORMALISATION_VERSION)} | drawn | found

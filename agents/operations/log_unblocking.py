@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from agents.commands.output import say
-from agents.jobs.release_step import JobContext
+from agents.jobs.job_context import JobContext
 from streams.errors import StoreUnavailable
 from streams.releases import entries
 from streams.releases.blocked import BlockedLog, find_blocked

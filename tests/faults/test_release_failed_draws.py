@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.jobs.job_context import ReleaseDice
 from agents.jobs.jobs_process import Jobs
-from agents.jobs.release_step import ReleaseDice, ReleaseFailed
+from agents.jobs.release_failures import ReleaseFailed
 from agents.local import LocalKafka
 from blender.errors import ParameterError
 from blender.noise import IntArray

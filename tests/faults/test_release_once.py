@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from agents.jobs.release_step import ReleaseFailed
+from agents.jobs.release_failures import ReleaseFailed
 from blender.errors import HeadListMismatch
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.releases import entries

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agents.jobs.click_graphs import mechanism_parameters, read_url_table
-from agents.jobs.release_step import ReleaseDice
+from agents.jobs.job_context import ReleaseDice
 from agents.local import LocalKafka
 from agents.local.ports import free_port
 from blender.click_graph import release_data

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from agents.jobs.estimates import build_estimates
-from agents.jobs.release_step import ReleaseDice
+from agents.jobs.job_context import ReleaseDice
 from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
 from streams.releases.entries import EpochOutcome

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from agents.jobs.release_step import ReleaseDice
+from agents.jobs.job_context import ReleaseDice
 from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
 from blender.record import Record

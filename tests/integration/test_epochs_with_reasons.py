@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agents.commands.epochs import _outcome
-from agents.jobs.release_step import ReleaseDice
+from agents.jobs.job_context import ReleaseDice
 from streams.releases.entries import Kind
 from streams.releases.epoch_state import EpochState, Stage
 from streams.stems import Share, Stem

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from agents.commands.ledger import show
-from agents.jobs.release_step import limit_from
+from agents.jobs.job_context import limit_from
 from streams.releases.entries import Shortfall
 from streams.releases.epoch_plan import plan_from
 from streams.settings import Settings

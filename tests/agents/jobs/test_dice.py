@@ -3,8 +3,8 @@
 import inspect
 
 import agents.commands.jobs
+from agents.jobs.job_context import JobContext, ReleaseDice, versions
 from agents.jobs.jobs_process import run_jobs
-from agents.jobs.release_step import JobContext, ReleaseDice, versions
 from blender.noise import ExactNoise
 from blender.opendp_noise import OpenDPNoise
 from streams.settings import declared_settings

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from agents.jobs.click_graphs import mechanism_parameters
 from agents.jobs.estimates import build_estimates, empty_estimates
-from agents.jobs.release_step import ReleaseDice
+from agents.jobs.job_context import ReleaseDice
 from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
 from blender.record import Record

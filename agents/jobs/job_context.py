@@ -1,0 +1,184 @@
+"""What every epoch job works with: the log, the counts, the publisher, the noise and the clock.
+
+Promises: production noise is exact. Another noise, other dice or an observer of steps can be handed
+to the constructor by tests; no setting, file or variable reaches them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agents.jobs.metrics import count_released
+from blender.noise import ExactNoise, Noise
+from blender.opendp_noise import OpenDPNoise
+from blender.record import NORMALISATION_VERSION
+from streams.errors import StoreMismatch
+from streams.releases.compacted_topics import Publisher
+from streams.releases.entries import Kind, Shortfall
+from streams.releases.epoch_state import ReleaseBook
+from streams.releases.ledger import Cost, Limit
+from streams.releases.log import ReleaseLog, StepObserver, nobody_watches
+from streams.releases.seal_markers import SealMarkers
+from streams.releases.sealed_counts import SealedCounts
+from streams.settings import Settings
+from streams.stems import Stem
+from streams.stores.count_store import Client, CountTables
+from streams.stores.kafka import KafkaLog
+from streams.topics import Topics
+from streams.version import version_of
+
+__all__ = [
+    "GivenUp",
+    "JobContext",
+    "ReleaseDice",
+    "as_it_is",
+    "limit_from",
+    "system_clock_ms",
+    "versions",
+]
+
+
+def system_clock_ms() -> int:
+    """This machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+def as_it_is(append_ms: int) -> int:
+    """A broker's time as the broker gave it."""
+    return append_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDice:
+    """Where randomness comes from: noise for releases, a generator for the agreement test."""
+
+    noise: Noise = field(default_factory=ExactNoise)
+    #: Decides a p-value, never anyone's privacy.
+    bootstrap: Callable[[], np.random.Generator] = np.random.default_rng
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A release that must not be tried again, and why."""
+
+    epoch: int
+    reason: Shortfall
+    #: How many people's entries were read, 0 if that was not reached.
+    participants: int
+
+
+@dataclass(slots=True)
+class JobContext:
+    """What every job needs: log, counts, publisher, noise and clock."""
+
+    settings: Settings
+    topics: Topics
+    log: ReleaseLog
+    kafka: KafkaLog
+    redis: Client
+    publisher: Publisher
+    markers: SealMarkers
+    now_ms: Callable[[], int] = system_clock_ms
+    #: What a broker's append time is on this clock. A test that moves `now_ms` moves the brokers'
+    #: clocks with it; here they are as they are.
+    brokers_ms: Callable[[int], int] = as_it_is
+    observe: StepObserver = nobody_watches
+    dice: ReleaseDice = field(default_factory=ReleaseDice)
+    #: A release that failed for good and is not in the log as such yet. Until it is, nothing of
+    #: its kind is drawn.
+    given_up: dict[Kind, GivenUp] = field(default_factory=dict)
+
+    @classmethod
+    def build(
+        cls,
+        settings: Settings,
+        topics: Topics,
+        redis: Client,
+        *,
+        now_ms: Callable[[], int] = system_clock_ms,
+        brokers_ms: Callable[[int], int] = as_it_is,
+        observe: StepObserver = nobody_watches,
+        dice: ReleaseDice | None = None,
+    ) -> JobContext:
+        """Everything from the settings; nothing is asked of a server yet."""
+        return cls(
+            settings=settings,
+            topics=topics,
+            log=ReleaseLog(
+                settings.kafka,
+                topics.releases.name,
+                transaction_timeout_s=settings.jobs.transaction_timeout_s,
+                now_ms=now_ms,
+                on_committed=count_released,
+            ),
+            kafka=KafkaLog(settings.kafka),
+            redis=redis,
+            publisher=Publisher(settings.kafka),
+            markers=SealMarkers(settings.kafka),
+            now_ms=now_ms,
+            brokers_ms=brokers_ms,
+            observe=observe,
+            dice=dice or ReleaseDice(),
+        )
+
+    def tables(self, stem: Stem) -> CountTables:
+        """The Redis tables of one topic."""
+        return CountTables(
+            self.redis, self.topics.of(stem).name, prefix=self.settings.topics.prefix
+        )
+
+    def counts(self, stem: Stem, kind: Kind) -> SealedCounts:
+        """What was counted of one topic, for one kind of job."""
+        return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
+
+    async def read_log(self) -> ReleaseBook:
+        """The log to its end; stops whoever asks when open epochs are not of these topics."""
+        book = await self.log.catch_up()
+        topics = self.settings.topics
+        wanted = (topics.version, topics.partitions)
+        others = [
+            state.epoch
+            for state in book.unfinished()
+            if (state.parameters.plan.topic_version, state.parameters.plan.optin_partitions)
+            != wanted
+        ]
+        if others:
+            plan = book.epochs[others[0]].parameters.plan
+            raise StoreMismatch(
+                f"epochs {', '.join(map(str, others))} are open in topics of version "
+                f"{plan.topic_version} with {plan.optin_partitions} partitions, and the settings "
+                f"name version {topics.version} with {topics.partitions}: what was accepted would "
+                "not be counted. Set topics.version and topics.partitions back until these epochs "
+                "are over, or give each up with `blendstream epochs abandon E --reason TEXT`"
+            )
+        return book
+
+    async def close(self) -> None:
+        """Let go of the servers."""
+        self.markers.close()
+        await self.log.close()
+        await self.redis.aclose()
+
+
+def limit_from(settings: Settings) -> Limit:
+    """What one person may spend in a period."""
+    budget = settings.budget
+    return Limit(
+        budget.period_s,
+        optin=Cost(budget.optin_epsilon_limit, budget.optin_delta_limit),
+        clients=Cost(budget.client_epsilon_limit, budget.client_delta_limit),
+    )
+
+
+def versions(noise: Noise | None = None) -> dict[str, str]:
+    """What made a publication, for those who check it later; `noise`: what drew, if anything."""
+    names = ["blendstream", "dp-accounting", "numpy"]
+    if isinstance(noise, OpenDPNoise):
+        names.append("opendp")
+    drawn = {} if noise is None else {"noise": type(noise).__name__}
+    found = {name: version_of(name) for name in names}
+    return {"normalisation": str(NORMALISATION_VERSION)} | drawn | found

@@ -1,0 +1,94 @@
+"""What a failed release means: one table, which `release_step` follows and docs/epochs.md shows.
+
+Promises: no failure that may have depended on the noise leads to another draw.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from blender.errors import BlenderError
+from streams.errors import StoreUnavailable
+from streams.releases.entries import Shortfall
+from streams.releases.log import CommitRefused
+
+__all__ = ["FAILURES", "FailureRule", "Progress", "ReleaseFailed", "Then", "rule_for"]
+
+
+class ReleaseFailed(BlenderError):
+    """A release failed and was given up; the next epoch goes on. The cause says why."""
+
+
+class Progress(enum.Enum):
+    """How far a release was when it failed."""
+
+    NOTHING_DRAWN = enum.auto()
+    #: From just before the first noise until the commit was read back.
+    DRAWING = enum.auto()
+    COMMITTED = enum.auto()
+
+
+class Then(enum.Enum):
+    """What the job does about a failure."""
+
+    LOG_DECIDES = "the draw is thrown away, the log decides"
+    PUBLISH = "published as committed, at the next attempt"
+    GIVE_UP = "given up at once"
+    TRY_AGAIN = "tried again until the counting deadline, then given up"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRule:
+    """One line of the table: which failures, what is done, and why that is right."""
+
+    failure: str
+    error: type[Exception]
+    progress: frozenset[Progress]
+    then: Then
+    #: What the publication or the abandoned epoch says when it is given up.
+    reason: Shortfall | None
+    because: str
+
+
+_NOT_COMMITTED = frozenset({Progress.NOTHING_DRAWN, Progress.DRAWING})
+_REDRAWN = "drawing again until a draw succeeds would make the release depend on the draw"
+#: The first rule that fits holds. A crash runs no code, and has the effect of the first.
+#: docs/epochs.md shows this table; a test compares them.
+FAILURES: tuple[FailureRule, ...] = (
+    FailureRule(
+        "a crash, an outage, a fence, or doubt about the commit",
+        StoreUnavailable, _NOT_COMMITTED,
+        Then.LOG_DECIDES, None,
+        "none of these knows anything of the noise",
+    ),
+    FailureRule(
+        "anything, after the commit was read back",
+        Exception, frozenset({Progress.COMMITTED}),
+        Then.PUBLISH, None,
+        "the log has it, and publishing may be repeated",
+    ),
+    FailureRule(
+        "the broker refused the commit for good",
+        CommitRefused, _NOT_COMMITTED,
+        Then.GIVE_UP, Shortfall.COMMIT_REFUSED,
+        _REDRAWN,
+    ),
+    FailureRule(
+        "anything else, while drawing or between drawing and commit",
+        Exception, frozenset({Progress.DRAWING}),
+        Then.GIVE_UP, Shortfall.DRAW_FAILED,
+        _REDRAWN,
+    ),
+    FailureRule(
+        "anything else, before noise was drawn, or in the estimates, which draw none",
+        Exception, frozenset({Progress.NOTHING_DRAWN}),
+        Then.TRY_AGAIN, Shortfall.JOB_FAILED,
+        "nothing was drawn: the cause may be repaired, and no epoch waits for ever",
+    ),
+)  # fmt: skip
+
+
+def rule_for(error: Exception, progress: Progress) -> FailureRule:
+    """The rule for this failure."""
+    return next(r for r in FAILURES if isinstance(error, r.error) and progress in r.progress)
