@@ -8,6 +8,7 @@ port of its own, which must not be public. A stop answers what is under way and 
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from agents.gateway.gateway_process import run_gateway
 from streams.settings import load_settings
@@ -20,8 +21,8 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
     """No options of its own; everything is a setting."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> NoReturn:
     """Serve."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
-    return run_gateway(settings)
+    run_gateway(settings)

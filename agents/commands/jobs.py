@@ -7,6 +7,7 @@ Needs Kafka, Redis and a budget limit. Creates missing topics and refuses wrong 
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from streams.settings import load_settings
 from streams.telemetry.structured_logs import configure_logging
@@ -18,10 +19,10 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
     """No options of its own; everything is a setting."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> NoReturn:
     """Run until a signal stops it."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
     from agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - settings first
 
-    return run_jobs(settings)
+    run_jobs(settings)

@@ -17,14 +17,14 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 import socket
-import threading
 import time
+from functools import partial
+from typing import NoReturn
 
 import uvloop
-from prometheus_client import start_http_server
 
+from agents import process
 from agents.gateway import metrics
 from agents.gateway.app import Gateway, GatewayLimits
 from agents.gateway.http.cors import Cors
@@ -41,7 +41,7 @@ from agents.gateway.submit.frame_producer import FrameProducer
 from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
 from agents.gateway.submit.record_submissions import Cohorts
 from agents.gateway.submit.token_file import ApplicationTokens
-from agents.listening import listening
+from agents.process import HealthPort, listening
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import LogWatch
 from streams.settings import Settings
@@ -64,48 +64,26 @@ _PROBE = b"clock"
 #: request waits for Kafka as long as `gateway.delivery_deadline_s`. Whatever is not acknowledged
 #: when the flush is over was not accepted, and its sender sends it again.
 _ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
-#: The process ended itself: something hung past the stop's deadline.
-_EXIT_HUNG = 3
 
 
-def run_gateway(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; the process's exit code."""
+def run_gateway(settings: Settings) -> NoReturn:
+    """Serve until SIGTERM or SIGINT, and end the process."""
     # What was imported lives for ever and requests leave no cycles behind, so looking for
     # garbage as often as Python does by default is a tenth of a busy gateway's time for nothing.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    return uvloop.run(_run(settings))
-
-
-async def _run(settings: Settings) -> int:
-    process = GatewayProcess(settings)
-    loop = asyncio.get_running_loop()
-    deadline = threading.Timer(settings.gateway.stop_deadline_s, _end_hung, [settings])
-    deadline.daemon = True
-
-    def told() -> None:
-        process.stop()
-        if deadline.ident is None:
-            deadline.start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
-    try:
-        await process.start()
-        await process.serve()
-    finally:
-        await process.close()
-    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
-    logging.shutdown()
-    os._exit(0)
-
-
-def _end_hung(settings: Settings) -> None:
-    """End the process, from a thread of its own: the event loop may be what hangs."""
-    log.error("stop_deadline_passed", extra={"seconds": settings.gateway.stop_deadline_s})
-    logging.shutdown()
-    os._exit(_EXIT_HUNG)
+    gateway = settings.gateway
+    port = HealthPort(
+        "gateway.metrics_port", settings.metrics.host, gateway.metrics_port, metrics.GATEWAY
+    )
+    uvloop.run(
+        process.run(
+            partial(GatewayProcess.connect, settings),
+            health=port,
+            stop_deadline_s=gateway.stop_deadline_s,
+        )
+    )
 
 
 def _looked_back_s(settings: Settings) -> float:
@@ -122,12 +100,6 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with listening("gateway.host and gateway.port", host, port):
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
-
-
-def _serve_metrics(settings: Settings) -> None:
-    host, port = settings.metrics.host, settings.gateway.metrics_port
-    with listening("metrics.host and gateway.metrics_port", host, port):
-        start_http_server(port, addr=host, registry=metrics.GATEWAY)
 
 
 class GatewayProcess:
@@ -150,8 +122,18 @@ class GatewayProcess:
         self._reader: ReleaseReader | None = None
         self._log_watch: LogWatch | None = None
 
-    async def start(self) -> None:
-        """Connect and read what was published; raises with one clear line when it cannot."""
+    @classmethod
+    async def connect(cls, settings: Settings) -> GatewayProcess:
+        """Connect and begin to read what was published; one clear error if that fails."""
+        begun = cls(settings)
+        try:
+            await begun._start()
+        except BaseException:
+            await begun.close()
+            raise
+        return begun
+
+    async def _start(self) -> None:
         settings, gateway = self._settings, self._settings.gateway
         tokens = None
         if gateway.token_file is not None:
@@ -167,7 +149,6 @@ class GatewayProcess:
                 f"{type(error).__name__}; is it running, and may this user write?"
             ) from error
         self._listening = _listen(gateway.host, gateway.port)
-        _serve_metrics(settings)
         self._writer = FrameWriter(
             self._producer,
             FrameLimits(
@@ -238,22 +219,20 @@ class GatewayProcess:
         metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
         metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
         metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
-        metrics.GATEWAY_READY.set_function(lambda: not self._unready() and self._clock.ok)
+        metrics.GATEWAY_READY.set_function(lambda: not self.unready)
         SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
         connections = self._server.server_state.connections
         metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
 
-    async def serve(self) -> None:
-        """Listen until `stop`."""
+    async def run(self) -> None:
+        """Serve until `stop`."""
         assert self._server is not None
-        if self._stopping:
-            return
         port = self._settings.gateway.port
         log.info("gateway_started", extra={"port": port, "pid": os.getpid()})
         await self._server.serve(sockets=[self._listening])
 
     def stop(self) -> None:
-        """Take no more connections, answer what is under way, and return from `serve`."""
+        """Take no more connections, answer what is under way, and return from `run`."""
         if not self._stopping:
             self._stopping = True
             self._stop_began = time.monotonic()
@@ -280,6 +259,11 @@ class GatewayProcess:
         return max(0.0, part * self._settings.gateway.stop_deadline_s - passed_s)
 
     # --- readiness -------------------------------------------------------------------------------
+
+    @property
+    def unready(self) -> list[str]:
+        """Why submissions cannot be taken."""
+        return self._unready() + ([] if self._clock.ok else [self._clock.trouble])
 
     def _unready(self) -> list[str]:
         reasons = []

@@ -16,16 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
-from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
+from agents import process
 from agents.jobs import metrics
 from agents.jobs.broker_clocks import BrokerClocks, ClockComparison
 from agents.jobs.click_graphs import CLICK_GRAPHS
@@ -42,8 +38,7 @@ from agents.jobs.job_context import (
 from agents.jobs.leases import Lease
 from agents.jobs.release_failures import ReleaseFailed
 from agents.jobs.release_step import Release, publish_committed, release_step
-from agents.listening import listening
-from agents.production import warn_of_risks
+from agents.process import HealthPort, warn_of_risks
 from blender.profiles import prepare_head_list
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import LogWatch
@@ -64,8 +59,6 @@ __all__ = ["Jobs", "run_jobs"]
 
 log = logging.getLogger(__name__)
 
-#: The process ended itself: something hung past the stop's deadline.
-_EXIT_HUNG = 3
 _MOST_BACK_OFF_S = 10.0
 _ASK_EVERY_S = 5.0
 
@@ -137,13 +130,13 @@ class Jobs:
         return cls(context)
 
     @property
-    def unready(self) -> str | None:
-        """Why no epoch goes on; `None` while the clock is right, and Kafka and Redis answer."""
+    def unready(self) -> list[str]:
+        """Why no epoch goes on; nothing while the clock is right, and Kafka and Redis answer."""
         if self._log_watch.blocked is not None:
-            return f"the release log is blocked: {self._log_watch.blocked.told()}"
+            return [f"the release log is blocked: {self._log_watch.blocked.told()}"]
         if self.clocks.ok and all(self._answered.values()):
-            return None
-        return self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"
+            return []
+        return [self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"]
 
     async def watch_log(self, every_s: float) -> None:
         """For ever: tell whether a transaction blocks the release log, and which one."""
@@ -163,19 +156,30 @@ class Jobs:
             await asyncio.sleep(every_s)
 
     async def run(self) -> None:
-        """Work until told to stop, then leave the leases to others."""
+        """Work until `stop`."""
+        log.info("jobs_started")
         metrics.CLOCK_SKEW_SECONDS.set_function(lambda: self.clocks.skew_s)
         metrics.CLOCK_SKEW_LIMIT.set(self.clocks.allowed_s)
-        comparing = asyncio.create_task(ClockComparison(self.context, self.clocks).run())
+        context, releases = self.context, self.context.topics.releases.name
+        watches = [
+            asyncio.create_task(ClockComparison(context, self.clocks).run()),
+            asyncio.create_task(
+                watch_servers(context.kafka, releases, context.redis, _ASK_EVERY_S)
+            ),
+            asyncio.create_task(self.watch_log(_ASK_EVERY_S)),
+        ]
         try:
             async with asyncio.TaskGroup() as group:
                 for job in self._jobs:
                     group.create_task(self._loop(job))
         finally:
-            comparing.cancel()
+            for watch in watches:
+                watch.cancel()
 
     def stop(self) -> None:
         """Finish the step at hand, begin no other."""
+        if not self._stopping.is_set():
+            log.info("jobs_stopping")
         self._stopping.set()
 
     async def close(self) -> None:
@@ -184,6 +188,7 @@ class Jobs:
             await lease.leave()
         with contextlib.suppress(StoreUnavailable, OSError):
             await self.context.close()
+        log.info("jobs_stopped")
 
     async def _loop(self, job: _Job) -> None:
         settings = self.context.settings
@@ -296,81 +301,21 @@ def run_jobs(
     dice: ReleaseDice | None = None,
     now_ms: Callable[[], int] = system_clock_ms,
     brokers_ms: Callable[[int], int] = as_it_is,
-) -> int:
-    """Run the jobs until SIGTERM or SIGINT; the process's exit code.
+) -> NoReturn:
+    """Run the jobs until SIGTERM or SIGINT, and end the process.
 
     All but the settings is for tests, which have a main program of their own.
     """
-    return asyncio.run(_run(settings, observe, dice, now_ms, brokers_ms))
 
+    async def connect() -> Jobs:
+        # Parameters that no noise can be found for are refused now, not after an epoch was charged.
+        privacy = settings.privacy
+        await asyncio.to_thread(prepare_head_list, privacy.profile, privacy.parameters())
+        return await Jobs.connect(
+            settings, observe=observe, dice=dice, now_ms=now_ms, brokers_ms=brokers_ms
+        )
 
-async def _run(
-    settings: Settings,
-    observe: StepObserver,
-    dice: ReleaseDice | None,
-    now_ms: Callable[[], int],
-    brokers_ms: Callable[[int], int],
-) -> int:
-    # Parameters that no noise can be found for are told now, not by an epoch that was charged.
-    await asyncio.to_thread(
-        prepare_head_list, settings.privacy.profile, settings.privacy.parameters()
+    port = HealthPort(
+        "jobs.metrics_port", settings.metrics.host, settings.jobs.metrics_port, metrics.JOBS
     )
-    jobs = await Jobs.connect(
-        settings, observe=observe, dice=dice, now_ms=now_ms, brokers_ms=brokers_ms
-    )
-    loop = asyncio.get_running_loop()
-
-    def told() -> None:
-        log.info("jobs_stopping")
-        jobs.stop()
-        loop.call_later(settings.jobs.stop_deadline_s, _end_hung, settings.jobs.stop_deadline_s)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
-    served = await _serve(jobs)
-    log.info("jobs_started")
-    context = jobs.context
-    watching = asyncio.create_task(
-        watch_servers(context.kafka, context.topics.releases.name, context.redis, _ASK_EVERY_S)
-    )
-    watching_log = asyncio.create_task(jobs.watch_log(_ASK_EVERY_S))
-    await jobs.run()
-    watching.cancel()
-    watching_log.cancel()
-    await served.cleanup()
-    await jobs.close()
-    log.info("jobs_stopped")
-    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
-    logging.shutdown()
-    os._exit(0)
-
-
-def _end_hung(seconds: float) -> None:
-    log.error("stop_deadline_passed", extra={"seconds": seconds})
-    logging.shutdown()
-    os._exit(_EXIT_HUNG)
-
-
-async def _serve(jobs: Jobs) -> web.AppRunner:
-    async def ready(_request: web.Request) -> web.Response:
-        if jobs.unready is None:
-            return web.Response(text="ready\n")
-        return web.Response(status=503, text=f"{jobs.unready}\n")
-
-    async def alive(_request: web.Request) -> web.Response:
-        return web.Response(text="alive\n")
-
-    async def scrape(_request: web.Request) -> web.Response:
-        body = generate_latest(metrics.JOBS)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    served = web.Application()
-    served.router.add_get("/metrics", scrape)
-    served.router.add_get("/healthz", alive)
-    served.router.add_get("/readyz", ready)
-    runner = web.AppRunner(served, access_log=None)
-    await runner.setup()
-    where = jobs.context.settings.metrics.host, jobs.context.settings.jobs.metrics_port
-    with listening("metrics.host and jobs.metrics_port", *where):
-        await web.TCPSite(runner, *where).start()
-    return runner
+    asyncio.run(process.run(connect, health=port, stop_deadline_s=settings.jobs.stop_deadline_s))

@@ -16,18 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
-from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-from agents.listening import listening
-from agents.production import warn_of_risks
+from agents import process
+from agents.process import HealthPort, warn_of_risks
 from agents.worker import metrics
 from agents.worker.client_reports import add_client_reports_agent
 from agents.worker.dead_letters import DeadLetters
@@ -50,46 +44,26 @@ __all__ = ["Worker", "run_worker"]
 
 log = logging.getLogger(__name__)
 
-#: Beyond the deadline the process ends itself, whatever a library still waits for.
-_EXIT_HUNG = 3
-_EXIT_DEAD = 4
 _ASK_EVERY_S = 5.0
+_LOOK_EVERY_S = 1.0
 
 
-def run_worker(settings: Settings) -> int:
-    """Run a worker until SIGTERM or SIGINT; the process's exit code."""
-    return asyncio.run(_run(settings))
-
-
-async def _run(settings: Settings) -> int:
-    worker = await Worker.connect(settings)
-    loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    life = asyncio.create_task(worker.live())
-    await asyncio.wait({life, asyncio.create_task(told.wait())}, return_when="FIRST_COMPLETED")
-    deadline = threading.Timer(settings.worker.stop_deadline_s, _leave, [settings])
-    deadline.daemon = True  # A start that failed is told at once.
-    deadline.start()
-    why = life.result() if life.done() else None
-    life.cancel()
-    if why is not None:
-        log.error("worker_exits", extra={"reason": Known(why)})
-    await worker.stop()
-    log.info("worker_stopped")
-    # Threads of the Kafka clients may still wait for a broker that is gone; nothing is left to do.
-    os._exit(_EXIT_DEAD if why is not None else 0)
-
-
-def _leave(settings: Settings) -> None:
-    """End the process, from a thread of its own: the event loop may be what hangs."""
-    log.error("stop_deadline_passed", extra={"seconds": settings.worker.stop_deadline_s})
-    os._exit(_EXIT_HUNG)
+def run_worker(settings: Settings) -> NoReturn:
+    """Run a worker until SIGTERM or SIGINT, and end the process."""
+    port = HealthPort(
+        "worker.metrics_port", settings.metrics.host, settings.worker.metrics_port, metrics.WORKER
+    )
+    asyncio.run(
+        process.run(
+            partial(Worker.connect, settings),
+            health=port,
+            stop_deadline_s=settings.worker.stop_deadline_s,
+        )
+    )
 
 
 class Worker:
-    """Both counters, their app, and the port that tells how they are."""
+    """Both counters and their app."""
 
     def __init__(
         self,
@@ -106,7 +80,7 @@ class Worker:
         self._watch = watch
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
-        self._web: web.AppRunner | None = None
+        self._stopping = asyncio.Event()
 
     @classmethod
     async def connect(cls, settings: Settings) -> Worker:
@@ -149,55 +123,62 @@ class Worker:
         return cls(settings, app, counters, close, watch)
 
     @property
-    def ready(self) -> bool:
-        return all(counter.ready for counter in self.counters)
+    def unready(self) -> list[str]:
+        """Which partitions are stopped, or which server does not answer."""
+        if all(counter.ready for counter in self.counters):
+            return []
+        stopped = [
+            f"{counter.stem} partition {partition} is stopped: {reason}"
+            for counter in self.counters
+            for partition, reason in sorted(counter.stopped.items())
+        ]
+        return stopped or ["Redis or Kafka does not answer"]
 
-    async def live(self) -> str:
-        """Serve the port, join the group, count; returns why it must be restarted."""
-        await self._serve()
+    async def run(self) -> str | None:
+        """Join the group and count, until `stop`; or why it must be restarted."""
         self._tasks = [asyncio.create_task(self._check(counter)) for counter in self.counters]
         self._tasks.append(asyncio.create_task(self._watch()))
         # Starting ends with the first assignment, which may take as long as Kafka likes.
         self._starting = asyncio.create_task(self.app.start())
-        return await self._until_dead()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _LOOK_EVERY_S)
+                return None
+            if (unfit := self._unfit()) is not None:
+                log.error("worker_exits", extra={"reason": Known(unfit)})
+                return unfit
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stopping.set()
+
+    async def close(self) -> None:
         """Leave the group and close what is open."""
         for task in self._tasks:
             task.cancel()
         if self._starting is not None:
             self._starting.cancel()
-        if self._web is not None:
-            await self._web.cleanup()
         await self.app.stop()
         for close in self._close:
             await close()
+        log.info("worker_stopped")
 
-    async def _until_dead(self) -> str:
-        while True:
-            await asyncio.sleep(1.0)
-            starting = self._starting
-            failed = starting is not None and starting.done() and starting.exception() is not None
-            if self.app.crashed or failed:
-                return "Faust has crashed"
-            if self._coordinator_died():
-                return "the group coordinator's task has died"
-            for task in self._tasks:
-                if task.done():
-                    log.error(
-                        "watch_ended", exc_info=None if task.cancelled() else task.exception()
-                    )
-                    return "a task that looks after the partitions or the servers has ended"
-            for counter in self.counters:
-                if counter.stalled_for_s() > self._settings.worker.stall_exit_s:
-                    return f"{counter.stem} has lag and has not moved"
-
-    def _coordinator_died(self) -> bool:
-        # aiokafka tells nobody when this task ends; without it the worker keeps its partitions
-        # until the session is over, and then waits for ever.
-        consumer = getattr(getattr(self.app.consumer, "_thread", None), "_consumer", None)
-        task = getattr(getattr(consumer, "_coordinator", None), "_coordination_task", None)
-        return task is not None and task.done() and not self.app.should_stop
+    def _unfit(self) -> str | None:
+        """Why this worker cannot go on, if that is so."""
+        starting = self._starting
+        failed = starting is not None and starting.done() and starting.exception() is not None
+        if self.app.crashed or failed:
+            return "Faust has crashed"
+        if self.app.coordinator_died:
+            return "the group coordinator's task has died"
+        for task in self._tasks:
+            if task.done():
+                log.error("watch_ended", exc_info=None if task.cancelled() else task.exception())
+                return "a task that looks after the partitions or the servers has ended"
+        for counter in self.counters:
+            if counter.stalled_for_s() > self._settings.worker.stall_exit_s:
+                return f"{counter.stem} has lag and has not moved"
+        return None
 
     async def _check(self, counter: PartitionCounter) -> None:
         while True:
@@ -207,38 +188,7 @@ class Worker:
                 self.app.pause(counter.topic.name, counter.stopped)
             except Exception:
                 log.exception("check_failed", extra={"stem": counter.stem})
-            metrics.READY.set(self.ready)
-
-    async def _serve(self) -> None:
-        served = web.Application()
-        served.router.add_get("/metrics", _metrics)
-        served.router.add_get("/healthz", self._healthz)
-        served.router.add_get("/readyz", self._readyz)
-        self._web = web.AppRunner(served, access_log=None)
-        await self._web.setup()
-        where = self._settings.metrics.host, self._settings.worker.metrics_port
-        with listening("metrics.host and worker.metrics_port", *where):
-            await web.TCPSite(self._web, *where).start()
-
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="alive\n")
-
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        if self.ready:
-            return web.Response(text="ready\n")
-        stopped = [
-            f"{counter.stem} partition {partition} is stopped: {reason}"
-            for counter in self.counters
-            for partition, reason in sorted(counter.stopped.items())
-        ]
-        return web.Response(
-            status=503, text="\n".join(stopped or ["Redis or Kafka does not answer"]) + "\n"
-        )
-
-
-async def _metrics(_request: web.Request) -> web.Response:
-    body = generate_latest(metrics.WORKER)
-    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+            metrics.READY.set(not self.unready)
 
 
 async def _close_redis(redis: Client) -> None:

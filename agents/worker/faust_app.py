@@ -137,6 +137,17 @@ class CountingApp(faust.App):
         """Let a counter have the partitions of its topic whenever they come and go."""
         self.counters[counter.topic.name] = counter
 
+    @property
+    def coordinator_died(self) -> bool:
+        """Whether the task that keeps this worker in its group has ended.
+
+        aiokafka says nothing then; the worker would keep its partitions until the session is over,
+        and then wait for ever.
+        """
+        consumer = getattr(getattr(self.consumer, "_thread", None), "_consumer", None)
+        task = getattr(getattr(consumer, "_coordinator", None), "_coordination_task", None)
+        return task is not None and task.done() and not self.should_stop
+
     async def take_up(self, assignment: set[TP]) -> dict[TP, int]:
         """Take exactly these partitions up, and say where each goes on that was ready in time."""
         metrics.REBALANCES.inc()

@@ -122,7 +122,7 @@ async def test_a_blocked_log_is_said_with_producer_and_offset_and_no_verb_hangs(
             JOBS_METRICS.get_sample_value, "blender_release_log_blocked_seconds", labels
         )
         await made.until(lambda: (metric() or 0) > 0, 20)
-        assert named in (running.unready or "")
+        assert named in "".join(running.unready)
 
         assert await _unblock(made.settings) == 0
         await made.until(lambda: metric() is None, 20)

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 from faust.assignor.partition_assignor import PartitionAssignor
 
 from agents.local.ports import free_port
-from agents.production import warn_of_risks
+from agents.process import warn_of_risks
 from agents.worker.counting_process import Worker
 from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
 from streams.settings import Settings
@@ -241,7 +241,7 @@ async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
     """aiokafka tells nobody; without an exit the worker would wait for partitions for ever."""
     values = made.values | {"worker.metrics_port": str(free_port())}
     worker = await Worker.connect(Settings.from_values(values))
-    life = asyncio.create_task(worker.live())
+    life = asyncio.create_task(worker.run())
     try:
         await made.until(lambda: worker.counters[0].offset(0) is not None, 90, "an assignment")
         thread = worker.app.consumer._thread
@@ -253,7 +253,7 @@ async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
     finally:
         life.cancel()
         async with asyncio.timeout(20):
-            await worker.stop()
+            await worker.close()
 
 
 async def test_checks_go_on_until_a_slow_start_is_over_and_one_that_ends_ends_the_worker(
@@ -273,7 +273,7 @@ async def test_checks_go_on_until_a_slow_start_is_over_and_one_that_ends_ends_th
 
     monkeypatch.setattr(counter, "check", counted_check)
     monkeypatch.setattr(worker.app, "start", asyncio.Event().wait)
-    life = asyncio.create_task(worker.live())
+    life = asyncio.create_task(worker.run())
     try:
         await made.until(lambda: checked >= 2, 30, "a second check")
         worker._tasks[0].cancel()
@@ -282,7 +282,7 @@ async def test_checks_go_on_until_a_slow_start_is_over_and_one_that_ends_ends_th
     finally:
         life.cancel()
         async with asyncio.timeout(20):
-            await worker.stop()
+            await worker.close()
 
 
 async def test_a_group_that_was_given_no_partitions_asks_again(
@@ -305,7 +305,7 @@ async def test_a_group_that_was_given_no_partitions_asks_again(
     monkeypatch.setattr(PartitionAssignor, "assign", divide)
     values = made.values | {"worker.metrics_port": str(free_port())}
     worker = await Worker.connect(Settings.from_values(values))
-    life = asyncio.create_task(worker.live())
+    life = asyncio.create_task(worker.run())
     try:
         assert await asyncio.to_thread(divided.wait, 60)
         known.set()
@@ -313,4 +313,4 @@ async def test_a_group_that_was_given_no_partitions_asks_again(
     finally:
         life.cancel()
         async with asyncio.timeout(20):
-            await worker.stop()
+            await worker.close()

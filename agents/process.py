@@ -1,0 +1,182 @@
+"""What worker, jobs and gateway have in common as processes.
+
+signals      SIGTERM and SIGINT stop it in order, at any time, also while it starts
+deadline     a stop that takes longer than its deadline ends at once, whatever hangs
+exit codes   0 stopped in order · 3 past the deadline · 4 must be restarted (`Service.run`)
+health       /metrics, /healthz (the event loop answers) and /readyz on a port of its own
+errors       one clear line when it cannot start; one warning for a set-up that is risky
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from streams.errors import SettingsError
+from streams.settings import Settings
+from streams.stores.kafka import KafkaLog
+from streams.stores.redis import Client, append_only
+from streams.telemetry.structured_logs import Known
+from streams.topics import copies_of_topics
+
+__all__ = ["EXIT_HUNG", "EXIT_UNFIT", "HealthPort", "Service", "listening", "run", "warn_of_risks"]
+
+log = logging.getLogger(__name__)
+
+#: Something hung past the stop's deadline.
+EXIT_HUNG = 3
+#: The service found itself unable to go on.
+EXIT_UNFIT = 4
+
+
+class Service(Protocol):
+    """What a process runs."""
+
+    @property
+    def unready(self) -> list[str]:
+        """Why it cannot do its work, for people; empty while it can."""
+
+    async def run(self) -> str | None:
+        """Work until `stop`, then return `None`; or why the process must be restarted, logged."""
+
+    def stop(self) -> None:
+        """Begin to stop: `run` is to return soon. May be called more than once."""
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPort:
+    """Where health checks and Prometheus ask."""
+
+    #: The setting that names the port.
+    setting: str
+    host: str
+    port: int
+    registry: CollectorRegistry
+
+
+async def run(
+    connect: Callable[[], Coroutine[Any, Any, Service]],
+    *,
+    health: HealthPort,
+    stop_deadline_s: float,
+) -> NoReturn:
+    """Connect and run until SIGTERM or SIGINT, then end the process.
+
+    Raises what `connect` and listening raise, so that the command can say it in one line.
+    """
+    # A thread of its own: the event loop may be what hangs. A failed start does not wait for it.
+    deadline = threading.Timer(stop_deadline_s, _end_hung, [stop_deadline_s])
+    deadline.daemon = True
+    starting = asyncio.create_task(connect())
+    service: Service | None = None
+
+    def stop() -> None:
+        if deadline.ident is None:
+            deadline.start()
+        if service is None:
+            starting.cancel()
+        else:
+            service.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    try:
+        service = await starting
+    except asyncio.CancelledError:
+        _leave(0)
+    unfit = None
+    try:
+        async with _answering(health, service):
+            unfit = await service.run()
+    finally:
+        stop()
+        await service.close()
+    _leave(0 if unfit is None else EXIT_UNFIT)
+
+
+def _end_hung(seconds: float) -> None:
+    log.error("stop_deadline_passed", extra={"seconds": seconds})
+    _leave(EXIT_HUNG)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without waiting for threads of the Kafka clients.
+
+    They may still wait for a broker that is gone; nothing is left to do.
+    """
+    logging.shutdown()
+    os._exit(code)
+
+
+@contextlib.asynccontextmanager
+async def _answering(health: HealthPort, service: Service) -> AsyncIterator[None]:
+    async def metrics(_request: web.Request) -> web.Response:
+        body = generate_latest(health.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def alive(_request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
+
+    async def ready(_request: web.Request) -> web.Response:
+        reasons = service.unready
+        text = "\n".join(reasons or ["ready"])
+        return web.Response(status=503 if reasons else 200, text=f"{text}\n")
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", alive)
+    app.router.add_get("/readyz", ready)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        with listening(f"metrics.host and {health.setting}", health.host, health.port):
+            await web.TCPSite(runner, health.host, health.port).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.contextmanager
+def listening(names: str, host: str, port: int) -> Iterator[None]:
+    """Around what begins to listen: failing is one clear line. `names`: the settings for where."""
+    try:
+        yield
+    except OSError as error:
+        # asyncio puts a sentence and the address where the system's word should be.
+        named = isinstance(error, socket.gaierror) or error.errno is None
+        why = error.strerror if named else os.strerror(error.errno or 0)
+        raise SettingsError(
+            [
+                f"{names} must be an address that this process may listen on, got {host}:{port} "
+                f"({why}); stop what listens there, or choose another"
+            ]
+        ) from error
+
+
+async def warn_of_risks(settings: Settings, kafka: KafkaLog, redis: Client) -> None:
+    """Log one warning with all that works, but not as production should; see `doctor`."""
+    risks = []
+    if settings.topics.one_node:
+        risks.append("topics.one_node is set, so losing one disk loses everything")
+    copies, wanted = await copies_of_topics(settings, kafka), settings.topics.replication
+    if few := sum(found < wanted for found in copies.values()):
+        risks.append(f"{few} topics have fewer than topics.replication = {wanted} copies")
+    if not await append_only(redis):
+        risks.append("Redis has appendonly off, so a restart of it counts everything again")
+    if risks:
+        advice = "; ".join([*risks, "see `blendstream doctor`"])
+        log.warning("not_for_production", extra={"advice": Known(advice)})

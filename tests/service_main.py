@@ -1,0 +1,65 @@
+"""A service of its own for `agents.process`, as a program: what it does wrong is its argument."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+from prometheus_client import CollectorRegistry, Counter
+
+from agents import process
+from streams.errors import BlenderError
+
+
+class SmallService:
+    """Works until stopped, unless told otherwise."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self._stopping = asyncio.Event()
+
+    @classmethod
+    async def connect(cls, fault: str) -> SmallService:
+        print("connecting", flush=True)
+        if fault == "connect hangs":
+            await asyncio.to_thread(time.sleep, 60)
+        return cls(fault)
+
+    @property
+    def unready(self) -> list[str]:
+        return ["the store is away", "the clock is off"] if self.fault == "unready" else []
+
+    async def run(self) -> str | None:
+        print("running", flush=True)
+        if self.fault == "unfit":
+            return "it cannot go on"
+        await self._stopping.wait()
+        if self.fault == "loop hangs":
+            time.sleep(60)  # noqa: ASYNC251 - the event loop itself is to hang
+        return None
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def close(self) -> None:
+        if self.fault == "close hangs":
+            await asyncio.sleep(60)
+        print("closed", flush=True)
+
+
+def main(fault: str, port: int) -> None:
+    registry = CollectorRegistry()
+    Counter("steps", "Steps.", registry=registry).inc()
+    health = process.HealthPort("small.metrics_port", "127.0.0.1", port, registry)
+    try:
+        asyncio.run(
+            process.run(lambda: SmallService.connect(fault), health=health, stop_deadline_s=1.0)
+        )
+    except BlenderError as error:
+        print(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
