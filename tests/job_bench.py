@@ -31,7 +31,7 @@ from streams.stores.batch_verdict import BatchVerdict, Tally
 from streams.stores.count_store import CountTables, PartitionState, Seen, connect_redis
 from tests.epoch_service import Service
 
-RELEASES: dict[Kind, Release[Any, Any]] = {
+JOBS: dict[Kind, Release[Any, Any]] = {
     release.kind: release for release in (HEAD_LISTS, ESTIMATES, CLICK_GRAPHS)
 }
 #: The id of the topic that was never read.
@@ -90,13 +90,13 @@ class JobBench:
         raise AssertionError("the keeper could not do its work in twenty attempts")
 
     async def run(self, kind: Kind) -> bool:
-        return await release_step(self.context, RELEASES[kind])
+        return await release_step(self.context, JOBS[kind])
 
     async def take_over(self, kind: Kind) -> bool:
         """Run as a job does that has just got the lease of another, or its own again after an
         outage: end what is open, publish what was committed, then do what is due."""
         await self.context.log.settle(kind)
-        await publish_committed(self.context, RELEASES[kind])
+        await publish_committed(self.context, JOBS[kind])
         return await self.run(kind)
 
 

@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
-from aiokafka.protocol.metadata import MetadataRequest
 
 from agents.local.jars import Progress
 from agents.local.local_kafka import LocalKafka, Member, new_cluster_id
 from agents.local.ports import free_port
 from agents.local.process_guard import ProcessGuard, StackError
+from streams.stores.aiokafka_internals import ask_metadata
 
 __all__ = [
     "ClusterNode",
@@ -250,13 +249,9 @@ class LocalCluster:
 
 
 async def _ask(port: int) -> ClusterView:
-    """Ask one node for its metadata. A client would ask any node that it knows."""
+    """What this node says of the cluster."""
     async with asyncio.timeout(_QUESTION_S):
-        connection = await create_conn("127.0.0.1", port)
-        try:
-            said = await connection.send(MetadataRequest())
-        finally:
-            connection.close()
+        said = await ask_metadata("127.0.0.1", port)
     partitions = {
         (topic, number): PartitionView(leader, frozenset(replicas), frozenset(in_sync))
         for _, topic, _, found in said.topics

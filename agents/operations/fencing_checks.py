@@ -12,9 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from agents.operations.findings import Finding, Grade
 from streams.settings import Settings

@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from agents.gateway.submit.token_file import TokenFileError, read_tokens
 from agents.operations.fencing_checks import broker_setting, fencing_checks

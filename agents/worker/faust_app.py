@@ -3,6 +3,16 @@
 Offsets live in Redis beside the counts. Faust seeks to what the group committed at the end of every
 rebalance, after all its own hooks; the consumer here answers that question from Redis instead.
 Kafka's own commits go on, for tools that show a group's lag, and nothing relies on them.
+
+Private parts of Faust and mode are used here and nowhere else. Tested with
+faust-streaming>=0.15.3,<0.16; raise the bound only when tests/integration/test_counting*.py and
+tests/faults/test_counting_*.py pass:
+
+    transport.drivers.aiokafka      its consumer, consumer thread and transport, subclassed
+    Consumer._new_consumer_thread, .seek_to_committed, ._thread
+    AIOKafkaConsumerThread._create_worker_consumer, ._consumer
+    App._new_transport, ._create_directories
+    Stream.enable_acks, .ack
 """
 
 from __future__ import annotations
@@ -32,6 +42,7 @@ from agents.worker.topic_counter import PartitionCounter
 from blender.errors import BlenderError
 from streams.settings import Settings
 from streams.settings.sections import KafkaSettings, WorkerSettings
+from streams.stores.aiokafka_internals import coordination_ended, set_fetch_wait
 from streams.stores.kafka import ssl_context
 from streams.telemetry.structured_logs import Known
 from streams.wire.frames import MAX_FRAME_BYTES
@@ -56,7 +67,7 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: AiokafkaTransport) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = _FETCH_WAIT_MS
+        set_fetch_wait(consumer, _FETCH_WAIT_MS)
         return consumer
 
 
@@ -141,12 +152,10 @@ class CountingApp(faust.App):
     def coordinator_died(self) -> bool:
         """Whether the task that keeps this worker in its group has ended.
 
-        aiokafka says nothing then; the worker would keep its partitions until the session is over,
-        and then wait for ever.
+        The worker would keep its partitions until the session is over, and then wait for ever.
         """
         consumer = getattr(getattr(self.consumer, "_thread", None), "_consumer", None)
-        task = getattr(getattr(consumer, "_coordinator", None), "_coordination_task", None)
-        return task is not None and task.done() and not self.should_stop
+        return coordination_ended(consumer) and not self.should_stop
 
     async def take_up(self, assignment: set[TP]) -> dict[TP, int]:
         """Take exactly these partitions up, and say where each goes on that was ready in time."""

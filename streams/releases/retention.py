@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streams.errors import StoreUnavailable
 from streams.settings.sections import KafkaSettings

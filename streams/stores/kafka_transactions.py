@@ -28,10 +28,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, NoError, for_code
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import (
+
+from streams.errors import StoreUnavailable
+from streams.settings.sections import KafkaSettings
+from streams.stores.aiokafka_internals import (
+    AIOKafkaClient,
     Boolean,
     CompactArray,
     CompactString,
@@ -40,10 +42,8 @@ from aiokafka.protocol.types import (
     Int64,
     Schema,
     TaggedFields,
+    request_type,
 )
-
-from streams.errors import StoreUnavailable
-from streams.settings.sections import KafkaSettings
 from streams.stores.kafka import aiokafka_settings
 
 __all__ = ["OpenTransaction", "TransactionAdmin", "transaction_admin"]
@@ -214,26 +214,6 @@ def _answering() -> Iterator[None]:
 
 # --- the four requests, in the one version that every broker since 3.0 takes ----------------------
 
-
-def _request(name: str, key: int, version: int, asked: Schema, answered: Schema) -> Any:
-    """A request as aiokafka sends it: called with its fields, in their order."""
-    about = {"API_KEY": key, "API_VERSION": version}
-    response = type(f"{name}Response", (Response,), {**about, "SCHEMA": answered})
-    flexible = {"FLEXIBLE_VERSION": True, "RESPONSE_TYPE": response, "SCHEMA": asked}
-    packed = type(f"{name}Request_v{version}", (RequestStruct,), {**about, **flexible})
-
-    class Asked(Request[packed]):  # type: ignore[misc]
-        API_KEY = key
-
-        def __init__(self, *fields: Any) -> None:
-            self._fields = fields
-
-        def build(self, packed: Any) -> Any:
-            return packed(*self._fields)
-
-    return Asked
-
-
 _STRING = CompactString()
 _TAGS = ("tags", TaggedFields)
 _TOPICS = CompactArray(("topic", _STRING), ("partitions", CompactArray(Int32)), _TAGS)
@@ -241,7 +221,7 @@ _PRODUCERS = CompactArray(
     ("producer_id", Int64), ("producer_epoch", Int32), ("last_sequence", Int32),
     ("last_write_ms", Int64), ("coordinator_epoch", Int32), ("first_offset", Int64), _TAGS,
 )  # fmt: skip
-_DESCRIBE_PRODUCERS = _request(
+_DESCRIBE_PRODUCERS = request_type(
     "DescribeProducers", 61, 0,
     Schema(("topics", _TOPICS), _TAGS),
     Schema(
@@ -257,7 +237,7 @@ _DESCRIBE_PRODUCERS = _request(
         _TAGS,
     ),
 )  # fmt: skip
-_LIST_TRANSACTIONS = _request(
+_LIST_TRANSACTIONS = request_type(
     "ListTransactions", 66, 0,
     Schema(("states", CompactArray(_STRING)), ("producer_ids", CompactArray(Int64)), _TAGS),
     Schema(
@@ -268,7 +248,7 @@ _LIST_TRANSACTIONS = _request(
         _TAGS,
     ),
 )  # fmt: skip
-_DESCRIBE_TRANSACTIONS = _request(
+_DESCRIBE_TRANSACTIONS = request_type(
     "DescribeTransactions", 65, 0,
     Schema(("ids", CompactArray(_STRING)), _TAGS),
     Schema(
@@ -281,7 +261,7 @@ _DESCRIBE_TRANSACTIONS = _request(
         _TAGS,
     ),
 )  # fmt: skip
-_WRITE_TXN_MARKERS = _request(
+_WRITE_TXN_MARKERS = request_type(
     "WriteTxnMarkers", 27, 1,
     Schema(
         ("markers", CompactArray(

@@ -92,8 +92,8 @@ def test_a_port_that_is_taken_is_one_clear_line():
             assert it.stdout is not None
             said = it.stdout.read()
             assert it.wait(10) == 1
-    assert (
-        f"metrics.host and small.metrics_port must be an address that this process may listen on, got 127.0.0.1:{port}"
-        in said
-    )  # noqa: E501
+    refused = (
+        "metrics.host and small.metrics_port must be an address that this process may listen on"
+    )
+    assert f"{refused}, got 127.0.0.1:{port}" in said
     assert "Traceback" not in said

@@ -24,7 +24,7 @@ from blender.errors import ParameterError
 from streams.releases.entries import Kind
 from streams.releases.epoch_state import Stage
 from tests.epoch_service import Service
-from tests.job_bench import RELEASES, Clock, JobBench, bench, count_records, some_records
+from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, some_records
 
 
 @asynccontextmanager
@@ -92,7 +92,7 @@ async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spe
         await go_on_with_restored(jobs.context, "log restored", stopped_ms)
         assert (await made.book()).ledger == spent, "repeating it changes nothing"
 
-        for kind in RELEASES:
+        for kind in JOBS:
             assert not await jobs.run(kind)
         await jobs.keep()
         after = await made.book()

@@ -19,6 +19,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
+from streams.stores.aiokafka_internals import discard_producer
+
 __all__ = ["FrameProducer"]
 
 log = logging.getLogger(__name__)
@@ -102,16 +104,5 @@ async def _stop(producer: AIOKafkaProducer, within_s: float = _STOP_OLD_WITHIN_S
         async with asyncio.timeout(within_s):
             await producer.stop()
             return
-    # A partition without a leader takes nothing, and aiokafka waits for it before it closes
-    # anything: its sender and its connections would stay for ever, one more each time. What they
-    # hold was not acknowledged, and its senders send it again.
-    sending = None if producer._sender is None else producer._sender.sender_task
-    if sending is not None:
-        sending.cancel()  # It ends when the requests under way have, which closing brings about.
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(_CLOSE_WITHIN_S):
-            await producer.client.close()
-    if sending is not None:
-        await asyncio.wait({sending}, timeout=_CLOSE_WITHIN_S)
-        sending.cancel()
-    producer._message_accumulator.fail_all(ConnectionError("the producer could not be flushed"))
+    # What it holds was not acknowledged, and its senders send it again.
+    await discard_producer(producer, _CLOSE_WITHIN_S)

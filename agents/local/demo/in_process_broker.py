@@ -7,6 +7,10 @@ broker cannot answer. No setting leads here.
 
 Promises: enough for a first look on one machine, and no more: see `WARNING`.
 Assumes: one process of each kind, as the demo starts them.
+
+Private parts of confluent-kafka: the librdkafka it carries, by its C names, and where that file
+lies. Tested with confluent-kafka>=2.6,<2.17; raise the bound only when
+tests/agents/local/demo passes.
 """
 
 from __future__ import annotations
