@@ -9,7 +9,7 @@ import faust
 
 from agents.worker.dead_letters import DeadLetters
 from agents.worker.faust_app import CountingApp, batches
-from agents.worker.topic_counter import PartitionCounter
+from agents.worker.topic_counter import TopicCounter
 from streams.settings.sections import WorkerSettings
 
 __all__ = ["add_client_reports_agent"]
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def add_client_reports_agent(
-    app: CountingApp, counter: PartitionCounter, letters: DeadLetters, settings: WorkerSettings
+    app: CountingApp, counter: TopicCounter, letters: DeadLetters, settings: WorkerSettings
 ) -> None:
     """Let the app count client reports."""
     client_reports = app.topic(counter.topic.name, value_type=bytes, value_serializer="raw")

@@ -28,7 +28,7 @@ from agents.worker.dead_letters import DeadLetters
 from agents.worker.entry_checks import judge_optin_records, judge_reports
 from agents.worker.faust_app import CountingApp
 from agents.worker.optin_records import add_optin_records_agent
-from agents.worker.topic_counter import PartitionCounter
+from agents.worker.topic_counter import TopicCounter
 from streams.errors import StoreUnavailable
 from streams.releases.directory import ReleaseLogDirectory
 from streams.settings import Settings
@@ -69,7 +69,7 @@ class Worker:
         self,
         settings: Settings,
         app: CountingApp,
-        counters: list[PartitionCounter],
+        counters: list[TopicCounter],
         close: list[Callable[[], Awaitable[None]]],
         watch: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
@@ -102,7 +102,7 @@ class Worker:
             (Stem.CLIENT_REPORTS, judge_reports, add_client_reports_agent),
         ):
             topic = topics.of(stem)
-            counter = PartitionCounter(
+            counter = TopicCounter(
                 stem,
                 topic,
                 judge=judge,
@@ -180,7 +180,7 @@ class Worker:
                 return f"{counter.stem} has lag and has not moved"
         return None
 
-    async def _check(self, counter: PartitionCounter) -> None:
+    async def _check(self, counter: TopicCounter) -> None:
         while True:
             await asyncio.sleep(self._settings.worker.idle_check_s)
             try:

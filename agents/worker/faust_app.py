@@ -38,7 +38,7 @@ from yarl import URL
 
 from agents.worker import metrics
 from agents.worker.frame_batches import Message
-from agents.worker.topic_counter import PartitionCounter
+from agents.worker.topic_counter import TopicCounter
 from blender.errors import BlenderError
 from streams.settings import Settings
 from streams.settings.sections import KafkaSettings, WorkerSettings
@@ -94,12 +94,12 @@ class _Transport(AiokafkaTransport):
 
 
 class CountingApp(faust.App):
-    """A Faust app whose partitions are counted by `PartitionCounter`s."""
+    """A Faust app whose partitions are counted by `TopicCounter`s."""
 
     logger = logging.getLogger("faust.app")
 
     def __init__(self, settings: Settings, *, group: str) -> None:
-        self.counters: dict[str, PartitionCounter] = {}
+        self.counters: dict[str, TopicCounter] = {}
         self._paused: dict[str, set[TP]] = {}
         worker, kafka = settings.worker, settings.kafka
         # Faust wants it above the session's, because joining a group may take that long.
@@ -144,7 +144,7 @@ class CountingApp(faust.App):
     def _new_transport(self) -> TransportT:
         return _Transport(self.conf.broker_consumer, self)
 
-    def add_counter(self, counter: PartitionCounter) -> None:
+    def add_counter(self, counter: TopicCounter) -> None:
         """Let a counter have the partitions of its topic whenever they come and go."""
         self.counters[counter.topic.name] = counter
 

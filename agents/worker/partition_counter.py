@@ -38,7 +38,7 @@ from streams.stores.kafka import KafkaLog, TopicDescription
 from streams.topics import Topic
 from streams.wire.frames import NewerFrame
 
-__all__ = ["CountedTopic", "Gone", "JudgeBatch", "Partition"]
+__all__ = ["CountedTopic", "Gone", "JudgeBatch", "PartitionCounter"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class CountedTopic:
             raise halt_reasons.partitions_changed(self.topic.partitions, description.partitions)
 
 
-class Partition:
+class PartitionCounter:
     """A partition that is assigned to this worker."""
 
     def __init__(self, number: int, of: CountedTopic) -> None:

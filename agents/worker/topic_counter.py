@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from agents.worker import halt_reasons, metrics
 from agents.worker.frame_batches import Message
-from agents.worker.partition_counter import CountedTopic, Gone, JudgeBatch, Partition
+from agents.worker.partition_counter import CountedTopic, Gone, JudgeBatch, PartitionCounter
 from agents.worker.store_retry import ServerReach
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.releases.counted_epochs import Directory
@@ -35,12 +35,12 @@ from streams.stores.kafka import KafkaLog
 from streams.telemetry.structured_logs import Known
 from streams.topics import Topic
 
-__all__ = ["PartitionCounter"]
+__all__ = ["TopicCounter"]
 
 log = logging.getLogger(__name__)
 
 
-class PartitionCounter:
+class TopicCounter:
     """Counts one stem's topic. `seek` moves the consumer within a partition."""
 
     def __init__(
@@ -63,7 +63,7 @@ class PartitionCounter:
         self._counted = CountedTopic(
             stem, topic, judge, tables, directory, kafka, keys, seek, self._reach
         )
-        self._assigned: dict[int, Partition] = {}
+        self._assigned: dict[int, PartitionCounter] = {}
 
     # --- health checks --------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class PartitionCounter:
         self.give_up([number for number in self._assigned if number not in partitions])
         for number in partitions:
             if number not in self._assigned:
-                self._assigned[number] = Partition(number, self._counted)
+                self._assigned[number] = PartitionCounter(number, self._counted)
         self._tell()
 
     async def take_up(self, partition: int) -> int | None:
@@ -139,7 +139,7 @@ class PartitionCounter:
         # before anything is stored.
         asked = asyncio.create_task(self._reach.until_answered(self._counted.description))
 
-        async def one(partition: Partition, fetched: Sequence[Message]) -> None:
+        async def one(partition: PartitionCounter, fetched: Sequence[Message]) -> None:
             async with self._working_on(partition):
                 async for verdict in partition.count(fetched, asked):
                     summary.update(verdict.summary())
@@ -172,7 +172,7 @@ class PartitionCounter:
                             extra={"stem": self.stem, "partition": partition.number},
                         )
                         partition.give_up()
-                        self._assigned[partition.number] = Partition(
+                        self._assigned[partition.number] = PartitionCounter(
                             partition.number, self._counted
                         )
             partitions = {n: p for n, p in self._assigned.items() if p.stopped is None}
@@ -203,7 +203,7 @@ class PartitionCounter:
     # --- helpers --------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def _working_on(self, partition: Partition) -> AsyncIterator[None]:
+    async def _working_on(self, partition: PartitionCounter) -> AsyncIterator[None]:
         """Hold the partition's lock; stop the partition if the block says it cannot continue."""
         async with partition.lock:
             try:
@@ -215,7 +215,7 @@ class PartitionCounter:
             except halt_reasons.Stop as stop:
                 self._stop(partition, stop)
 
-    def _stop(self, partition: Partition, stop: halt_reasons.Stop) -> None:
+    def _stop(self, partition: PartitionCounter, stop: halt_reasons.Stop) -> None:
         """Stop a partition and say so, once."""
         if partition.given_up or partition.stopped is not None:
             return

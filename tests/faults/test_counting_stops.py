@@ -20,7 +20,7 @@ from agents.worker import metrics
 from agents.worker.entry_checks import judge_reports
 from agents.worker.frame_batches import Message
 from agents.worker.halt_reasons import StopReason
-from agents.worker.topic_counter import PartitionCounter
+from agents.worker.topic_counter import TopicCounter
 from streams.releases import entries
 from streams.releases.directory import ReleaseLogDirectory
 from streams.releases.sealed_counts import SealedCounts
@@ -51,7 +51,7 @@ class Bench:
         self.sought: list[tuple[int, int]] = []
         self.counter = self.new_counter()
 
-    def new_counter(self) -> PartitionCounter:
+    def new_counter(self) -> TopicCounter:
         """As a freshly started worker would have it."""
         made = self.made
 
@@ -61,7 +61,7 @@ class Bench:
         directory = ReleaseLogDirectory(
             made.settings.kafka, made.kafka, made.topics.releases.name, skew_s=self.skew_s
         )
-        counter = PartitionCounter(
+        counter = TopicCounter(
             REPORTS, made.topics.client_reports, judge=judge_reports, tables=self.tables,
             directory=directory, kafka=made.kafka, keys=KeyRing({"k1": MASTER}), seek=seek,
         )  # fmt: skip
