@@ -26,18 +26,18 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from streams.errors import SettingsError
 from streams.settings import Settings
 from streams.stores.kafka import KafkaLog
-from streams.stores.redis import Client, append_only
+from streams.stores.redis import Client, append_only, check_redis, connect_redis
 from streams.telemetry.structured_logs import Known
-from streams.topics import copies_of_topics
+from streams.topics import Topics, copies_of_topics, ensure_topics
 
-__all__ = ["EXIT_HUNG", "EXIT_UNFIT", "HealthPort", "Service", "listening", "run", "warn_of_risks"]
+__all__ = ["HealthPort", "Service", "listening", "reach_servers", "run", "warn_of_risks"]
 
 log = logging.getLogger(__name__)
 
 #: Something hung past the stop's deadline.
-EXIT_HUNG = 3
+_EXIT_HUNG = 3
 #: The service found itself unable to go on.
-EXIT_UNFIT = 4
+_EXIT_UNFIT = 4
 
 
 class Service(Protocol):
@@ -105,12 +105,12 @@ async def run(
     finally:
         stop()
         await service.close()
-    _leave(0 if unfit is None else EXIT_UNFIT)
+    _leave(0 if unfit is None else _EXIT_UNFIT)
 
 
 def _end_hung(seconds: float) -> None:
     log.error("stop_deadline_passed", extra={"seconds": seconds})
-    _leave(EXIT_HUNG)
+    _leave(_EXIT_HUNG)
 
 
 def _leave(code: int) -> NoReturn:
@@ -165,6 +165,16 @@ def listening(names: str, host: str, port: int) -> Iterator[None]:
                 f"({why}); stop what listens there, or choose another"
             ]
         ) from error
+
+
+async def reach_servers(settings: Settings) -> tuple[KafkaLog, Topics, Client]:
+    """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
+    kafka = KafkaLog(settings.kafka)
+    topics = await ensure_topics(settings, kafka)
+    redis = await connect_redis(settings.redis)
+    await check_redis(redis)
+    await warn_of_risks(settings, kafka, redis)
+    return kafka, topics, redis
 
 
 async def warn_of_risks(settings: Settings, kafka: KafkaLog, redis: Client) -> None:

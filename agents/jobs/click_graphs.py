@@ -86,13 +86,6 @@ def _give_up(state: EpochState, failed: GivenUp) -> Made:
     return _empty(state, failed.participants, [failed.reason])
 
 
-def _log_committed(made: Made) -> None:
-    """The graph, with its outcome."""
-    [entry] = made.entries
-    status = EpochOutcome(entry["outcome"])
-    log.info("click_graph_released", extra={"epoch": entry["epoch"], "status": status})
-
-
 def mechanism_parameters(state: EpochState) -> ClickGraphParameters:
     """Noise and threshold that the epoch's recorded budget allows."""
     plan = state.parameters.plan.click_graph
@@ -241,6 +234,6 @@ CLICK_GRAPHS = Release(
     draw=_draw,
     document=lambda state: None if state.click_graph is None else state.click_graph.document,
     topic=lambda topics: topics.click_graphs.name,
-    log_committed=_log_committed,
+    committed_event="click_graph_released",
     give_up=_give_up,
 )

@@ -77,13 +77,6 @@ async def _draw(
     return Made([entries.estimate_released(due.state.epoch, stored, outcome, reasons)], [stored])
 
 
-def _log_committed(made: Made) -> None:
-    """The publication, with its outcome."""
-    [entry] = made.entries
-    status = EpochOutcome(entry["outcome"])
-    log.info("estimate_released", extra={"epoch": entry["epoch"], "status": status})
-
-
 def build_estimates(
     state: EpochState,
     release: OptinRelease,
@@ -307,6 +300,6 @@ ESTIMATES = Release(
     draw=_draw,
     document=lambda state: None if state.estimates is None else state.estimates.document,
     topic=lambda topics: topics.estimates.name,
-    log_committed=_log_committed,
+    committed_event="estimate_released",
     draws_noise=False,
 )

@@ -26,7 +26,6 @@ from streams.releases.entries import EpochOutcome, Kind, Shortfall
 from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.optin_release import write_optin_release
 from streams.stems import Stem
-from streams.telemetry.structured_logs import Known
 from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
 
 __all__ = ["HEAD_LISTS"]
@@ -80,12 +79,6 @@ async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -
             f"(delta={charged.delta:g}), got delta={asked:g}"
         )
     return _released(due.state, release, due.move.reports_until_ms, inputs.reasons)
-
-
-def _log_committed(made: Made) -> None:
-    """A head list, or the empty publication."""
-    entry = made.entries[0]
-    log.info("entry_committed", extra={"kind": Known(entry["entry"]), "epoch": entry["epoch"]})
 
 
 async def _known_records(
@@ -196,5 +189,5 @@ HEAD_LISTS = Release(
     draw=_draw,
     document=lambda state: None if state.head_list is None else state.head_list.head_list,
     topic=lambda topics: topics.head_lists.name,
-    log_committed=_log_committed,
+    committed_event="entry_committed",
 )

@@ -38,7 +38,7 @@ from agents.jobs.job_context import (
 from agents.jobs.leases import Lease
 from agents.jobs.release_failures import ReleaseFailed
 from agents.jobs.release_step import Release, publish_committed, release_step
-from agents.process import HealthPort, warn_of_risks
+from agents.process import HealthPort, reach_servers
 from blender.profiles import prepare_head_list
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import LogWatch
@@ -48,11 +48,8 @@ from streams.releases.epoch_plan import plan_from
 from streams.releases.ledger import Ledger
 from streams.releases.log import StepObserver, nobody_watches
 from streams.settings import Settings
-from streams.stores.count_store import check_redis, connect_redis
-from streams.stores.kafka import KafkaLog
 from streams.stores.server_probe import watch_servers
 from streams.telemetry.structured_logs import Known
-from streams.topics import ensure_topics
 from streams.wire.estimates_document import EstimatesDocument
 
 __all__ = ["Jobs", "run_jobs"]
@@ -111,11 +108,7 @@ class Jobs:
         brokers_ms: Callable[[int], int] = as_it_is,
     ) -> Jobs:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
-        kafka = KafkaLog(settings.kafka)
-        topics = await ensure_topics(settings, kafka)
-        redis = await connect_redis(settings.redis)
-        await check_redis(redis)
-        await warn_of_risks(settings, kafka, redis)
+        _, topics, redis = await reach_servers(settings)
         context = JobContext.build(
             settings, topics, redis,
             now_ms=now_ms, brokers_ms=brokers_ms, observe=observe, dice=dice,

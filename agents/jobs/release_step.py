@@ -107,8 +107,8 @@ class Release(Generic[Move, Inputs]):
     #: The committed document that is to be published, if there is one, and where.
     document: Callable[[EpochState], DocumentReference | None]
     topic: Callable[[Topics], str]
-    #: Writes one log line about what was committed.
-    log_committed: Callable[[Made], None]
+    #: The log line about a commit.
+    committed_event: str
     #: What tells the log that this release failed for good.
     give_up: Callable[[EpochState, GivenUp], Made] = _abandon_epoch
     #: Whether people's privacy rests on noise that this release draws.
@@ -164,7 +164,15 @@ async def release_step(context: JobContext, release: Release[Move, Inputs]) -> b
             await _fail(context, release, due, error, progress)
             raise
         finalized(kind, seal, context.now_ms())
-        release.log_committed(made)
+        entry = made.entries[0]
+        log.info(
+            release.committed_event,
+            extra={
+                "kind": Known(entry["entry"]),
+                "epoch": move.epoch,
+                "status": Known(entry.get("outcome", "released")),
+            },
+        )
 
     # Publish the committed bytes; this may be repeated.
     await publish_committed(context, release)

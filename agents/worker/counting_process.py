@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from agents import process
-from agents.process import HealthPort, warn_of_risks
+from agents.process import HealthPort, reach_servers
 from agents.worker import metrics
 from agents.worker.client_reports import add_client_reports_agent
 from agents.worker.dead_letters import DeadLetters
@@ -33,12 +33,10 @@ from streams.errors import StoreUnavailable
 from streams.releases.directory import ReleaseLogDirectory
 from streams.settings import Settings
 from streams.stems import Stem
-from streams.stores.count_store import Client, CountTables, check_redis, connect_redis
+from streams.stores.count_store import Client, CountTables
 from streams.stores.epoch_keys import KeyRing
-from streams.stores.kafka import KafkaLog
 from streams.stores.server_probe import watch_servers
 from streams.telemetry.structured_logs import Known
-from streams.topics import ensure_topics
 
 __all__ = ["Worker", "run_worker"]
 
@@ -85,11 +83,7 @@ class Worker:
     @classmethod
     async def connect(cls, settings: Settings) -> Worker:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
-        kafka = KafkaLog(settings.kafka)
-        topics = await ensure_topics(settings, kafka)
-        redis = await connect_redis(settings.redis)
-        await check_redis(redis)
-        await warn_of_risks(settings, kafka, redis)
+        kafka, topics, redis = await reach_servers(settings)
         directory = ReleaseLogDirectory(
             settings.kafka, kafka, topics.releases.name, skew_s=settings.epoch.allowed_skew_s
         )

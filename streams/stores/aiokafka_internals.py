@@ -31,24 +31,13 @@ from aiokafka.protocol.types import (
     Int64,
     Schema,
     TaggedFields,
-)
+)  # fmt: skip
 
 __all__ = [
-    "AIOKafkaClient",
-    "Boolean",
-    "CompactArray",
-    "CompactString",
-    "Int16",
-    "Int32",
-    "Int64",
-    "Schema",
-    "TaggedFields",
-    "ask_metadata",
-    "coordination_ended",
-    "discard_producer",
-    "request_type",
-    "set_fetch_wait",
-]
+    "AIOKafkaClient", "Boolean", "CompactArray", "CompactString", "Int16", "Int32", "Int64",
+    "Schema", "TaggedFields",
+    "ask_metadata", "coordination_ended", "discard_producer", "request_type", "set_fetch_wait",
+]  # fmt: skip
 
 
 def set_fetch_wait(consumer: AIOKafkaConsumer, wait_ms: int) -> None:

@@ -43,7 +43,7 @@ from streams.stores.aiokafka_internals import (
     Schema,
     TaggedFields,
     request_type,
-)
+)  # fmt: skip
 from streams.stores.kafka import aiokafka_settings
 
 __all__ = ["OpenTransaction", "TransactionAdmin", "transaction_admin"]
