@@ -32,6 +32,7 @@ from streams.errors import StoreMismatch
 from streams.releases.documents import StoredDocument
 from streams.releases.epoch_plan import EpochParameters
 from streams.releases.ledger import Ledger
+from streams.wire.canonical_json import canonical_json
 
 __all__ = [
     "ENTRY_KEY",
@@ -168,7 +169,9 @@ def click_graph_released(
 
 def epoch_abandoned(epoch: int, reason: str) -> Entry:
     """Nothing more is released for this epoch. What was charged stays charged."""
-    return {"entry": "epoch_abandoned", "epoch": epoch, "reason": reason[:MAX_REASON_CHARACTERS]}
+    # An operator's terminal may hand over bytes that are no text.
+    text = reason.encode(errors="replace").decode()[:MAX_REASON_CHARACTERS]
+    return {"entry": "epoch_abandoned", "epoch": epoch, "reason": text}
 
 
 def service_paused(epoch: int, from_ms: int, resumes_at_ms: int, reason: str) -> Entry:
@@ -203,10 +206,8 @@ def turn(turn_id: str, kind: Kind) -> Entry:
 
 
 def encode(together: Sequence[Mapping[str, Any]]) -> bytes:
-    """The one record of a commit. One spelling: sorted keys, no spaces."""
-    return json.dumps(
-        list(together), sort_keys=True, separators=(",", ":"), allow_nan=False
-    ).encode()
+    """The one record of a commit."""
+    return canonical_json(list(together))
 
 
 def decode(value: bytes) -> list[Entry]:

@@ -20,7 +20,7 @@ from blender.cells import HeadList
 from blender.optin import NoisyCounts
 from blender.profiles import Mechanisms, OptinRelease, optin_estimates
 from streams.errors import StoreMismatch
-from streams.wire.estimates_document import canonical_json
+from streams.wire.canonical_json import canonical_json
 
 __all__ = ["SCHEMA", "read_optin_release", "write_optin_release"]
 

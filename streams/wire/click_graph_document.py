@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streams.wire.estimates_document import canonical_json, check_epoch
+from streams.wire.canonical_json import canonical_json
+from streams.wire.estimates_document import check_epoch
 from streams.wire.head_list_document import MalformedDocument
 
 __all__ = ["SCHEMA", "ClickGraphDocument", "GraphQuery"]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from streams.wire.canonical_json import canonical_json
 from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 from streams.wire.head_list_document import MalformedDocument
 
@@ -26,7 +27,6 @@ __all__ = [
     "Participants",
     "PublishedAgreement",
     "QueryMarginal",
-    "canonical_json",
     "check_epoch",
 ]
 
@@ -199,13 +199,6 @@ class EstimatesDocument:
 
 
 _GROUPS = ("optin", "client", "blend")
-
-
-def canonical_json(body: Mapping[str, Any]) -> bytes:
-    """The one spelling of a document: UTF-8, keys sorted, no white space, finite numbers."""
-    return json.dumps(
-        body, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    ).encode()
 
 
 def check_epoch(epoch: object, what: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from blender.cells import HeadList, RandomizerSpec
 from blender.errors import BlenderError, ParameterError
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
+from streams.wire.canonical_json import canonical_json
 from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 
 __all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMA", "HeadListDocument", "MalformedDocument"]
@@ -85,7 +86,7 @@ class HeadListDocument:
         """The canonical bytes: UTF-8 JSON, keys sorted, no white space."""
         heads, spec = self.head_list, self.head_list.randomizer
         counts = heads.noisy_counts
-        return json.dumps(
+        return canonical_json(
             {
                 "schema": SCHEMA,
                 "epoch": self.epoch,
@@ -107,12 +108,8 @@ class HeadListDocument:
                     "max_cells_per_answer": spec.max_cells_per_answer,
                 },
                 "mechanisms": dict(self.mechanisms),
-            },
-            ensure_ascii=False,
-            allow_nan=False,
-            sort_keys=True,
-            separators=(",", ":"),
-        ).encode()
+            }
+        )
 
     @property
     def id(self) -> str:

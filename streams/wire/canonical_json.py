@@ -1,0 +1,18 @@
+"""The one spelling of JSON that documents, entries and submissions are written in."""
+
+from __future__ import annotations
+
+import json
+
+__all__ = ["canonical_json"]
+
+
+def canonical_json(value: object) -> bytes:
+    """UTF-8, keys sorted, no white space, finite numbers: equal values have equal bytes.
+
+    >>> canonical_json({"b": [1, 2.0], "a": "ε"}).decode()
+    '{"a":"ε","b":[1,2.0]}'
+    """
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    ).encode()
