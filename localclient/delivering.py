@@ -12,7 +12,7 @@ from dataclasses import replace
 from localclient.conversation import Context, DeviceRequest, Response, Talk, What
 from localclient.errors import StorageRefused
 from localclient.state import Mode, Outgoing
-from streams.wire.submissions import MalformedSubmission, Status, read_verdicts
+from streams.wire.submissions import MalformedResponse, Status, read_verdicts
 
 __all__ = ["deliver", "tidy"]
 
@@ -78,17 +78,18 @@ def _settled_as(response: Response) -> What | None:
     if response.status in (200, 202):
         try:
             verdicts = read_verdicts(response.body)
-        except MalformedSubmission:
+        except MalformedResponse:
             verdicts = []
         if not verdicts:
             # 202 means accepted, even without readable verdicts.
             return What.SENT if response.status == 202 else None
-        if any(verdict.status is Status.RETRY for verdict in verdicts):
+        statuses = {status for status, _ in verdicts}
+        if Status.RETRY in statuses:
             return None
-        if any(verdict.status is Status.ACCEPTED for verdict in verdicts):
+        if Status.ACCEPTED in statuses:
             return What.SENT
         # Another cohort's turn is no error, and every later answer would be the same.
-        turn = all(verdict.reason == _OTHER_COHORT for verdict in verdicts)
+        turn = all(reason == _OTHER_COHORT for _, reason in verdicts)
         return What.NOTHING_NEW if turn else What.REFUSED_BY_SERVER
     problem = response.headers.get("content-type", "").startswith("application/problem+json")
     return What.REFUSED_BY_SERVER if response.status in _FINAL and problem else None

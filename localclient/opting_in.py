@@ -34,10 +34,9 @@ from localclient.store import draw_records
 from streams.wire.submissions import (
     MAX_USER_ID_BYTES,
     CollectingEpoch,
-    MalformedSubmission,
-    OptinRecord,
+    MalformedResponse,
     read_collecting_epoch,
-    write_batch,
+    write_optin_records,
 )
 
 __all__ = ["OptIn", "opt_in_talk"]
@@ -56,7 +55,11 @@ class OptIn:
 
     def __post_init__(self) -> None:
         """Both must be given; neither is ever printed."""
-        if not 0 < len(self.user_id.encode("utf-8", "replace")) <= MAX_USER_ID_BYTES:
+        try:
+            size = len(self.user_id.encode())
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= MAX_USER_ID_BYTES:
             raise ParameterError(f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8")
         if not (self.token and self.token.isascii() and self.token.isprintable()):
             raise ParameterError("token must be the application's bearer token: printable ASCII")
@@ -111,7 +114,7 @@ def _appoint(context: Context, response: Response, *, at_once: bool) -> Appointm
     check_clock(response, now_s, limits)
     try:
         epoch = read_collecting_epoch(response.body)
-    except MalformedSubmission as error:
+    except MalformedResponse as error:
         raise HeadListRefused(f"the server's epochs are malformed: {error}") from None
     if epoch is None:
         return context.nothing_new(None, "no epoch is collecting")
@@ -154,15 +157,12 @@ def _fix(context: Context, appointment: Appointment, opt_in: OptIn) -> Outgoing 
         # In random order, repeats left out: slot 0 is a search of this person's drawn at random,
         # and the m_O records are distinct, which the curator's guarantee is stated for.
         drawn = list(dict.fromkeys(draw_records(records, len(records), context.dice)))
-        entries = [
-            OptinRecord(opt_in.user_id, slot, record.query, record.url, appointment.epoch)
-            for slot, record in enumerate(drawn[: appointment.records])
-        ]
+        chosen = drawn[: appointment.records]
         outgoing = None
-        if entries:
+        if chosen:
             # Raw records wait no longer for a server than for a head list.
             until_s = min(appointment.until_s, start_s + context.limits.keep_records_s)
-            body = write_batch(entries).decode()
+            body = write_optin_records(opt_in.user_id, appointment.epoch, chosen).decode()
             outgoing = Outgoing(Mode.OPT_IN, appointment.epoch, body, until_s)
         forget_before_s = max(state.forget_before_s, min(appointment.window_end_s, now_s + 1))
         store.save(

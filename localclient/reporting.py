@@ -36,7 +36,7 @@ from localclient.randomizer_check import build_randomizer, check_answer
 from localclient.state import Appointment, Claim, Mode, Outgoing, State
 from localclient.store import draw_records
 from streams.wire.head_list_document import HeadListDocument
-from streams.wire.submissions import Report
+from streams.wire.submissions import write_report
 
 __all__ = ["appointed_time", "report_talk"]
 
@@ -200,13 +200,10 @@ def _spend(context: Context, document: HeadListDocument) -> Outgoing | None:
         start_s = max(document.window_start_s, state.forget_before_s)
         records = store.records(start_s, document.window_end_s)
         drawn = draw_records(records, randomizer.spec.answers, context.dice)
-        report = Report(
-            document.id,
-            f"{context.dice.below(1 << 128):032x}",
-            _answers(local_alg(drawn, randomizer, context.dice), randomizer),
-        )
-        body = report.padded(len(randomizer.cells)).decode()
-        outgoing = Outgoing(Mode.REPORT, document.epoch, body, document.reports_until_s)
+        contributor = f"{context.dice.below(1 << 128):032x}"
+        answers = _answers(local_alg(drawn, randomizer, context.dice), randomizer)
+        body = write_report(document.id, contributor, answers, cells=len(randomizer.cells))
+        outgoing = Outgoing(Mode.REPORT, document.epoch, body.decode(), document.reports_until_s)
         # From here on the noise is drawn: these bytes, or none, are what the server will see.
         forget_before_s = max(state.forget_before_s, document.window_end_s)
         store.save(

@@ -20,7 +20,7 @@ from blender.record import Record
 from blender.registry import RANDOMIZERS, randomizer_for
 from localclient import What
 from streams.wire.head_list_document import HeadListDocument
-from streams.wire.submissions import Report, read_reports
+from streams.wire.submissions import write_report
 from tests.localclient.support import (
     END,
     HOUR,
@@ -56,9 +56,8 @@ def possible_answers(randomizer: LocalRandomizer) -> Iterator[tuple[int, ...]]:
 
 
 def length(answers: tuple[tuple[int, ...], ...], randomizer: LocalRandomizer) -> int:
-    report = Report(HEAD_LIST, CONTRIBUTOR, answers)
-    body = report.padded(len(randomizer.cells))
-    assert read_reports(body) == [report]
+    body = write_report(HEAD_LIST, CONTRIBUTOR, answers, cells=len(randomizer.cells))
+    assert json.loads(body)["answers"] == [list(answer) for answer in answers]
     return len(body)
 
 

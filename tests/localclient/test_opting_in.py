@@ -285,8 +285,9 @@ def test_a_hostile_epoch_is_refused(
 def test_who_opts_in_is_never_printed(tmp_path: Path) -> None:
     assert "sonja" not in repr(WHO)
     assert "token" not in repr(WHO)
-    with pytest.raises(ParameterError, match="user_id must be"):
-        OptIn("", "token")
+    for nobody in ("", "s" * 257, "so\ud800nja"):
+        with pytest.raises(ParameterError, match="user_id must be"):
+            OptIn(nobody, "token")
     with pytest.raises(ParameterError, match="printable ASCII"):
         OptIn("sonja", "line\nbreak")
     assert limits().max_optin_records == 10

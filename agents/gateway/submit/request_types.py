@@ -1,8 +1,7 @@
 """The request bodies, as the types that decode them and describe them in the API.
 
-One definition serves three readers: msgspec decodes with it at C speed, the OpenAPI document is
-generated from it, and a property test holds it against `streams.wire.submissions`, which is
-what devices write.
+One definition serves two readers: msgspec decodes with it at C speed, and the OpenAPI document is
+generated from it. Devices, which have no msgspec, write with `streams.wire.submissions`.
 
     body ──▶ `split` ──▶ the entries' own bytes ──▶ `slices` ──▶ `EntryDecoder.decode` ──▶ entries
 

@@ -18,12 +18,13 @@ from agents.gateway.read.openapi import openapi_document
 from agents.gateway.submit.request_types import OPTIN_RECORDS, split
 from blender.errors import BlenderError
 from streams.releases.counted_epochs import EpochBook
+from streams.wire.canonical_json import canonical_json
 from streams.wire.click_graph_document import ClickGraphDocument
 from streams.wire.estimates_document import EstimatesDocument
 from streams.wire.frames import OptinEntry, encode_optin_records
 from streams.wire.head_list_document import HeadListDocument
 from streams.wire.schemas import NAMES, schema
-from streams.wire.submissions import OptinRecord, read_collecting_epoch, read_optin_records
+from streams.wire.submissions import read_collecting_epoch
 from tests.agents.gateway.doubles import make_gateway
 from tests.localclient.support import head_list
 from tests.streams.wire.test_publication_documents import epoch_state, graph, published
@@ -31,28 +32,21 @@ from tests.streams.wire.test_publication_documents import epoch_state, graph, pu
 LAST = 2**53 - 1
 
 
-def canonical(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    return text.encode()
-
-
 def numbered(data: bytes, epoch: object) -> bytes:
-    return canonical({**json.loads(data), "epoch": epoch})
+    return canonical_json({**json.loads(data), "epoch": epoch})
 
 
 def collecting(epoch: object) -> bytes:
     body = {"window_start_s": 0, "window_end_s": 1, "optin_until_s": 1, "records_per_user": 1}
-    return canonical({"collecting": {**body, "epoch": epoch}})
+    return canonical_json({"collecting": {**body, "epoch": epoch}})
 
 
 def record(epoch: object) -> bytes:
-    return canonical({"user_id": "a", "slot": 0, "query": "q", "url": "u", "epoch": epoch})
+    return canonical_json({"user_id": "a", "slot": 0, "query": "q", "url": "u", "epoch": epoch})
 
 
-def one_record(epoch: object, read: Callable[[bytes], Any]) -> None:
-    (found,) = read(record(epoch))
-    if isinstance(found, BaseException):
-        raise found
+def one_record(epoch: object) -> None:
+    (found,) = OPTIN_RECORDS.decode(split(record(epoch)))
     if isinstance(found, str):
         raise ValueError(found)
 
@@ -71,11 +65,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     ),
     "click graph": lambda e: ClickGraphDocument.from_bytes(numbered(graph().to_bytes(), e)),
     "collecting": lambda e: read_collecting_epoch(collecting(e)),
-    "opt-in record": lambda e: one_record(e, read_optin_records),
-    "opt-in record at the gateway": lambda e: one_record(
-        e, lambda body: OPTIN_RECORDS.decode(split(body))
-    ),
-    "opt-in record written": lambda e: OptinRecord("a", 0, "q", "u", e),
+    "opt-in record": one_record,
     "parameters": lambda e: replace(epoch_state().parameters, epoch=e),
     "release log": opened,
     "frame": lambda e: encode_optin_records(e, [OptinEntry(bytes(16), 0, b"q", b"u")]),

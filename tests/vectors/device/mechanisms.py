@@ -16,7 +16,7 @@ from blender.registry import RANDOMIZERS
 from blender.subset_or_none import best_named_size
 from blender.subset_selection import best_subset_size
 from localclient.store import draw_records
-from streams.wire.submissions import Report
+from streams.wire.submissions import write_report
 from tests.doubles import SeededDice
 
 EPSILONS = [
@@ -185,7 +185,7 @@ def reports() -> dict[str, object]:
         drawn = draw_records(held, spec.answers, dice)
         contributor = f"{dice.below(1 << 128):032x}"
         answers = local_alg(drawn, randomizer, dice)
-        body = Report(head_list, contributor, answers).padded(len(randomizer.cells)).decode()
+        body = write_report(head_list, contributor, answers, cells=len(randomizer.cells)).decode()
         rows.append(
             {
                 "name": name,

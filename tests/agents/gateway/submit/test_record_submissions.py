@@ -15,6 +15,7 @@ from agents.gateway.read.publications import PauseView
 from agents.gateway.submit.frame_writer import FrameLimits
 from agents.gateway.submit.record_submissions import Cohorts, OptinTargets
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blender.record import Record
 from streams.stores.epoch_keys import EpochKeys, account
 from streams.wire import submissions
 from tests.agents.gateway.doubles import MASTER, TestGateway, make_gateway, optin_target
@@ -300,10 +301,12 @@ async def test_each_application_has_a_rate_of_its_own(application):
 
 
 async def test_what_devices_write_is_what_gateways_read(application):
-    """LocalClient's opt-in mode and the gateway share one definition."""
+    """LocalClient writes without the gateway's types; this fails when they drift apart."""
     app = application()
-    written = submissions.OptinRecord("user-1", 0, "weather", "https://w.example/", epoch=8)
+    written = submissions.write_optin_records(
+        "user-1", 8, [Record("weather", "https://w.example/")]
+    )
 
-    reply = await app.gateway.ask("POST", "/v1/optin-records", written.to_bytes(), app.header)
+    reply = await app.gateway.ask("POST", "/v1/optin-records", written, app.header)
 
     assert reply.status == 202
