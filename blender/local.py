@@ -17,6 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from blender.answer_shape import AnswerShape
 from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import Cells, RandomizerSpec
 from blender.client import TwoStageChannel, estimate_client_probabilities
@@ -162,7 +163,7 @@ class TwoStage:
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
         """P(answer | record): tell both, tell the query only, or lie about the query."""
-        if len(answer) != 1 or not 0 <= answer[0] < len(self.cells):
+        if not AnswerShape.of(self).allows_answer(answer):
             return Fraction(0)
         (reported,) = answer
         held = self.cells.number(record)

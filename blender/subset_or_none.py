@@ -29,12 +29,12 @@ g = P(names r | holds another record), λ = share of people who hold a listed re
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 
+from blender.answer_shape import AnswerShape
 from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
@@ -151,15 +151,14 @@ class SubsetOrNone:
         """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
         w, m = self.cells_per_answer, self._records
         held = self.cells.number(record)
+        if not AnswerShape.of(self).allows_answer(answer):
+            return Fraction(0)
         if m == 0:
-            return Fraction(answer == (0,))
+            return Fraction(1)
         sets = math.comb(m - 1, w - 1)
         total = (self.likelihood + Fraction(m, w)) * sets
         if answer == self._none:
             return (self.likelihood if held == m else 1) * sets / total
-        in_order = all(x < y for x, y in itertools.pairwise(answer))
-        if len(answer) != w or not in_order or not 0 <= answer[0] <= answer[-1] < m:
-            return Fraction(0)
         return (self.likelihood if held in answer else 1) / total
 
     # ------------------------------------------------------------------ in simulations

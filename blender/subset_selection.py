@@ -17,12 +17,12 @@ q = P(a given false cell in answer), n = answers, r = share of answers that hold
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 
+from blender.answer_shape import AnswerShape
 from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
@@ -125,8 +125,7 @@ class SubsetSelection:
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
         """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
         w = self.cells_per_answer
-        in_order = all(a < b for a, b in itertools.pairwise(answer))
-        if len(answer) != w or not in_order or not 0 <= answer[0] <= answer[-1] < self._size:
+        if not AnswerShape.of(self).allows_answer(answer):
             return Fraction(0)
         if self._size == 1:
             return Fraction(1)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import pairwise, permutations
+from itertools import permutations
 
+from blender.answer_shape import AnswerShape
 from blender.cells import HeadList
 from blender.dice import Dice
 from blender.errors import BlenderError
@@ -82,12 +83,9 @@ def check_channel(built: LocalRandomizer, head_list: HeadList, dice: Dice) -> No
 
 
 def check_answer(built: LocalRandomizer, answer: tuple[int, ...]) -> None:
-    """Raise unless the answer has the width and order that every answer has."""
+    """Raise unless servers would take it for an answer."""
     _require(
-        len(answer) == built.cells_per_answer
-        and all(a < b for a, b in pairwise(answer))
-        and answer[0] >= 0
-        and answer[-1] < len(built.cells),
+        AnswerShape.of(built).allows_answer(answer),
         "give strictly increasing cells of the head list",
     )
 

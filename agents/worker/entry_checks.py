@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from blender.answer_shape import AnswerShape
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from blender.user_groups import partition_users
 from streams.releases.counted_epochs import Epoch, EpochBook, HeadListShape, UnknownFrame
@@ -116,16 +117,10 @@ def _count_reports(
     tally = verdict.tally(head_list.epoch)
     tally.received += len(cells)
 
-    # Cells of one answer are strictly increasing, so that their order carries nothing.
-    answers = cells.reshape(len(cells), head_list.answers, head_list.cells_per_answer)
-    legal = (answers[:, :, 1:] > answers[:, :, :-1]).all(axis=(1, 2))
-    if cells.max() >= head_list.cells:
-        legal &= (cells < head_list.cells).all(axis=1)
-    # Where ⋆ is an answer by itself the first ω−1 cells fill it up: as they increase, the last of
-    # them tells. Any others would be taken off records that this answer does not name.
-    if head_list.wildcard_alone and head_list.cells_per_answer > 1:
-        others = answers[:, :, -1] != head_list.cells - 1
-        legal &= (others | (answers[:, :, -2] == head_list.cells_per_answer - 2)).all(axis=1)
+    shape = AnswerShape(
+        head_list.cells, head_list.cells_per_answer, head_list.answers, head_list.wildcard_alone
+    )
+    legal = shape.allowed(cells)
     if not legal.all():
         tally.refused[Refusal.MALFORMED] += int(np.count_nonzero(~legal))
         _letters(verdict, deliveries, np.flatnonzero(~legal))

@@ -29,6 +29,7 @@ from agents.gateway.submit.verdicts import (
     Verdict,
     refused,
 )
+from blender.answer_shape import AnswerShape
 from streams.stores.epoch_keys import EpochKeys
 from streams.wire.frames import CONTRIBUTOR_BYTES, cell_width
 
@@ -59,11 +60,7 @@ class ReportTarget:
         self.epoch = epoch
         self.keys = keys
         self.partitions = partitions
-        self.cells = cells
-        self.cells_per_answer = cells_per_answer
-        self.answers = answers
-        # Of an answer of one cell there is nothing to fill up.
-        self.wildcard_alone = wildcard_alone and cells_per_answer > 1
+        self.shape = AnswerShape(cells, cells_per_answer, answers, wildcard_alone)
         self.late_from_ms = late_from_ms
         width = cell_width(cells)
         per_entry = cells_per_answer * answers
@@ -82,20 +79,6 @@ class ReportTarget:
             Reason.LATE,
             f"reports on the head list of epoch {epoch} are over; fetch the current head list",
         )
-
-    def fits(self, answers: list[list[int]]) -> bool:
-        """Whether these answers have the shape that the head list asks for."""
-        if len(answers) != self.answers:
-            return False
-        wide, cells = self.cells_per_answer, self.cells
-        for answer in answers:
-            if len(answer) != wide or answer[-1] >= cells:
-                return False
-            if wide > 1 and (sorted(answer) != answer or len(set(answer)) != wide):
-                return False
-            if self.wildcard_alone and answer[-1] == cells - 1 and answer[-2] != wide - 2:
-                return False
-        return True
 
     def verdict(self, append_ms: int | None) -> Verdict:
         """What the counters will say of a report that the broker appended at this moment."""
@@ -185,7 +168,7 @@ def _queue_one(report: Report, target: ReportTarget, writer: FrameWriter, now_ms
     keys = target.keys
     key = keys.contributor_of(identity)
     answers = report.answers
-    if not target.fits(answers):
+    if not target.shape.allows(answers):
         return Queued([target.wrong_shape])
     if now_ms >= target.late_from_ms:
         return Queued([target.late])
@@ -298,7 +281,7 @@ def _cells(
     """A row of packed cells for each report, and which reports fit the head list."""
     rows = [report.answers for report in reports]
     fits = np.ones(len(rows), dtype=np.bool_)
-    wide, answers = target.cells_per_answer, target.answers
+    wide, answers = target.shape.cells_per_answer, target.shape.answers
     if set(map(len, rows)) != {answers} or set(map(len, chain.from_iterable(rows))) != {wide}:
         stand_in = [list(range(wide))] * answers
         for i, row in enumerate(rows):
@@ -310,11 +293,6 @@ def _cells(
         dtype=np.int64,
         count=len(rows) * answers * wide,
     )
-    shaped = flat.reshape(len(rows), answers, wide)
-    fits &= (shaped[:, :, -1] < target.cells).all(axis=1)
-    if wide > 1:
-        fits &= (np.diff(shaped, axis=2) > 0).all(axis=(1, 2))
-    if target.wildcard_alone:
-        alone = (shaped[:, :, -1] != target.cells - 1) | (shaped[:, :, -2] == wide - 2)
-        fits &= alone.all(axis=1)
-    return shaped.reshape(len(rows), -1).astype(target.dtype), fits
+    cells = flat.reshape(len(rows), answers * wide)
+    fits &= target.shape.allowed(cells)
+    return cells.astype(target.dtype), fits

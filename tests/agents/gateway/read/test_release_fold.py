@@ -107,7 +107,7 @@ def test_a_released_head_list_is_served_and_reported_against():
     assert held.current_head_list == stored.id
     assert held.head_lists[stored.id].body == head_list_bytes(stored)
     target = held.report_targets[stored.id]
-    assert (target.epoch, target.cells, target.late_from_ms) == (7, 51, NOW_MS + 1_060_000)
+    assert (target.epoch, target.shape.cells, target.late_from_ms) == (7, 51, NOW_MS + 1_060_000)
     assert held.optin_targets.now(NOW_MS) is None, "its records are over"
 
 
