@@ -8,8 +8,10 @@ All times are whole milliseconds since 1970, on whole seconds (documents speak i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from blender.errors import ParameterError
 from blender.parameters import PrivacyParameters
@@ -172,6 +174,10 @@ def plan_from(settings: Settings) -> Plan:
     )
 
 
+#: What entries of older releases lack.
+_NOT_ALWAYS_WRITTEN = {"topic_version": 1, "cohort_id": "", "user_id_spaces": False}
+
+
 @dataclass(frozen=True, slots=True)
 class EpochParameters:
     """Everything an epoch was opened with."""
@@ -209,60 +215,37 @@ class EpochParameters:
 
     def to_json(self) -> dict[str, Any]:
         """The fields of an `epoch_opened` entry."""
-        plan = self.plan
+        plan = asdict(self.plan)
+        # These two follow from others.
+        del plan["window_ms"], plan["graph_share_ppm"]
         return {
+            **plan,
             "window_start_ms": self.window_start_ms,
             "window_end_ms": self.window_end_ms,
-            "grace_ms": plan.grace_ms,
-            "skew_ms": plan.skew_ms,
-            "records_per_user": plan.privacy.records_per_optin_user,
-            "key_id": plan.key_id,
-            "shares_ppm": shares_ppm(plan),
-            "optin_partitions": plan.optin_partitions,
-            "report_partitions": plan.report_partitions,
-            "topic_version": plan.topic_version,
-            "privacy": asdict(plan.privacy),
-            "profile": plan.profile,
-            "cohorts": plan.cohorts,
-            "cohort_id": plan.cohort_id,
-            "user_id_spaces": plan.user_id_spaces,
-            "min_optin_users": plan.min_optin_users,
-            "min_reports": plan.min_reports,
-            "counting_deadline_ms": plan.counting_deadline_ms,
-            "click_graph": None if plan.click_graph is None else asdict(plan.click_graph),
+            "records_per_user": self.plan.privacy.records_per_optin_user,
+            "shares_ppm": shares_ppm(self.plan),
             "charge": self.charge.to_json(),
         }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> EpochParameters:
-        """Read the fields of an `epoch_opened` entry."""
-        graph = body["click_graph"]
-        start, end = int(body["window_start_ms"]), int(body["window_end_ms"])
-        return cls(
-            epoch=int(body["epoch"]),
-            window_start_ms=start,
-            window_end_ms=end,
-            plan=Plan(
-                window_ms=end - start,
-                grace_ms=int(body["grace_ms"]),
-                skew_ms=int(body["skew_ms"]),
-                privacy=PrivacyParameters(**body["privacy"]),
-                profile=str(body["profile"]),
-                cohorts=int(body["cohorts"]),
-                key_id=str(body["key_id"]),
-                optin_partitions=int(body["optin_partitions"]),
-                report_partitions=int(body["report_partitions"]),
-                topic_version=int(body.get("topic_version", 1)),  # Not always written.
-                min_optin_users=int(body["min_optin_users"]),
-                min_reports=int(body["min_reports"]),
-                counting_deadline_ms=int(body["counting_deadline_ms"]),
-                graph_share_ppm=int(body["shares_ppm"]["graph"]),
-                click_graph=None if graph is None else ClickGraphPlan(**graph),
-                cohort_id=str(body.get("cohort_id", "")),  # Not always written.
-                user_id_spaces=bool(body.get("user_id_spaces", False)),  # Not always written.
-            ),
-            charge=EpochCharge.from_json(int(body["epoch"]), body["charge"]),
-        )
+        """Read the fields of an `epoch_opened` entry; `ValueError` or `KeyError` if it is none."""
+        start, end, graph = body["window_start_ms"], body["window_end_ms"], body["click_graph"]
+        given = {
+            **_NOT_ALWAYS_WRITTEN,
+            **body,
+            "window_ms": end - start,
+            "graph_share_ppm": body["shares_ppm"]["graph"],
+            # Built here, because they refuse a parameter that is new to this release.
+            "privacy": PrivacyParameters(**body["privacy"]),
+            "click_graph": None if graph is None else ClickGraphPlan(**graph),
+        }
+        charge = EpochCharge.from_json(body["epoch"], body["charge"])
+        try:
+            plan = msgspec.convert({field.name: given[field.name] for field in fields(Plan)}, Plan)
+            return msgspec.convert({**body, "plan": plan, "charge": charge}, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"an epoch's parameters must have their types: {error}") from None
 
 
 def shares_ppm(plan: Plan) -> dict[str, int]:

@@ -1,0 +1,96 @@
+"""What an epoch was opened with is read from the log whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters
+from streams.wire.canonical_json import canonical_json
+from tests.streams.wire.test_publication_documents import epoch_state
+
+#: The fold of the log turns these into a refusal that names the offset.
+REFUSALS = (KeyError, TypeError, ValueError)
+OLDER_RELEASES_LACK = {"topic_version", "cohort_id", "user_id_spaces"}
+
+
+def parameters() -> EpochParameters:
+    """Those of an epoch with a click graph, which has every field."""
+    found = epoch_state().parameters
+    graph = ClickGraphPlan(2.0, 1e-6, 5, 5)
+    return replace(found, plan=replace(found.plan, click_graph=graph, graph_share_ppm=1000))
+
+
+def opened() -> dict[str, Any]:
+    """Its entry, as it comes out of the log."""
+    body: dict[str, Any] = json.loads(
+        canonical_json({"epoch": parameters().epoch, **parameters().to_json()})
+    )
+    return body
+
+
+def test_parameters_are_read_as_they_were_written() -> None:
+    assert EpochParameters.from_json(opened()) == parameters()
+    assert EpochParameters.from_json({**opened(), "from a newer release": 1}) == parameters()
+
+
+def test_the_entry_has_the_fields_that_older_and_other_readers_know() -> None:
+    """Counters and older releases read them by name; the wire format lists them."""
+    assert sorted(opened()) == sorted(
+        "charge click_graph cohort_id cohorts counting_deadline_ms epoch grace_ms key_id "
+        "min_optin_users min_reports optin_partitions privacy profile records_per_user "
+        "report_partitions shares_ppm skew_ms topic_version user_id_spaces window_end_ms "
+        "window_start_ms".split()
+    )
+
+
+def test_an_entry_of_an_older_release_is_read_as_what_was_in_force_then() -> None:
+    """Contributor keys of such an epoch were made of the user id alone."""
+    older = {k: v for k, v in opened().items() if k not in OLDER_RELEASES_LACK}
+
+    plan = EpochParameters.from_json(older).plan
+
+    assert (plan.topic_version, plan.cohort_id, plan.user_id_spaces) == (1, "", False)
+
+
+@pytest.mark.parametrize("name", sorted(opened().keys() - OLDER_RELEASES_LACK))
+def test_no_field_is_made_up(name: str) -> None:
+    """Without its least number of people, say, an epoch would be published about anybody."""
+    if name == "records_per_user":  # repeats a number of `privacy`, for counters
+        return
+    with pytest.raises(REFUSALS):
+        EpochParameters.from_json({k: v for k, v in opened().items() if k != name})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grace_ms": "60000"},
+        {"grace_ms": 0.5},
+        {"cohorts": True},
+        {"cohorts": 0},
+        {"key_id": 5},
+        {"user_id_spaces": "no"},
+        {"epoch": -1},
+        {"epoch": 1.0},
+        {"window_end_ms": 0},
+        {"shares_ppm": {}},
+        {"shares_ppm": {"graph": "1000"}},
+        {"click_graph": {"epsilon": 2.0}},
+        {"click_graph": 7},
+    ],
+)
+def test_what_no_release_of_ours_writes_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(REFUSALS):
+        EpochParameters.from_json({**opened(), **change})
+
+
+@pytest.mark.parametrize("part", ["privacy", "click_graph"])
+def test_a_parameter_that_is_new_to_this_release_is_not_passed_over(part: str) -> None:
+    """It may say how noise is drawn; an older process must not draw without it."""
+    body = opened()
+    with pytest.raises(TypeError):
+        EpochParameters.from_json({**body, part: {**body[part], "novel": 1}})
