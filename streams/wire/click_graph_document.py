@@ -1,19 +1,17 @@
 """A published query click graph as it travels: noisy query counts and noisy clicks, once.
 
 Promises: every number is a released, noised count; queries and URLs are ordered by published
-counts, ties by text. The JSON schema is `schemas/click-graph.schema.json`.
+counts, ties by text. The service only writes it; readers have the JSON schema
+`schemas/click-graph.schema.json`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from streams.wire.canonical_json import canonical_json
-from streams.wire.estimates_document import check_epoch
-from streams.wire.head_list_document import MalformedDocument
 
 __all__ = ["SCHEMA", "ClickGraphDocument", "GraphQuery"]
 
@@ -76,28 +74,3 @@ class ClickGraphDocument:
                 "versions": dict(self.versions),
             }
         )
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> ClickGraphDocument:
-        """Read a click graph, or raise `MalformedDocument`."""
-        try:
-            body = json.loads(data)
-            if body.pop("schema") != SCHEMA:
-                raise MalformedDocument(f"a click graph must have the schema {SCHEMA}")
-            check_epoch(body["epoch"], "a click graph")
-            queries = tuple(
-                GraphQuery(
-                    str(q["query"]),
-                    int(q["count"]),
-                    tuple((str(c["url"]), int(c["count"])) for c in q["clicks"]),
-                )
-                for q in body.pop("queries")
-            )
-            reasons = tuple(body.pop("reasons"))
-            return cls(queries=queries, reasons=reasons, **body)
-        except MalformedDocument:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-            raise MalformedDocument(
-                "a click graph must be a JSON document of the stated schema"
-            ) from None

@@ -27,7 +27,6 @@ __all__ = [
     "Participants",
     "PublishedAgreement",
     "QueryMarginal",
-    "check_epoch",
 ]
 
 SCHEMA = "blendstream/estimates/1"
@@ -161,7 +160,8 @@ class EstimatesDocument:
             body = json.loads(data)
             if body["schema"] != SCHEMA:
                 raise MalformedDocument(f"a publication must have the schema {SCHEMA}")
-            check_epoch(body["epoch"], "a publication")
+            if not is_epoch(body["epoch"]):
+                raise MalformedDocument(f"a publication must be of an epoch from 0 to {MAX_EPOCH}")
             agreement = body["agreement"]
             return cls(
                 epoch=body["epoch"],
@@ -199,12 +199,6 @@ class EstimatesDocument:
 
 
 _GROUPS = ("optin", "client", "blend")
-
-
-def check_epoch(epoch: object, what: str) -> None:
-    """Raise `MalformedDocument` unless an epoch can have this number."""
-    if not is_epoch(epoch):
-        raise MalformedDocument(f"{what} must be of an epoch from 0 to {MAX_EPOCH}")
 
 
 def _published_order(cell: EstimatedCell) -> tuple[bool, bool, float, str, str]:

@@ -19,7 +19,6 @@ from agents.gateway.submit.request_types import OPTIN_RECORDS, split
 from blender.errors import BlenderError
 from streams.releases.counted_epochs import EpochBook
 from streams.wire.canonical_json import canonical_json
-from streams.wire.click_graph_document import ClickGraphDocument
 from streams.wire.estimates_document import EstimatesDocument
 from streams.wire.frames import OptinEntry, encode_optin_records
 from streams.wire.head_list_document import HeadListDocument
@@ -63,7 +62,6 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "estimates": lambda e: EstimatesDocument.from_bytes(
         numbered(published("sharp", 10).to_bytes(), e)
     ),
-    "click graph": lambda e: ClickGraphDocument.from_bytes(numbered(graph().to_bytes(), e)),
     "collecting": lambda e: read_collecting_epoch(collecting(e)),
     "opt-in record": one_record,
     "parameters": lambda e: replace(epoch_state().parameters, epoch=e),

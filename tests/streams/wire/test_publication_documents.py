@@ -208,14 +208,12 @@ def graph() -> ClickGraphDocument:
 
 
 def test_a_click_graph_is_valid_by_its_schema_and_ordered_by_its_noisy_counts():
-    """And reads back."""
-    data = graph().to_bytes()
-    body = json.loads(data)
+    """Readers have nothing but the schema."""
+    body = json.loads(graph().to_bytes())
 
     Draft202012Validator(schema("click-graph")).validate(body)
     assert [q["query"] for q in body["queries"]] == ["a", "b"]
     assert [c["url"] for c in body["queries"][1]["clicks"]] == ["https://y/", "https://x/"]
-    assert ClickGraphDocument.from_bytes(data).to_bytes() == data
 
 
 def test_the_click_graph_never_costs_more_than_it_is_charged():
@@ -287,9 +285,8 @@ def test_a_number_that_does_not_exist_is_null_and_never_zero():
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"schema":"other"}', b"[" * 9999])
 def test_bytes_that_are_no_publication_are_refused_in_one_sentence(data: bytes):
     """Whoever reads them may be handed anything."""
-    for kind in (EstimatesDocument, ClickGraphDocument):
-        with pytest.raises(MalformedDocument):
-            kind.from_bytes(data)
+    with pytest.raises(MalformedDocument):
+        EstimatesDocument.from_bytes(data)
 
 
 @settings(max_examples=20)
