@@ -25,9 +25,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from agents.local import LocalKafka, LocalRedis
 from streams.stems import Stem
-from streams.wire.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.counting import Installation
 from tests.kafka_topics import create_topic
+from tests.report_frames import encode_reports
 
 CELLS = 501
 PARTITIONS = 4

@@ -24,9 +24,10 @@ from streams.releases.entries import Kind
 from streams.releases.epoch_state import Stage
 from streams.stems import Stem
 from streams.stores.epoch_keys import EpochKeys
-from streams.wire.frames import OptinEntry, cell_width, encode_optin_records, encode_reports
+from streams.wire.frames import OptinEntry, cell_width, encode_optin_records
 from tests.epoch_service import MASTER, Service, service
 from tests.job_bench import Clock, JobBench, bench
+from tests.report_frames import encode_reports
 
 FRAME = 1000
 

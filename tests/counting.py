@@ -41,9 +41,9 @@ from streams.wire.frames import (
     cell_width,
     encode_marker,
     encode_optin_records,
-    encode_reports,
 )
 from tests.old_frames import as_version_1
+from tests.report_frames import encode_reports
 
 MASTER = bytes(range(32))
 ROOT = Path(__file__).parent.parent

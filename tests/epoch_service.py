@@ -55,9 +55,9 @@ from streams.wire.frames import (
     cell_width,
     decode,
     encode_optin_records,
-    encode_reports,
 )
 from streams.wire.head_list_document import HeadListDocument
+from tests.report_frames import encode_reports
 
 ROOT = Path(__file__).parent.parent
 MASTER = bytes(range(32))

@@ -45,7 +45,6 @@ __all__ = [
     "encode_marker",
     "encode_optin_records",
     "encode_packed_reports",
-    "encode_reports",
 ]
 
 FRAME_VERSION: Final = 2
@@ -221,45 +220,6 @@ def encode_optin_records(
         MAGIC, FRAME_VERSION, FrameKind.OPTIN_RECORDS, size, epoch, log_position, len(entries), 0
     )
     return b"".join((head, keys, slots.tobytes(), queries.tobytes(), urls.tobytes(), text))
-
-
-def encode_reports(
-    epoch: int,
-    head_list_id: bytes,
-    contributors: Sequence[bytes] | bytes,
-    cells: NDArray[np.integer],
-    width: int,
-    *,
-    log_position: int = 0,
-) -> bytes:
-    """Pack client reports on one head list: `cells` has a row for each contributor key.
-
-    `contributors` may be the keys already joined, as a gateway that packs thousands has them.
-    """
-    keys = contributors if isinstance(contributors, bytes) else _joined_keys(contributors)
-    if cells.ndim != 2 or cells.shape[0] * CONTRIBUTOR_BYTES != len(keys):
-        raise ValueError(
-            f"cells must have one row for each contributor, got shape {cells.shape} "
-            f"for {len(keys) / CONTRIBUTOR_BYTES:g} contributors"
-        )
-    if len(head_list_id) != HEAD_LIST_ID_BYTES:
-        raise ValueError(f"a head-list id has 32 bytes, got {len(head_list_id)}")
-    if width not in _WIDTHS:
-        raise ValueError(f"cell width must be 1, 2 or 4 bytes, got {width}")
-    if not 1 <= cells.shape[1] < 1 << 16:
-        raise ValueError(f"a report has 1 to 65535 cells, got {cells.shape[1]}")
-    packed = cells.astype(_WIDTHS[width])
-    if not np.array_equal(packed, cells):
-        raise ValueError(f"cell numbers must be in 0…{(1 << 8 * width) - 1} for width {width}")
-    return encode_packed_reports(
-        epoch,
-        head_list_id,
-        keys,
-        packed.tobytes(),
-        cells_per_entry=cells.shape[1],
-        width=width,
-        log_position=log_position,
-    )
 
 
 def encode_packed_reports(

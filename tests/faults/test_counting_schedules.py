@@ -40,7 +40,7 @@ from aiokafka import AIOKafkaProducer
 
 from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
-from streams.wire.frames import OptinEntry, encode_optin_records, encode_reports
+from streams.wire.frames import OptinEntry, encode_optin_records
 from tests.counting import (
     HOUR_MS,
     Installation,
@@ -49,6 +49,7 @@ from tests.counting import (
     installation,
     optin_entries,
 )
+from tests.report_frames import encode_reports
 
 if TYPE_CHECKING:
     from agents.local import LocalKafka, LocalRedis

@@ -18,10 +18,10 @@ from agents.worker.halt_reasons import StopReason
 from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
 from streams.stores.kafka import KafkaLog, LogBounds
-from streams.wire.frames import encode_reports
 from tests.counting import Installation, contributors
 from tests.faults.test_counting_stops import Bench, send
 from tests.kafka_topics import delete_records
+from tests.report_frames import encode_reports
 
 pytestmark = pytest.mark.faults
 REPORTS = Stem.CLIENT_REPORTS

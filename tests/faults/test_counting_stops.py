@@ -28,9 +28,9 @@ from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
 from streams.stores.count_store import CountTables
 from streams.stores.epoch_keys import KeyRing
-from streams.wire.frames import encode_reports
 from tests.counting import MASTER, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic, delete_records, delete_topics
+from tests.report_frames import encode_reports
 
 if TYPE_CHECKING:
     from agents.local import LocalKafka, LocalRedis

@@ -41,8 +41,9 @@ from streams.stores.count_store import (
 )
 from streams.stores.epoch_keys import EpochKeys
 from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.test_entry_checks import HEAD_LIST, KEYS, START, opened, published
+from tests.report_frames import encode_reports
 
 BOOK = EpochBook(
     [opened(1), published(1, cells=50, cells_per_answer=3), opened(2, records_per_user=2)]

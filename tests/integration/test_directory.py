@@ -20,8 +20,9 @@ from streams.stems import Stem
 from streams.stores.batch_verdict import Delivery
 from streams.stores.epoch_keys import EpochKeys
 from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import OptinEntry, decode, encode_optin_records, encode_reports
+from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.counting import MASTER, Installation, installation
+from tests.report_frames import encode_reports
 
 if TYPE_CHECKING:
     from agents.local import GivenServer, LocalKafka, LocalRedis

@@ -20,9 +20,9 @@ from streams.wire.frames import (
     decode,
     encode_marker,
     encode_optin_records,
-    encode_reports,
 )
 from tests.old_frames import as_version_1
+from tests.report_frames import encode_reports
 
 keys = st.binary(min_size=16, max_size=16)
 entries = st.lists(

@@ -16,9 +16,9 @@ from streams.wire.frames import (
     OptinEntry,
     encode_marker,
     encode_optin_records,
-    encode_reports,
 )
 from tests.old_frames import as_version_1
+from tests.report_frames import encode_reports
 
 MASTER = bytes(range(32))
 #: Spaces of user ids and ids in them: where one ends and the other begins must show.

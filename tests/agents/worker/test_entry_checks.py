@@ -25,10 +25,10 @@ from streams.wire.frames import (
     decode,
     encode_marker,
     encode_optin_records,
-    encode_reports,
 )
 from tests.counting import MASTER
 from tests.old_frames import as_version_1
+from tests.report_frames import encode_reports
 
 START, END, GRACE, SKEW = 1_000_000, 2_000_000, 10_000, 500
 UNTIL = 3_000_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from agents.worker.frame_batches import Message, first_run
-from streams.wire.frames import OptinEntry, encode_optin_records, encode_reports
+from streams.wire.frames import OptinEntry, encode_optin_records
+from tests.report_frames import encode_reports
 
 REPORTS = encode_reports(1, bytes(32), bytes(16 * 8192), np.zeros((8192, 1), int), 1)
 RECORDS = encode_optin_records(1, [OptinEntry(bytes(16), 0, b"q", b"u")] * 8192)
