@@ -50,7 +50,6 @@ from blender.stable_blend import StableBlender
 from blender.stable_histogram import drop_level
 
 __all__ = [
-    "DEFAULT_PROFILE",
     "PROFILES",
     "SELECTION_SHARES",
     "EpochEstimates",
@@ -66,7 +65,6 @@ __all__ = [
 
 #: What the one setting may say.
 PROFILES: Final = ("paper", "sharp")
-DEFAULT_PROFILE: Final = "sharp"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streams.errors import SettingsError
-from streams.settings.fields import Secret, SettingProblem, Url, read_value
+from streams.settings.fields import Secret, Url
 from streams.settings.private_files import exposed
 from streams.settings.sections import KafkaSettings, RedisSettings
-from streams.settings.settings import Declared, Settings, declared_settings
+from streams.settings.settings import Declared, Settings, declared_settings, read_values
 
 __all__ = ["Loaded", "load_kafka", "load_redis", "load_settings"]
 
@@ -69,20 +69,12 @@ def _section(section: str, environment: Mapping[str, str]) -> dict[str, Any]:
         if variable.startswith(f"{PREFIX}{section.upper()}_")
         or ACCEPTED.get(variable, "").startswith(f"{section}.")
     }
-    known = {declared.name: declared for declared in declared_settings()}
     problems: list[str] = []
-    values: dict[str, Any] = {}
-    for found in _sources(None, mine, problems):
-        declared = known[found.name]
-        try:
-            values[declared.field] = read_value(found.given, declared.kind)
-        except SettingProblem as problem:
-            problems.append(f"{found.name} {problem}; mend {found.origin}")
-        else:
-            problems += declared.problems(values[declared.field])
-    if problems:
-        raise SettingsError(problems)
-    return values
+    given = {found.name: found.given for found in _sources(None, mine, problems)}
+    sections, wrong = read_values(given)
+    if problems or wrong:
+        raise SettingsError([*problems, *wrong])
+    return sections[section]
 
 
 class _Found(NamedTuple):

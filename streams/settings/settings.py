@@ -27,7 +27,7 @@ from streams.settings.sections import (
     WorkerSettings,
 )
 
-__all__ = ["Declared", "Settings", "declared_settings"]
+__all__ = ["Declared", "Settings", "declared_settings", "read_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +67,38 @@ class Settings:
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
         """Build from dotted names: `{"epoch.window_s": 60, ...}`, texts as in the environment."""
-        known = {declared.name: declared for declared in declared_settings()}
-        sections: dict[str, dict[str, Any]] = {section: {} for section in section_types()}
-        problems = []
-        for name, given in values.items():
-            if name not in known:
-                problems.append(f"{name} is not a setting; take it out")
-                continue
-            declared = known[name]
-            try:
-                value = read_value(given, declared.kind)
-            except SettingProblem as problem:
-                found = "text that is kept secret" if declared.secret else repr(given)
-                problems.append(f"{name} {problem}, got {found}; set {declared.variable}")
-            else:
-                problems += declared.problems(value)
-                sections[declared.section][declared.field] = value
+        sections, problems = read_values(values)
         problems += [
             f"{declared.name} must be given and has no default: {declared.sentence} "
             f"Set {declared.variable}"
-            for declared in known.values()
+            for declared in declared_settings()
             if declared.required and declared.name not in values
         ]
         if problems:
             raise SettingsError(problems)
         types = section_types()
         return cls(**{section: types[section](**sections[section]) for section in sections})
+
+
+def read_values(values: Mapping[str, object]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Values by section and field, each checked by itself; and every problem with them."""
+    known = {declared.name: declared for declared in declared_settings()}
+    sections: dict[str, dict[str, Any]] = {section: {} for section in section_types()}
+    problems: list[str] = []
+    for name, given in values.items():
+        if name not in known:
+            problems.append(f"{name} is not a setting; take it out")
+            continue
+        declared = known[name]
+        try:
+            value = read_value(given, declared.kind)
+        except SettingProblem as problem:
+            found = "text that is kept secret" if declared.secret else repr(given)
+            problems.append(f"{name} {problem}, got {found}; set {declared.variable}")
+        else:
+            problems += declared.problems(value)
+            sections[declared.section][declared.field] = value
+    return sections, problems
 
 
 class Declared(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 
 from blender import OptinCounts, ParameterError, PrivacyParameters, Record, randomizer_for
 from blender.gaussian_histogram import calibrate
-from blender.profiles import DEFAULT_PROFILE, PROFILES, build_head_list, estimate_epoch
+from blender.profiles import PROFILES, build_head_list, estimate_epoch
 from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
 
 A, B, C, D, E = (Record("q1", "a"), Record("q1", "b"), Record("q2", "c"), Record("q3", "d"),
@@ -26,8 +26,7 @@ def optin(selection: dict[Record, int], estimation: dict[Record, int] | None = N
     )
 
 
-def test_sharp_is_the_default_and_only_two_profiles_exist():
-    assert DEFAULT_PROFILE == "sharp"
+def test_only_two_profiles_exist():
     assert PROFILES == ("paper", "sharp")
     with pytest.raises(ParameterError, match="profile must be one of paper, sharp, got 'best'"):
         build_head_list("best", optin({A: 9}), PrivacyParameters(), NoNoise())
