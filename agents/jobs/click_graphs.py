@@ -220,7 +220,7 @@ def _document(
                 "neighbouring": "replace-one",
             },
         },
-        versions=made_by,
+        versions=dict(made_by),
     )
 
 

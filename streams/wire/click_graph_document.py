@@ -7,7 +7,6 @@ counts, ties by text. The service only writes it; readers have the JSON schema
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,27 +37,20 @@ class ClickGraphDocument:
     reasons: tuple[str, ...]
     url_table: str
     participants: int
-    parameters: Mapping[str, Any]
-    mechanisms: Mapping[str, str]
+    parameters: dict[str, Any]
+    mechanisms: dict[str, str]
     queries: tuple[GraphQuery, ...]
-    privacy: Mapping[str, Any]
-    versions: Mapping[str, str]
+    privacy: dict[str, Any]
+    versions: dict[str, str]
 
     def to_bytes(self) -> bytes:
         """Canonical bytes."""
         queries = sorted(self.queries, key=lambda q: (-q.count, q.query))
         return canonical_json(
             {
+                **{name: getattr(self, name) for name in self.__slots__},
                 "schema": SCHEMA,
-                "epoch": self.epoch,
-                "window_start_s": self.window_start_s,
-                "window_end_s": self.window_end_s,
-                "outcome": self.outcome,
                 "reasons": sorted(self.reasons),
-                "url_table": self.url_table,
-                "participants": self.participants,
-                "parameters": dict(self.parameters),
-                "mechanisms": dict(self.mechanisms),
                 "queries": [
                     {
                         "query": q.query,
@@ -70,7 +62,5 @@ class ClickGraphDocument:
                     }
                     for q in queries
                 ],
-                "privacy": dict(self.privacy),
-                "versions": dict(self.versions),
             }
         )

@@ -119,14 +119,14 @@ class EstimatesDocument:
     outcome: str
     reasons: tuple[str, ...]
     head_list_id: str | None
-    parameters: Mapping[str, Any]
-    mechanisms: Mapping[str, str]
+    parameters: dict[str, Any]
+    mechanisms: dict[str, str]
     participants: Participants
     records: tuple[EstimatedCell, ...]
     queries: tuple[EstimatedQuery, ...]
     agreement: PublishedAgreement | None
-    privacy: Mapping[str, Any]
-    versions: Mapping[str, str]
+    privacy: dict[str, Any]
+    versions: dict[str, str]
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: UTF-8 JSON, keys sorted, no white space, records by published value."""
@@ -134,22 +134,13 @@ class EstimatesDocument:
         queries = sorted(self.queries, key=lambda q: (-_value(q.blend), q.query))
         return canonical_json(
             {
+                **{name: getattr(self, name) for name in self.__slots__},
                 "schema": SCHEMA,
-                "epoch": self.epoch,
-                "window_start_s": self.window_start_s,
-                "window_end_s": self.window_end_s,
-                "reports_until_s": self.reports_until_s,
-                "outcome": self.outcome,
                 "reasons": sorted(self.reasons),
-                "head_list_id": self.head_list_id,
-                "parameters": dict(self.parameters),
-                "mechanisms": dict(self.mechanisms),
                 "participants": asdict(self.participants),
-                "records": [_row(cell) for cell in records],
-                "queries": [_row(query) for query in queries],
+                "records": [asdict(cell) for cell in records],
+                "queries": [asdict(query) for query in queries],
                 "agreement": None if self.agreement is None else asdict(self.agreement),
-                "privacy": dict(self.privacy),
-                "versions": dict(self.versions),
             }
         )
 
@@ -210,10 +201,6 @@ def _published_order(cell: EstimatedCell) -> tuple[bool, bool, float, str, str]:
 
 def _value(figure: EstimatedShare | None) -> float:
     return -math.inf if figure is None or figure.probability is None else figure.probability
-
-
-def _row(item: EstimatedCell | EstimatedQuery) -> dict[str, Any]:
-    return asdict(item)
 
 
 def _figure(body: Mapping[str, Any] | None) -> EstimatedShare | None:
