@@ -1,9 +1,9 @@
 """The HTTP edge: submissions in, publications out. Stateless; any number behind a balancer.
 
-    POST ─▶ protocol ─▶ app ─▶ bodies ─▶ reports/optin_records ─▶ frame_writer ─▶ producer ─▶ Kafka
-            (limits)          (decode)   (judge, hash)            (pack, await)
-    GET  ─▶ protocol ─▶ app ─▶ reading ─▶ publications ◀─ release_reader ◀─────────────────── Kafka
+    POST ─▶ http/ ─▶ app ─▶ submit/request_types ─▶ submit/…_submissions ─▶ submit/frame_… ─▶ Kafka
+           (limits) (router)       (decode)            (judge, hash)         (pack, await)
+    GET  ─▶ http/ ─▶ app ─▶ read/read_api ─▶ read/publications ◀─ read/release_follower ◀──── Kafka
 
-`routes` lists every address once, for dispatching and for `openapi` and `docs_page`; `server`
-puts the parts together; `tokens`, `admission`, `limits`, `clock` and `cors` are what they say.
+`routes` lists every address once, for the router and for `read/openapi`; `gateway_process` puts
+the parts together; `pages/` is what browsers show.
 """

@@ -1,7 +1,8 @@
-"""The gateway as a bare ASGI application: dispatch, submissions, publications, health.
+"""The gateway's ASGI application: addresses, submissions, publications, health.
 
-Bare, because a framework between the server and these few addresses costs more than everything
-the gateway itself does to a report (docs/decisions/0070-bare-asgi.md).
+Starlette finds the address, and its requests serve the GETs. The two POSTs are plain ASGI endpoints
+in its router: what a framework does around a report may cost more than the report itself
+(docs/decisions/0075-starlette-for-routing.md).
 
 Promises: stateless but for what travels to Kafka and copies of what was published; any number run
 behind a balancer. Every answer that is not a result is a problem that says what to do. No query,
@@ -11,20 +12,26 @@ URL, user id, token or address is logged.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
 from agents.gateway import metrics
 from agents.gateway.http.cors import Cors
-from agents.gateway.http.requests import Disconnected, Receive, Refused, Request, Scope, Send
+from agents.gateway.http.requests import Refused, SubmitRequest
 from agents.gateway.metrics import GATEWAY_TOTALS, RouteTotals
 from agents.gateway.read.publications import Publications
 from agents.gateway.read.read_api import Reading
 from agents.gateway.resource_limits import ByteBudget, TokenBucket, Turns
-from agents.gateway.responses import Answer, Headers, problem
-from agents.gateway.routes import ROUTES
+from agents.gateway.responses import Answer, problem
+from agents.gateway.routes import ROUTES, ApiRoute
 from agents.gateway.submit.admission import Admission
 from agents.gateway.submit.clock_check import ClockCheck
 from agents.gateway.submit.frame_writer import FrameWriter
@@ -49,9 +56,9 @@ log = logging.getLogger(__name__)
 #: A body up to this is worked on at once; a larger one waits for its turn (`Turns`).
 _SMALL_BODY_BYTES = 16 * 1024
 
-Handler = Callable[[Request, str], Awaitable[Answer]]
-#: Serves what is no part of the API (the results page); `None` when the path is not its own.
-Pages = Callable[[Request, str], Answer | None]
+
+#: Takes Starlette's request, or a `SubmitRequest`.
+Handler = Callable[[Any], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +86,11 @@ class Gateway:
         tokens: ApplicationTokens | None,
         admission: Admission | None = None,
         cors: Cors | None = None,
-        pages: Pages = lambda request, path: None,
+        pages: Handler | None = None,
         unready: Callable[[], list[str]] = list,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        """`pages` has what is no part of the API, or raises Starlette's 404."""
         self.limits = limits
         self.publications = publications
         self.writer = writer
@@ -93,76 +101,91 @@ class Gateway:
         self._tokens = tokens
         self._admission = admission
         self._cors = cors
-        self._pages = pages
         self._unready = unready
         self._wall_clock = wall_clock
-        self._bodies = ByteBudget(limits.bodies_bytes)
+        #: What all requests together hold of bodies and answers.
+        self.bodies = ByteBudget(limits.bodies_bytes)
         self._turns = Turns()
         self._report_rate = _bucket(limits.reports_per_s)
         self._optin_rates: dict[str, TokenBucket | None] = {}
-        self._exact: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
-        self._below: dict[str, dict[str, tuple[Handler, RouteTotals]]] = {}
-        for route in ROUTES:
-            handler = getattr(self, route.handler, None) or getattr(self.reading, route.handler)
-            prefix, brace, _ = route.path.partition("{")
-            table = self._below if brace else self._exact
-            totals = GATEWAY_TOTALS.route(route.method, route.path, route.answers)
-            table.setdefault(prefix, {})[route.method] = (handler, totals)
+        self._router = Router(
+            [self._route(described) for described in ROUTES],
+            redirect_slashes=False,
+            default=None if pages is None else _Endpoint(self, pages, metrics.OTHER_ROUTES),
+        )
+
+    def _route(self, described: ApiRoute) -> Route:
+        totals = GATEWAY_TOTALS.route(described.method, described.path, described.answers)
+        owner = self if hasattr(self, described.handler) else self.reading
+        endpoint = _Endpoint if described.body is None else _SubmitEndpoint
+        route = Route(
+            described.path,
+            endpoint(self, getattr(owner, described.handler), totals),
+            methods=[described.method],
+        )
+        # Starlette ends its pattern with "$", which lets a newline pass behind the address.
+        route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z")
+        return route
 
     @property
     def held_bytes(self) -> int:
         """What requests hold between their first byte and their answer."""
-        return self._bodies.used
+        return self.bodies.used
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; lifespan events are the server's own matter."""
         if scope["type"] != "http":
             return
-        began = time.perf_counter()
-        request = Request(scope, receive, self._bodies)
-        method, path = scope["method"], scope["path"]
-        handlers, rest = self._exact.get(path), ""
-        if handlers is None:
-            head, slash, rest = path.rpartition("/")
-            handlers = self._below.get(head + slash) if rest else None
-        totals = metrics.OTHER_ROUTES
+        scope["app"] = self  # with an application, the router raises what it cannot route
+        scope["unanswered_since"] = time.perf_counter()
         self.in_flight += 1
         try:
             try:
-                if handlers is None:
-                    answer = self._page(request, path)
-                else:
-                    found = handlers.get(method) or (
-                        handlers.get("GET") if method == "HEAD" else None
-                    )
-                    if found is None:
-                        answer = self._no_such_method(request, handlers)
-                    else:
-                        handler, totals = found
-                        answer = await handler(request, rest)
-            except Refused as refusal:
-                answer = refusal.answer
-            except MalformedBody as error:
-                answer = problem(400, str(error))
-            except Disconnected:
+                await self._router(scope, receive, send)
+                return
+            except ClientDisconnect:
                 return
             except Exception as error:
-                # The log's handler writes the error's kind and place, never its text.
-                log.error("request_failed", exc_info=error)
-                answer = problem(
-                    500, "an error in the gateway; it was logged, and repeating may help"
-                )
-            extra = None if self._cors is None else self._cors.headers(request)
-            totals.answered(answer.status, time.perf_counter() - began)
-            for message in answer.messages(extra):
-                await send(message)
+                if "unanswered_since" not in scope:
+                    raise
+                answer = self._answer_to(error, scope)
+            # Here the error is gone, and with it what its frames kept of the request.
+            await self.send(answer, scope, send)
         finally:
-            request.answered()
             self.in_flight -= 1
+
+    async def send(self, answer: Answer, scope: Scope, send: Send) -> None:
+        """Count an answer and send it, with what pages of other origins need to read it."""
+        seconds = time.perf_counter() - scope.pop("unanswered_since")
+        scope.get("totals", metrics.OTHER_ROUTES).answered(answer.status, seconds)
+        await answer.send(send, None if self._cors is None else self._cors.headers(scope))
+
+    def _answer_to(self, error: Exception, scope: Scope) -> Answer:
+        if isinstance(error, Refused):
+            return error.answer
+        if isinstance(error, MalformedBody):
+            return problem(400, str(error))
+        if isinstance(error, HTTPException):
+            return self._not_routed(scope)
+        # The log's handler writes the error's kind and place, never its text.
+        log.error("request_failed", exc_info=error)
+        return problem(500, "an error in the gateway; it was logged, and repeating may help")
+
+    def _not_routed(self, scope: Scope) -> Answer:
+        if "route" not in scope:
+            return problem(
+                404, "there is nothing at this address; /openapi.json lists what there is"
+            )
+        offered = sorted({*scope["route"].methods, "OPTIONS"})
+        allow = (b"allow", ", ".join(offered).encode())
+        if scope["method"] == "OPTIONS":
+            asked = [] if self._cors is None else self._cors.preflight(scope, offered)
+            return Answer(204, b"", b"text/plain", [allow, *asked])
+        return problem(405, f"this address takes {', '.join(offered)}", headers=[allow])
 
     # --- submissions -----------------------------------------------------------------------------
 
-    async def post_reports(self, request: Request, _: str) -> Answer:
+    async def post_reports(self, request: SubmitRequest) -> Answer:
         """Judge and queue reports."""
         body = await request.body(body_bytes=self.limits.body_bytes)
         if self._admission is not None:
@@ -205,7 +228,7 @@ class Gateway:
             unknown=unknown,
         )
 
-    async def post_optin_records(self, request: Request, _: str) -> Answer:
+    async def post_optin_records(self, request: SubmitRequest) -> Answer:
         """Judge and queue opt-in records of an application that shows its token."""
         application = self._application(request)
         body = await request.body(body_bytes=self.limits.body_bytes)
@@ -258,7 +281,7 @@ class Gateway:
             )
         )
 
-    async def _entries(self, request: Request, body: bytes) -> Sequence[EncodedEntry]:
+    async def _entries(self, request: SubmitRequest, body: bytes) -> Sequence[EncodedEntry]:
         """The entries of a body, with room for what each of them takes until its answer."""
         if len(body) > _SMALL_BODY_BYTES:
             await self._turns.next()
@@ -279,7 +302,7 @@ class Gateway:
             self._optin_rates[application] = _bucket(self.limits.optin_records_per_s)
         return self._optin_rates[application]
 
-    def _application(self, request: Request) -> Application:
+    def _application(self, request: SubmitRequest) -> Application:
         authorization = request.headers.get(b"authorization")
         application = None if self._tokens is None else self._tokens.application(authorization)
         if application is None:
@@ -321,34 +344,43 @@ class Gateway:
     def _retry_after_s(self) -> float:
         return self.writer.limits.deadline_s
 
-    # --- health and everything else --------------------------------------------------------------
+    # --- health ----------------------------------------------------------------------------------
 
-    async def get_health(self, request: Request, _: str) -> Answer:
+    async def get_health(self, request: Request) -> Answer:
         """The process runs and answers."""
         return self.reading.health(200, [])
 
-    async def get_readiness(self, request: Request, _: str) -> Answer:
+    async def get_readiness(self, request: Request) -> Answer:
         """Submissions can be taken, or why not."""
         reasons = self._unready()
         if not self.clock.ok:
             reasons.append(self.clock.trouble)
         return self.reading.health(503 if reasons else 200, reasons)
 
-    def _page(self, request: Request, path: str) -> Answer:
-        method = request.scope["method"]
-        if method in ("GET", "HEAD"):
-            page = self._pages(request, path)
-            if page is not None:
-                return page
-        return problem(404, "there is nothing at this address; /openapi.json lists what there is")
 
-    def _no_such_method(self, request: Request, handlers: dict[str, Any]) -> Answer:
-        offered = sorted({*handlers, *({"HEAD"} if "GET" in handlers else ()), "OPTIONS"})
-        allow = (b"allow", ", ".join(offered).encode())
-        if request.scope["method"] == "OPTIONS":
-            extra: Headers = [] if self._cors is None else self._cors.preflight(request, offered)
-            return Answer(204, b"", b"text/plain", [allow, *extra])
-        return problem(405, f"this address takes {', '.join(offered)}", headers=[allow])
+class _Endpoint:
+    """A GET in Starlette's router: what its handler returns is counted and sent."""
+
+    def __init__(self, gateway: Gateway, handler: Handler, totals: RouteTotals) -> None:
+        self._gateway = gateway
+        self._handler = handler
+        self._totals = totals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["totals"] = self._totals
+        await self._gateway.send(await self._handler(Request(scope)), scope, send)
+
+
+class _SubmitEndpoint(_Endpoint):
+    """A POST in Starlette's router, without Starlette's request."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["totals"] = self._totals
+        request = SubmitRequest(scope, receive, self._gateway.bodies)
+        try:
+            await self._gateway.send(await self._handler(request), scope, send)
+        finally:
+            request.answered()
 
 
 def _bucket(rate_per_s: float) -> TokenBucket | None:

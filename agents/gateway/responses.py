@@ -6,10 +6,11 @@ query, a URL, a user id, a token or an address. Retry-After is there whenever re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from starlette.types import Send
 
 from agents.gateway.submit.request_types import EpochNumber
 
@@ -25,7 +26,6 @@ __all__ = [
 ]
 
 Headers = list[tuple[bytes, bytes]]
-Messages = Iterable[dict[str, Any]]
 Part = bytes | memoryview
 
 #: A larger answer is sent in pieces of this size, and over only when its reader has taken it but
@@ -39,9 +39,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer:
-    """Status, headers and body, as the ASGI messages that carry them."""
+    """Status, headers and body.
 
-    __slots__ = ("_messages", "headers", "parts", "size", "status")
+    Starlette's responses have one piece of bytes for a body; this one sends parts that it shares.
+    """
+
+    __slots__ = ("headers", "parts", "size", "status")
 
     def __init__(
         self, status: int, body: bytes | Sequence[Part], content_type: bytes, headers: Headers
@@ -59,46 +62,26 @@ class Answer:
         ]
         if status in (204, 304):
             self.headers = headers
-        self._messages: Messages | None = None
 
     @property
     def body(self) -> bytes:
         """The whole body."""
         return b"".join(self.parts)
 
-    def with_headers(self, extra: Headers) -> Answer:
-        """The same answer with more headers."""
-        self.headers = self.headers + extra
-        return self
-
-    def messages(self, extra: Headers | None = None) -> Messages:
-        """`http.response.start`, then the body; made once for small answers, which may recur."""
-        if extra is None and self._messages is not None:
-            return self._messages
+    async def send(self, send: Send, extra: Headers | None = None) -> None:
+        """Send it over ASGI, with more headers if need be."""
         headers = self.headers if extra is None else self.headers + extra
-        start = {"type": "http.response.start", "status": self.status, "headers": headers}
-        if len(self.parts) > 1 or len(self.parts[0]) > TAKEN_AT_ONCE:
-            return self._in_pieces(start)
-        messages = (start, {"type": "http.response.body", "body": self.parts[0]})
-        if extra is None:
-            self._messages = messages
-        return messages
-
-    def _in_pieces(self, start: dict[str, Any]) -> Messages:
-        yield start
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        if self.size <= TAKEN_AT_ONCE:
+            await send({"type": "http.response.body", "body": self.parts[0]})
+            return
         for part in self.parts:
-            for piece in _pieces(part):
-                yield {"type": "http.response.body", "body": piece, "more_body": True}
-        yield {"type": "http.response.body"}
-
-
-def _pieces(part: Part) -> Iterator[Part]:
-    if len(part) <= TAKEN_AT_ONCE:
-        yield part
-        return
-    whole = memoryview(part)  # slices of it copy nothing
-    for start in range(0, len(whole), TAKEN_AT_ONCE):
-        yield whole[start : start + TAKEN_AT_ONCE]
+            # Slices of a view copy nothing.
+            whole = memoryview(part) if len(part) > TAKEN_AT_ONCE else part
+            for start in range(0, len(whole), TAKEN_AT_ONCE):
+                piece = whole[start : start + TAKEN_AT_ONCE]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "type"}):

@@ -17,7 +17,7 @@ from agents.gateway.responses import Problem
 from agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report
 from agents.gateway.submit.verdicts import Verdicts
 
-__all__ = ["ROUTES", "Document", "Parameter", "Route"]
+__all__ = ["ROUTES", "ApiRoute", "Document", "Parameter"]
 
 
 class Collecting(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiRoute:
     """One method on one path, and what may come back."""
 
     method: str
@@ -106,8 +106,8 @@ _WRITE = {
 }
 _EPOCH = Parameter("epoch", "path", EpochNumber, "The number of an epoch.")
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "POST",
         "/v1/reports",
         "post_reports",
@@ -117,7 +117,7 @@ ROUTES: tuple[Route, ...] = (
         {**_WRITE, 403: Problem},
         body=Report,
     ),
-    Route(
+    ApiRoute(
         "POST",
         "/v1/optin-records",
         "post_optin_records",
@@ -128,7 +128,7 @@ ROUTES: tuple[Route, ...] = (
         body=OptinRecord,
         token=True,
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/head-lists/current",
         "get_current_head_list",
@@ -137,7 +137,7 @@ ROUTES: tuple[Route, ...] = (
         {200: Document, 304: None, 404: Problem},
         schema="head-list",
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/head-lists/{id}",
         "get_head_list",
@@ -147,7 +147,7 @@ ROUTES: tuple[Route, ...] = (
         schema="head-list",
         parameters=(Parameter("id", "path", str, "64 hexadecimal digits."),),
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/estimates",
         "get_estimates",
@@ -160,7 +160,7 @@ ROUTES: tuple[Route, ...] = (
             Parameter("limit", "query", int, "At most this many epochs, 1 to 100."),
         ),
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/estimates/latest",
         "get_latest_estimates",
@@ -170,7 +170,7 @@ ROUTES: tuple[Route, ...] = (
         csv=True,
         schema="estimates",
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/estimates/{epoch}",
         "get_epoch_estimates",
@@ -181,7 +181,7 @@ ROUTES: tuple[Route, ...] = (
         schema="estimates",
         parameters=(_EPOCH,),
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/click-graphs/latest",
         "get_latest_click_graph",
@@ -190,7 +190,7 @@ ROUTES: tuple[Route, ...] = (
         {200: Document, 304: None, 404: Problem},
         schema="click-graph",
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/click-graphs/{epoch}",
         "get_click_graph",
@@ -200,7 +200,7 @@ ROUTES: tuple[Route, ...] = (
         schema="click-graph",
         parameters=(_EPOCH,),
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/schemas/{name}",
         "get_schema",
@@ -209,7 +209,7 @@ ROUTES: tuple[Route, ...] = (
         {200: dict, 304: None, 404: Problem},
         parameters=(Parameter("name", "path", str, "head-list, estimates or click-graph."),),
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/epochs",
         "get_epochs",
@@ -217,7 +217,7 @@ ROUTES: tuple[Route, ...] = (
         "read",
         {200: Epochs},
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/healthz",
         "get_health",
@@ -225,7 +225,7 @@ ROUTES: tuple[Route, ...] = (
         "operate",
         {200: Health},
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/readyz",
         "get_readiness",
@@ -233,5 +233,5 @@ ROUTES: tuple[Route, ...] = (
         "operate",
         {200: Health, 503: Health},
     ),
-    Route("GET", "/openapi.json", "get_openapi", "This description.", "operate", {200: dict}),
+    ApiRoute("GET", "/openapi.json", "get_openapi", "This description.", "operate", {200: dict}),
 )

@@ -25,7 +25,7 @@ for module in pkgutil.walk_packages(package.__path__, {package!r} + "."):
 """
 SERVER_ONLY = [
     *("aiokafka", "confluent_kafka", "cryptography", "dp_accounting", "faust", "matplotlib"),
-    *("mode", "msgspec", "opendp", "prometheus_client", "redis", "scipy", "uvicorn"),
+    *("mode", "msgspec", "opendp", "prometheus_client", "redis", "scipy", "starlette", "uvicorn"),
 ]
 
 

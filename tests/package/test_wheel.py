@@ -154,7 +154,15 @@ def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server
     import_all(python, tmp_path, "blender", "localclient", "streams.wire")
     installed = packages_in(python)
     assert {"numpy", "httpx", "blendstream"} <= installed
-    assert not installed & {"faust-streaming", "aiokafka", "redis", "opendp", "scipy", "uvicorn"}
+    assert not installed & {
+        "faust-streaming",
+        "aiokafka",
+        "redis",
+        "opendp",
+        "scipy",
+        "starlette",
+        "uvicorn",
+    }
     assert "first steps" in run([str(tmp_path / "env/bin/blendstream"), "--help"])
 
 

@@ -1,14 +1,17 @@
 """Pages of other origins that may call the API, by setting (CORS).
 
 Promises: nothing is allowed unless the operator lists the origin; only an origin listed by name may
-send a token (`Authorization`); cookies never are, since the API knows none.
+send a token (`Authorization`); cookies never are, since the API knows none. An answer that depends
+on the origin says so to caches.
+Starlette's middleware was not taken: docs/decisions/0075-starlette-for-routing.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agents.gateway.http.requests import Request
+from starlette.types import Scope
+
 from agents.gateway.responses import Headers
 
 __all__ = ["Cors"]
@@ -25,27 +28,32 @@ class Cors:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._everyone = b"*" in self._origins
 
-    def headers(self, request: Request) -> Headers | None:
-        """For an answer to a page of this origin; `None` when there is nothing to add."""
+    def headers(self, scope: Scope) -> Headers:
+        """What is added to the answer to a request."""
         if self._everyone:
             return [(b"access-control-allow-origin", b"*"), _EXPOSED]
-        origin = request.headers.get(b"origin")
+        origin = _origin(scope)
         if origin not in self._origins:
             return [(b"vary", b"origin")]
-        return [(b"access-control-allow-origin", origin or b""), (b"vary", b"origin"), _EXPOSED]
+        return [(b"access-control-allow-origin", origin), (b"vary", b"origin"), _EXPOSED]
 
-    def preflight(self, request: Request, offered: Iterable[str]) -> Headers:
+    def preflight(self, scope: Scope, offered: Iterable[str]) -> Headers:
         """What an OPTIONS request asks: which methods and headers a page may use."""
-        if not self._everyone and request.headers.get(b"origin") not in self._origins:
+        listed = _origin(scope) in self._origins
+        if not self._everyone and not listed:
             return []
         headers = b"content-type, if-none-match"
-        if request.headers.get(b"origin") in self._origins:
+        if listed:
             headers = b"authorization, " + headers
         return [
             (b"access-control-allow-methods", ", ".join(offered).encode()),
             (b"access-control-allow-headers", headers),
             (b"access-control-max-age", b"%d" % _MAX_AGE_S),
         ]
+
+
+def _origin(scope: Scope) -> bytes:
+    return b", ".join(value for name, value in scope["headers"] if name == b"origin")
 
 
 #: Devices compare their clock with Date.

@@ -1,4 +1,4 @@
-"""One HTTP request as the handlers see it, and how its body is read within limits.
+"""One submission as its handler sees it, and how its body is read within limits.
 
 Promises: no more than `body_bytes` of one body and `ByteBudget` of all requests together are held
 at once, from a body's first byte until its answer was taken; nothing of the sender's address is
@@ -8,21 +8,15 @@ looked at. How long either may take is the protocol's matter
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
 
 from agents.gateway.resource_limits import ByteBudget
 from agents.gateway.responses import TAKEN_AT_ONCE, Answer, problem
 
-__all__ = ["Disconnected", "Receive", "Refused", "Request", "Scope", "Send"]
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-
-class Disconnected(Exception):
-    """The sender went away before its body was complete."""
+__all__ = ["Refused", "SubmitRequest"]
 
 
 class Refused(Exception):
@@ -33,14 +27,17 @@ class Refused(Exception):
         self.answer = answer
 
 
-class Request:
-    """Method, path, query parameters and headers of one request, and what it holds of memory."""
+class SubmitRequest:
+    """Headers and body of a submission, and what it holds of memory until it is answered.
 
-    __slots__ = ("_body_bytes", "_budget", "_headers", "_held", "_receive", "scope")
+    Starlette's request would read a body of any size, and costs more than the report inside.
+    """
+
+    __slots__ = ("_body_bytes", "_budget", "_headers", "_held", "_receive", "_scope")
 
     def __init__(self, scope: Scope, receive: Receive, budget: ByteBudget) -> None:
         """`budget` is what all requests share."""
-        self.scope = scope
+        self._scope = scope
         self._receive = receive
         self._headers: dict[bytes, bytes] | None = None
         self._budget = budget
@@ -50,7 +47,7 @@ class Request:
     def headers(self) -> dict[bytes, bytes]:
         """Headers by lower-case name; several lines of one name are one list."""
         if self._headers is None:
-            lines = self.scope["headers"]
+            lines = self._scope["headers"]
             self._headers = dict(lines)
             if len(self._headers) < len(lines):
                 self._headers = _joined(lines)
@@ -107,7 +104,7 @@ class Request:
             raise Refused(problem(415, "the body must not be compressed; send it as it is"))
         message = await self._receive()
         if message["type"] != "http.request":
-            raise Disconnected
+            raise ClientDisconnect
         body: bytes = message["body"]
         self._hold_body(len(body), body_bytes)
         if not message.get("more_body"):
@@ -116,7 +113,7 @@ class Request:
         while message.get("more_body"):
             message = await self._receive()
             if message["type"] != "http.request":
-                raise Disconnected
+                raise ClientDisconnect
             self._hold_body(len(message["body"]), body_bytes)
             parts += message["body"]
         return bytes(parts)

@@ -7,11 +7,25 @@ the same document in the form it would get is answered 304 without a body.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+from starlette.requests import Request
 
 from agents.gateway.read.gzip_join import Piece, pack_together
 from agents.gateway.responses import JSON, Answer, Headers, problem
 
-__all__ = ["CSV", "accepts_gzip", "choose_form", "document_answer", "page_answer"]
+__all__ = [
+    "CSV",
+    "FOR_A_MINUTE",
+    "FOR_EVER",
+    "Form",
+    "accepts_gzip",
+    "choose_form",
+    "document_answer",
+    "form_for",
+    "no_such_form",
+    "page_answer",
+]
 
 CSV = b"text/csv"
 
@@ -21,66 +35,74 @@ FOR_EVER = b"public, max-age=31536000, immutable"
 FOR_A_MINUTE = b"public, max-age=60"
 
 
-def document_answer(
-    headers: dict[bytes, bytes],
-    *,
-    name: str,
-    body: bytes,
-    packed: bytes | None,
-    content_type: bytes = JSON,
-    cache_control: bytes,
-) -> Answer:
+class Form(NamedTuple):
+    """One representation of a document: a name for its bytes, the bytes, and the same packed."""
+
+    name: str
+    body: bytes
+    packed: bytes | None
+    content_type: bytes = JSON
+
+
+def document_answer(request: Request, form: Form, *, cache_control: bytes) -> Answer:
     """200 with the document, compressed if the reader takes that, or 304."""
-    zipped = packed is not None and _takes_gzip(headers)
-    tag = f'"{name}-gzip"' if zipped else f'"{name}"'
+    zipped = form.packed is not None and accepts_gzip(_lines(request, "accept-encoding"))
+    tag = f'"{form.name}-gzip"' if zipped else f'"{form.name}"'
     extra: Headers = [
         (b"etag", tag.encode()),
         (b"cache-control", cache_control),
         (b"vary", b"accept-encoding, accept"),
     ]
-    if _has_it(headers.get(b"if-none-match", b""), tag.encode()):
-        return Answer(304, b"", content_type, extra)
-    if zipped:
-        extra.append((b"content-encoding", b"gzip"))
-    return Answer(200, (packed or b"") if zipped else body, content_type, extra)
+    if _has_it(_lines(request, "if-none-match"), tag):
+        return Answer(304, b"", form.content_type, extra)
+    if not zipped:
+        return Answer(200, form.body, form.content_type, extra)
+    extra.append((b"content-encoding", b"gzip"))
+    return Answer(200, form.packed or b"", form.content_type, extra)
 
 
 def page_answer(
-    headers: dict[bytes, bytes], pieces: Sequence[Piece], content_type: bytes, extra: Headers
+    request: Request, pieces: Sequence[Piece], content_type: bytes, extra: Headers
 ) -> Answer:
     """200 with what the pieces hold, compressed if the reader takes that."""
     extra = [*extra, (b"vary", b"accept-encoding, accept")]
-    if not _takes_gzip(headers):
+    if not accepts_gzip(_lines(request, "accept-encoding")):
         return Answer(200, [body for body, _ in pieces], content_type, extra)
     extra.append((b"content-encoding", b"gzip"))
     return Answer(200, pack_together(pieces), content_type, extra)
 
 
-def _takes_gzip(headers: dict[bytes, bytes]) -> bool:
-    return accepts_gzip(headers.get(b"accept-encoding", b""))
+def form_for(request: Request) -> bytes:
+    """JSON or CSV, as the request prefers; empty for neither."""
+    return choose_form(_lines(request, "accept"))
 
 
-def _has_it(if_none_match: bytes, tag: bytes) -> bool:
-    tags = [t.strip() for t in if_none_match.split(b",")]
-    return b"*" in tags or any(t.removeprefix(b"W/") == tag for t in tags)
+def _lines(request: Request, name: str) -> str:
+    """A header's value; several lines of one name are one list."""
+    return ", ".join(request.headers.getlist(name))
 
 
-def accepts_gzip(accept_encoding: bytes) -> bool:
+def _has_it(if_none_match: str, tag: str) -> bool:
+    tags = [t.strip() for t in if_none_match.split(",")]
+    return "*" in tags or any(t.removeprefix("W/") == tag for t in tags)
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
     """Whether a reader takes gzip.
 
-    >>> [accepts_gzip(h) for h in (b"", b"gzip, br", b"gzip;q=0", b"*", b"identity")]
+    >>> [accepts_gzip(h) for h in ("", "gzip, br", "gzip;q=0", "*", "identity")]
     [False, True, False, True, False]
     """
     weights = dict(_weighted(accept_encoding))
-    return weights.get(b"gzip", weights.get(b"*", 0.0)) > 0
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
-def choose_form(accept: bytes) -> bytes:
+def choose_form(accept: str) -> bytes:
     """JSON or CSV, whichever the reader prefers; JSON when both please alike.
 
-    >>> [choose_form(h) for h in (b"", b"text/csv", b"text/csv;q=0.5, application/json", b"*/*")]
+    >>> [choose_form(h) for h in ("", "text/csv", "text/csv;q=0.5, application/json", "*/*")]
     [b'application/json', b'text/csv', b'application/json', b'application/json']
-    >>> choose_form(b"image/png")
+    >>> choose_form("image/png")
     b''
     """
     if not accept.strip():
@@ -88,8 +110,9 @@ def choose_form(accept: bytes) -> bytes:
     weights = dict(_weighted(accept))
     best, best_weight = b"", 0.0
     for form in (JSON, CSV):
-        kind = form.partition(b"/")[0] + b"/*"
-        weight = weights.get(form, weights.get(kind, weights.get(b"*/*", 0.0)))
+        name = form.decode()
+        kind = name.partition("/")[0] + "/*"
+        weight = weights.get(name, weights.get(kind, weights.get("*/*", 0.0)))
         if weight > best_weight:
             best, best_weight = form, weight
     return best
@@ -100,13 +123,13 @@ def no_such_form() -> Answer:
     return problem(406, "accept must allow application/json or text/csv")
 
 
-def _weighted(header: bytes) -> list[tuple[bytes, float]]:
+def _weighted(header: str) -> list[tuple[str, float]]:
     weighted = []
-    for part in header.lower().split(b","):
-        name, *parameters = (piece.strip() for piece in part.split(b";"))
+    for part in header.lower().split(","):
+        name, *parameters = (piece.strip() for piece in part.split(";"))
         weight = 1.0
         for parameter in parameters:
-            if parameter.startswith(b"q="):
+            if parameter.startswith("q="):
                 try:
                     weight = float(parameter[2:])
                 except ValueError:

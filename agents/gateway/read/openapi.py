@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from agents.gateway.responses import Problem
-from agents.gateway.routes import ROUTES, Parameter, Route
+from agents.gateway.routes import ROUTES, ApiRoute, Parameter
 from agents.gateway.routes import Document as DocumentShape
 from streams.version import version_of
 from streams.wire.submissions import MAX_BATCH_ENTRIES
@@ -82,7 +82,7 @@ def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any
     }
 
 
-def _operation(route: Route, batch_entries: int) -> dict[str, Any]:
+def _operation(route: ApiRoute, batch_entries: int) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.handler,
         "summary": route.sentence.partition(":")[0].partition(". ")[0].rstrip("."),
@@ -112,7 +112,7 @@ def _operation(route: Route, batch_entries: int) -> dict[str, Any]:
     return operation
 
 
-def _response(route: Route, status: int, kind: Any) -> dict[str, Any]:
+def _response(route: ApiRoute, status: int, kind: Any) -> dict[str, Any]:
     response: dict[str, Any] = {"description": _SENTENCES[status]}
     if kind is None:
         return response

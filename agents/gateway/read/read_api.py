@@ -9,20 +9,21 @@ import asyncio
 import functools
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
 
-from agents.gateway.http.requests import Request
 from agents.gateway.read.estimates_csv import csv_head, csv_rows
 from agents.gateway.read.gzip_join import Piece, pack, pack_together
 from agents.gateway.read.negotiation import (
     CSV,
     FOR_A_MINUTE,
     FOR_EVER,
-    choose_form,
+    Form,
     document_answer,
+    form_for,
     no_such_form,
     page_answer,
 )
@@ -48,7 +49,7 @@ _FOR_SECONDS = b"public, max-age=5"
 
 
 class Reading:
-    """The handlers of every GET address; `rest` is what stands in place of a path's `{…}`."""
+    """The handlers of every GET address but health."""
 
     def __init__(
         self, publications: Publications, wall_clock: Callable[[], float], *, batch_entries: int
@@ -63,7 +64,7 @@ class Reading:
 
     # --- documents -------------------------------------------------------------------------------
 
-    async def get_current_head_list(self, request: Request, _: str) -> Answer:
+    async def get_current_head_list(self, request: Request) -> Answer:
         """The newest head list that is reported against."""
         current = self._publications.current_head_list
         found = None if current is None else self._publications.head_lists.get(current)
@@ -73,10 +74,10 @@ class Reading:
             )
         return _served(request, found, FOR_A_MINUTE)
 
-    async def get_head_list(self, request: Request, rest: str) -> Answer:
+    async def get_head_list(self, request: Request) -> Answer:
         """A head list by id."""
-        held = self._publications
-        found = held.head_lists.get(rest)
+        held, wanted = self._publications, request.path_params["id"]
+        found = held.head_lists.get(wanted)
         if found is None:
             # Another gateway may have named one that this one has not read yet.
             if not await held.read_to_end():
@@ -86,35 +87,35 @@ class Reading:
                     "is such a head list; ask again later",
                     retry_after_s=1,
                 )
-            found = held.head_lists.get(rest)
+            found = held.head_lists.get(wanted)
         if found is None:
             return problem(404, "no head list of this id is kept; fetch the current one")
         return _served(request, found, FOR_EVER)
 
-    async def get_latest_estimates(self, request: Request, _: str) -> Answer:
+    async def get_latest_estimates(self, request: Request) -> Answer:
         """The newest published epoch."""
         estimates = self._publications.estimates
         if not estimates:
             return problem(404, "no epoch has been published yet; see /v1/epochs")
         return await self._estimates(request, estimates[max(estimates)], FOR_A_MINUTE)
 
-    async def get_epoch_estimates(self, request: Request, rest: str) -> Answer:
+    async def get_epoch_estimates(self, request: Request) -> Answer:
         """One published epoch."""
-        found = _of_epoch(self._publications.estimates, rest)
+        found = _of_epoch(self._publications.estimates, request)
         if found is None:
             return problem(404, "no published epoch of this number is kept; see /v1/estimates")
         return await self._estimates(request, found, FOR_EVER)
 
-    async def get_latest_click_graph(self, request: Request, _: str) -> Answer:
+    async def get_latest_click_graph(self, request: Request) -> Answer:
         """The newest click graph."""
         graphs = self._publications.click_graphs
         if not graphs:
             return problem(404, "no click graph has been published; it is an optional release")
         return _served(request, graphs[max(graphs)], FOR_A_MINUTE)
 
-    async def get_click_graph(self, request: Request, rest: str) -> Answer:
+    async def get_click_graph(self, request: Request) -> Answer:
         """The click graph of one epoch."""
-        found = _of_epoch(self._publications.click_graphs, rest)
+        found = _of_epoch(self._publications.click_graphs, request)
         if found is None:
             return problem(404, "no click graph of this epoch is kept")
         return _served(request, found, FOR_EVER)
@@ -122,20 +123,19 @@ class Reading:
     async def _estimates(
         self, request: Request, found: PublishedDocument, cache_control: bytes
     ) -> Answer:
-        form = choose_form(request.headers.get(b"accept", b""))
+        form = form_for(request)
         if form == JSON:
             return _served(request, found, cache_control)
         if form != CSV:
             return no_such_form()
         rows, packed = await self._rows(found)
-        return document_answer(
-            request.headers,
-            name=f"{found.id}-csv",
-            body=csv_head() + rows,
-            packed=b"".join(pack_together([(csv_head(), None), (rows, packed)])),
-            content_type=_CSV_TYPE,
-            cache_control=cache_control,
+        table = Form(
+            f"{found.id}-csv",
+            csv_head() + rows,
+            b"".join(pack_together([(csv_head(), None), (rows, packed)])),
+            _CSV_TYPE,
         )
+        return document_answer(request, table, cache_control=cache_control)
 
     async def _rows(self, found: PublishedDocument) -> tuple[bytes, bytes]:
         """The document's part of a table, and the same packed."""
@@ -159,9 +159,9 @@ class Reading:
 
     # --- history ---------------------------------------------------------------------------------
 
-    async def get_estimates(self, request: Request, _: str) -> Answer:
+    async def get_estimates(self, request: Request) -> Answer:
         """Published epochs, newest first, a page at a time."""
-        asked = _page_asked(request.scope["query_string"])
+        asked = _page_asked(request.query_params)
         if asked is None:
             return problem(
                 400,
@@ -170,7 +170,7 @@ class Reading:
             )
         before, limit = asked
         estimates = self._publications.estimates
-        numbers = sorted((n for n in estimates if before is None or n < before), reverse=True)
+        numbers = sorted((n for n in estimates if n < before), reverse=True)
         page: list[PublishedDocument] = []
         size = 0
         for number in numbers[:limit]:
@@ -180,7 +180,7 @@ class Reading:
             page.append(estimates[number])
         more = len(page) < len(numbers)
         following = f"/v1/estimates?before={page[-1].epoch}&limit={limit}" if more else None
-        form = choose_form(request.headers.get(b"accept", b""))
+        form = form_for(request)
         headers = [(b"cache-control", FOR_A_MINUTE)]
         if following is not None:
             headers.append((b"link", f'<{following}>; rel="next"'.encode()))
@@ -188,7 +188,7 @@ class Reading:
             table: list[Piece] = [(csv_head(), None)]
             for document in page:
                 table.append(await self._rows(document))
-            return page_answer(request.headers, table, _CSV_TYPE, headers)
+            return page_answer(request, table, _CSV_TYPE, headers)
         if form != JSON:
             return no_such_form()
         pieces: list[Piece] = []
@@ -196,11 +196,11 @@ class Reading:
             pieces += ((b"," if pieces else b"", None), (document.body, document.packed))
         end = b'],"next":' + msgspec.json.encode(following) + b"}"
         pieces = [(b'{"estimates":[', None), *pieces, (end, None)]
-        return page_answer(request.headers, pieces, JSON, headers)
+        return page_answer(request, pieces, JSON, headers)
 
     # --- states ----------------------------------------------------------------------------------
 
-    async def get_epochs(self, request: Request, _: str) -> Answer:
+    async def get_epochs(self, request: Request) -> Answer:
         """States and times."""
         held = self._publications
         now_s = self._wall_clock()
@@ -216,36 +216,32 @@ class Reading:
         """`ready` and, if not, why."""
         return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
 
-    async def get_schema(self, request: Request, rest: str) -> Answer:
+    async def get_schema(self, request: Request) -> Answer:
         """The JSON schema of a document."""
-        if rest not in SCHEMAS:
+        if request.path_params["name"] not in SCHEMAS:
             return problem(404, f"schemas are named {', '.join(SCHEMAS)}")
-        name, body, packed = _schema(rest)
         return document_answer(
-            request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
+            request, _schema(request.path_params["name"]), cache_control=FOR_A_MINUTE
         )
 
-    async def get_openapi(self, request: Request, _: str) -> Answer:
+    async def get_openapi(self, request: Request) -> Answer:
         """The description of this API."""
-        name, body, packed = _openapi(self._batch_entries)
-        return document_answer(
-            request.headers, name=name, body=body, packed=packed, cache_control=FOR_A_MINUTE
-        )
+        return document_answer(request, _openapi(self._batch_entries), cache_control=FOR_A_MINUTE)
 
 
 @functools.cache
-def _openapi(batch_entries: int) -> tuple[str, bytes, bytes]:
+def _openapi(batch_entries: int) -> Form:
     return _described(openapi_document(batch_entries=batch_entries))
 
 
 @functools.cache
-def _schema(name: str) -> tuple[str, bytes, bytes]:
+def _schema(name: str) -> Form:
     return _described(schema(name))
 
 
-def _described(document: dict[str, Any]) -> tuple[str, bytes, bytes]:
+def _described(document: dict[str, Any]) -> Form:
     body = msgspec.json.format(msgspec.json.encode(document), indent=1)
-    return hashlib.sha256(body).hexdigest(), body, pack(body)
+    return Form(hashlib.sha256(body).hexdigest(), body, pack(body))
 
 
 def _table(body: bytes) -> tuple[bytes, bytes]:
@@ -266,34 +262,28 @@ def _collecting(view: EpochView | None) -> Collecting | None:
 
 
 def _served(request: Request, found: PublishedDocument, cache_control: bytes) -> Answer:
-    return document_answer(
-        request.headers,
-        name=found.id,
-        body=found.body,
-        packed=found.packed,
-        cache_control=cache_control,
-    )
+    form = Form(found.id, found.body, found.packed)
+    return document_answer(request, form, cache_control=cache_control)
 
 
-def _of_epoch(documents: dict[int, PublishedDocument], text: str) -> PublishedDocument | None:
+def _of_epoch(
+    documents: dict[int, PublishedDocument], request: Request
+) -> PublishedDocument | None:
     # `isdecimal` takes digits of every script; int() would too, and one epoch has one address.
+    text = request.path_params["epoch"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 16):
         return None
     return documents.get(int(text)) if text == str(int(text)) else None
 
 
-def _page_asked(query_string: bytes) -> tuple[int | None, int] | None:
-    before, limit = None, _DEFAULT_PAGE
-    for pair in query_string.split(b"&"):
-        name, _, value = pair.partition(b"=")
-        if name not in (b"before", b"limit"):
-            continue
-        if not (value.isdigit() and len(value) <= 16):
-            return None
-        if name == b"before":
-            before = int(value)
-        else:
-            limit = int(value)
-    if before is not None and before > MAX_EPOCH:
-        return None
-    return (before, limit) if 1 <= limit <= _LARGEST_PAGE else None
+def _page_asked(query: Mapping[str, str]) -> tuple[int, int] | None:
+    before = _number(query.get("before"), MAX_EPOCH + 1, range(MAX_EPOCH + 1))
+    limit = _number(query.get("limit"), _DEFAULT_PAGE, range(1, _LARGEST_PAGE + 1))
+    return None if before is None or limit is None else (before, limit)
+
+
+def _number(text: str | None, default: int, allowed: range) -> int | None:
+    if text is None:
+        return default
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else -1
+    return number if number in allowed else None

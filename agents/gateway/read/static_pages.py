@@ -4,18 +4,21 @@ The folder `agents/gateway/pages/` is served as it is, from memory: `pages/index
 `pages/docs/index.html` at `/docs`, `pages/results.css` at `/results.css`.
 
 Promises: everything comes from this host, and browsers are told to load nothing from elsewhere.
+All gateways give a file the same ETag, and each packs it once. Starlette's `StaticFiles` does
+neither (docs/decisions/0075-starlette-for-routing.md).
 """
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
-from collections.abc import Mapping
 from pathlib import Path
 
-from agents.gateway.http.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
 from agents.gateway.read.gzip_join import pack
-from agents.gateway.read.negotiation import FOR_A_MINUTE, document_answer
+from agents.gateway.read.negotiation import FOR_A_MINUTE, Form, document_answer
 from agents.gateway.responses import Answer
 
 __all__ = ["FOLDER", "StaticPages"]
@@ -35,44 +38,33 @@ _GUARDS = [
 
 
 class StaticPages:
-    """Called with a request and its path: the page there, or `None`."""
+    """Called with a request: the page at its path, or Starlette's 404."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         """Read every file once; a changed file is served after a restart."""
-        self._pages: dict[str, tuple[bytes, str, bytes, bytes]] = {}
-        for path, (content_type, body) in _files(folder).items():
-            name = hashlib.sha256(body).hexdigest()[:32]
-            packed = pack(body)
-            self._pages[path] = content_type, name, body, packed
+        self._pages: dict[str, Form] = {}
+        for file in sorted(folder.rglob("*")):
+            if not file.is_file() or file.name.startswith("."):
+                continue
+            path, page = f"/{file.relative_to(folder).as_posix()}", _page(file)
+            self._pages[path] = page
+            if file.name == "index.html":
+                at = path.removesuffix("index.html")
+                self._pages |= {at: page, at.removesuffix("/") or "/": page}
 
-    def __call__(self, request: Request, path: str) -> Answer | None:
-        """The page at this path."""
-        found = self._pages.get(path)
-        if found is None:
-            return None
-        content_type, name, body, packed = found
-        answer = document_answer(
-            request.headers,
-            name=name,
-            body=body,
-            packed=packed,
-            content_type=content_type,
-            cache_control=FOR_A_MINUTE,
-        )
-        return answer.with_headers(_GUARDS)
+    async def __call__(self, request: Request) -> Answer:
+        """The page."""
+        page = self._pages.get(request.scope["path"])
+        if page is None or request.method not in ("GET", "HEAD"):
+            raise HTTPException(404)
+        answer = document_answer(request, page, cache_control=FOR_A_MINUTE)
+        answer.headers += _GUARDS
+        return answer
 
 
-def _files(folder: Path) -> Mapping[str, tuple[bytes, bytes]]:
-    found: dict[str, tuple[bytes, bytes]] = {}
-    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if not file.is_file() or file.name.startswith("."):
-            continue
-        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        if kind.startswith("text/") or kind in ("application/javascript", "image/svg+xml"):
-            kind += "; charset=utf-8"
-        path = "/" + file.relative_to(folder).as_posix()
-        found[path] = kind.encode(), file.read_bytes()
-        if file.name == "index.html":
-            at = path.removesuffix("index.html")
-            found |= {at: found[path], at.removesuffix("/") or "/": found[path]}
-    return found
+def _page(file: Path) -> Form:
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    if kind.startswith("text/") or kind in ("application/javascript", "image/svg+xml"):
+        kind += "; charset=utf-8"
+    body = file.read_bytes()
+    return Form(hashlib.sha256(body).hexdigest()[:32], body, pack(body), kind.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,13 +143,14 @@ class TestGateway:
         method: str,
         path: str,
         body: Any = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
         *,
         pieces: int = 1,
     ) -> Reply:
         """Send one request through the ASGI interface."""
         content = body if isinstance(body, bytes) else b"" if body is None else _json(body)
-        raw = [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()]
+        lines = headers.items() if isinstance(headers, Mapping) else headers or ()
+        raw = [(k.lower().encode(), v.encode()) for k, v in lines]
         path, _, query = path.partition("?")
         scope = {
             "type": "http",

@@ -96,6 +96,25 @@ async def test_who_has_the_document_gets_304_and_no_body():
     assert other.status == 200
 
 
+async def test_a_header_in_several_lines_is_one_list():
+    """Proxies may split a list; its second line counts as well."""
+    gateway = with_estimates(4)
+    first = await gateway.ask("GET", "/v1/estimates/4")
+    lines = [("if-none-match", '"other"'), ("if-none-match", first.headers["etag"])]
+
+    again = await gateway.ask("GET", "/v1/estimates/4", headers=lines)
+
+    assert (again.status, again.body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/epochs/", "//v1/epochs", "/v1/epochs\n", "/v1/estimates/4\n"]
+)
+async def test_an_address_has_one_spelling(path):
+    """Neither a redirect nor a second address under which caches keep the same again."""
+    assert (await with_estimates(4).ask("GET", path)).status == 404
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -338,6 +357,9 @@ async def test_only_listed_origins_may_read_answers():
     assert asked.status == 204
     assert "POST" in asked.headers["access-control-allow-methods"]
     assert "access-control-allow-methods" not in refused.headers
+    # A shared cache must not hand a page what it keeps from a reader without an origin.
+    plain = await gateway.ask("GET", "/v1/epochs")
+    assert [good.headers["vary"], bad.headers["vary"], plain.headers["vary"]] == ["origin"] * 3
 
 
 @pytest.mark.parametrize(
