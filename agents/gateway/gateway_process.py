@@ -208,7 +208,7 @@ class GatewayProcess:
     def _watch(self, topics: Topics) -> None:
         assert self._server is not None
         self._tasks += [
-            asyncio.create_task(sweep(self._server.server_state.connections)),
+            asyncio.create_task(sweep(self._server.connections)),
             asyncio.create_task(self._probe_clock(topics)),
             asyncio.create_task(self._probe_kafka()),
             asyncio.create_task(watch_stalls(metrics.GATEWAY_LOOP_LAG.observe)),
@@ -221,7 +221,7 @@ class GatewayProcess:
         metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
         metrics.GATEWAY_READY.set_function(lambda: not self.unready)
         SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
-        connections = self._server.server_state.connections
+        connections = self._server.connections
         metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
 
     async def run(self) -> None:

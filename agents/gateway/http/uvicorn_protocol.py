@@ -3,9 +3,10 @@
 A connection that sends a request byte by byte, or never reads its answer, holds memory and a
 descriptor for as long as it likes unless somebody closes it; a header without end, before the body
 or after it, grows without end, and so do requests sent ahead of their answers. uvicorn 0.x limits
-none of them, so this subclass of its httptools protocol does: how long a request may take to
-arrive and an answer to be taken, how large a head may be, how many connections there are. It also
-refuses what the parser takes and HTTP/1.1 does not (`agents.gateway.http.head_checks`).
+none of them, so this subclass of its protocol does: how long a request may take to arrive and an
+answer to be taken, how large a head may be, how many connections there are. It also refuses what
+the parser takes and HTTP/1.1 does not (`agents.gateway.http.head_checks`). What it needs of uvicorn
+itself is in `agents.gateway.http.uvicorn_adapter`.
 
 Promises: answers to what cannot be parsed are problem+json too, and come after the answers to
 what was asked before. No address is looked at or kept.
@@ -21,12 +22,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from agents.gateway.http.head_checks import NOT_HTTP, SENT_AHEAD, head_fault
+from agents.gateway.http.uvicorn_adapter import UvicornConnection
 from agents.gateway.responses import TAKEN_AT_ONCE, Answer, problem
 
 __all__ = ["GatewayProtocol", "protocol_class", "sweep"]
@@ -94,7 +95,7 @@ class _JoinedWrites:
         return getattr(self._transport, name)
 
 
-class GatewayProtocol(HttpToolsProtocol):
+class GatewayProtocol(UvicornConnection):
     """One connection. `reading_since` is set while a request is expected or half here.
 
     A connection always has a deadline: `reading_since` when it sent anything since its last
@@ -127,14 +128,12 @@ class GatewayProtocol(HttpToolsProtocol):
         """Take the connection, or turn it away when there are too many."""
         super().connection_made(transport)
         self._joined = _JoinedWrites(transport)
-        self.transport = cast(asyncio.Transport, self._joined)
-        # Nobody has use for the address: neither logs nor limits go by it.
-        self.client = None
+        self.write_through(self._joined)
         # Beyond so much an answer waits for its reader. With TLS it would be 512 KiB.
         transport.set_write_buffer_limits(high=TAKEN_AT_ONCE)
         self.reading_since = self.taken_at = time.monotonic()
         if len(self.connections) > self.max_connections:
-            self._answer_and_close(
+            self.answer_and_close(
                 problem(
                     503,
                     "too many connections are open; try again later",
@@ -156,17 +155,10 @@ class GatewayProtocol(HttpToolsProtocol):
     def _feed(self, data: bytes | memoryview) -> None:
         if self.last_answer is not None or self.transport.is_closing():
             return
-        self._unset_keepalive_if_required()
         self.fed_bytes = len(data)
         self.head_bytes += len(data)
         try:
-            while True:
-                try:
-                    self.parser.feed_data(data)
-                    break
-                except httptools.HttpParserUpgrade as upgrade:
-                    # Nothing is upgraded to: what follows is the next request.
-                    data = data[upgrade.args[0] :]
+            self.parse(data)
         except httptools.HttpParserError:
             self._log_unreadable()
             self._turn_away(self.fault or NOT_HTTP)
@@ -174,7 +166,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self.reading_since is None:
             # No request is half here. If none is under way either, then these bytes began none
             # (an empty line), but stopped uvicorn's clock for silent connections: start ours.
-            if self.cycle.response_complete:
+            if not self.answering:
                 self.reading_since = time.monotonic()
         elif self.head_bytes > self.max_head_bytes:
             self._turn_away(self._too_large())
@@ -215,21 +207,21 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The answer is complete; one without a body ends here."""
         self._joined.flush()
-        if self.last_answer is not None and not self.pipeline:
-            self._answer_and_close(self.last_answer)
+        if self.last_answer is not None and not self.requests_waiting:
+            self.answer_and_close(self.last_answer)
         super().on_response_complete()
 
     def _fault(self) -> Answer | None:
         """Why a whole head is refused."""
-        if len(self.pipeline) >= SENT_AHEAD:
+        if self.requests_waiting >= SENT_AHEAD:
             return NOT_HTTP
         came = self.head_bytes + self.fed_bytes
         if came > self.max_head_bytes and self._head_size() > self.max_head_bytes:
             return self._too_large()
-        version = self.parser.get_http_version()
+        version = self.http_version
         if version == "1.0":
-            self.expect_100_continue = False  # it knows no answer before the answer
-        return head_fault(version, self.headers, upgrade=self.parser.should_upgrade())
+            self.forget_expectation()  # it knows no answer before the answer
+        return head_fault(version, self.headers, upgrade=self.asks_for_upgrade)
 
     def _head_size(self) -> int:
         fields = sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -279,26 +271,17 @@ class GatewayProtocol(HttpToolsProtocol):
 
         Requests before it are answered first.
         """
-        cycle = self.cycle
-        if self.in_body and self.pipeline and self.pipeline[0][0] is cycle:
-            self.pipeline.popleft()  # it waits for its turn, and this will be its answer
-        elif self.in_body and cycle.response_started:
+        if self.in_body and self.drop_last_waiting():
+            pass  # it waited for its turn, and this will be its answer
+        elif self.in_body and self.answer_began:
             self.transport.close()
             return
-        elif self.in_body or cycle is None or cycle.response_complete:
-            self._answer_and_close(answer)
+        elif self.in_body or not self.answering:
+            self.answer_and_close(answer)
             return
         self.last_answer = answer
         self.reading_since = None
-        self.flow.pause_reading()
-
-    def _answer_and_close(self, answer: Answer) -> None:
-        head = [STATUS_LINE[answer.status]]
-        dated = self.server_state.default_headers
-        for name, value in (*dated, *answer.headers, (b"connection", b"close")):
-            head += [name, b": ", value, b"\r\n"]
-        self.transport.write(b"".join((*head, b"\r\n", answer.body)))
-        self.transport.close()
+        self.stop_reading()
 
 
 def protocol_class(*, max_connections: int, read_timeout_s: float) -> type[GatewayProtocol]:

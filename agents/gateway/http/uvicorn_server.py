@@ -11,64 +11,17 @@ with uvicorn>=0.54,<0.55; raise the bound only when tests/agents/gateway/http pa
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
-import socket
 import ssl
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
 
+from agents.gateway.http.uvicorn_adapter import BACKLOG, HttpServer
 from agents.gateway.http.uvicorn_protocol import protocol_class
 from streams.settings.sections import GatewaySettings
 
 __all__ = ["BACKLOG", "HttpServer", "make_server"]
-
-#: Connections that the kernel keeps until they are accepted.
-BACKLOG = 4096
-#: What the kernel takes of a connection with TLS before we read it. uvloop keeps buffers for each
-#: connection that grow to the largest piece ever read: 1.1 MiB in all without this limit, 0.65 with
-#: it (`tests/agents/gateway/http/test_tls.py`). A body of 1 MiB needs some 16 round trips.
-_TLS_RECEIVED_BYTES = 64 * 1024
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: they end the process before frames are flushed."""
-
-    #: How long TLS may take to begin and to end, in seconds.
-    tls_timeout_s = 20.0
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `GatewayProcess`."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. uvicorn would leave TLS the event loop's 60 s to begin and 30 s to end."""
-        if self.config.ssl is None or sockets is None:
-            await super().startup(sockets)
-            return
-        for listening in sockets:  # connections inherit it
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _TLS_RECEIVED_BYTES)
-        protocol: Any = self.config.http_protocol_class
-        make = functools.partial(
-            protocol, config=self.config, server_state=self.server_state, app_state={}
-        )
-        self.servers = [
-            await asyncio.get_running_loop().create_server(
-                make,
-                sock=listening,
-                backlog=BACKLOG,
-                ssl=self.config.ssl,
-                ssl_handshake_timeout=self.tls_timeout_s,
-                ssl_shutdown_timeout=self.tls_timeout_s,
-            )
-            for listening in sockets
-        ]
-        self.started = True
 
 
 class _Tls(ssl.SSLContext):
