@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 ADAPTERS = {
     "faust-streaming": ("agents/worker/faust_app.py",),
     "aiokafka": ("streams/stores/aiokafka_internals.py",),
-    "uvicorn": ("agents/gateway/http/uvicorn_protocol.py", "agents/gateway/http/uvicorn_server.py"),
+    "uvicorn": ("agents/gateway/http/uvicorn_adapter.py",),
     "confluent-kafka": ("agents/local/demo/in_process_broker.py",),
 }
 IMPORTED_AS = {"faust": "faust-streaming", "mode": "faust-streaming"} | {

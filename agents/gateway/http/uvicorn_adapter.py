@@ -9,8 +9,8 @@
 | `STATUS_LINE`, `server_state.default_headers` | answers to what cannot be parsed |
 | `Server.capture_signals`, `startup`, `servers`, `started`, `Config.http_protocol_class` | no signal handlers; deadlines for TLS |
 
-All of them were tested on the versions of `TESTED_ON` and on no other: raise it, and the bound in
-`pyproject.toml`, when `tests/agents/gateway/http` passes on a newer one.
+Tested with uvicorn>=0.54,<0.55, each of them: raise the bound, here and in `pyproject.toml`, when
+`tests/agents/gateway/http` passes on a newer one.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from agents.gateway.responses import Answer
 
-__all__ = ["BACKLOG", "TESTED_ON", "HttpServer", "UvicornConnection"]
+__all__ = ["BACKLOG", "HttpServer", "UvicornConnection"]
 
-TESTED_ON = "uvicorn>=0.54,<0.55"
 
 #: Connections that the kernel keeps until they are accepted.
 BACKLOG = 4096

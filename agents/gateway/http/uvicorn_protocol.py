@@ -11,9 +11,6 @@ itself is in `agents.gateway.http.uvicorn_adapter`.
 Promises: answers to what cannot be parsed are problem+json too, and come after the answers to
 what was asked before. No address is looked at or kept.
 Assumes: one sweep a second over all connections is cheaper than a timer for each request.
-
-Private parts of uvicorn: `HttpToolsProtocol` with its callbacks and attributes, `STATUS_LINE`.
-Tested with uvicorn>=0.54,<0.55; raise the bound only when tests/agents/gateway/http passes.
 """
 
 from __future__ import annotations

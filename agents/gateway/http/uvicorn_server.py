@@ -4,9 +4,6 @@ Promises: no access log, no address from a proxy's headers, no signal handlers o
 connections have the operator's limits (`agents.gateway.http.uvicorn_protocol`), with TLS from their
 first byte: connections that are still shaking hands count too, and have as long as a request has to
 arrive.
-
-Private parts of uvicorn: `Server.startup`, `.capture_signals`, `.servers` and `.started`. Tested
-with uvicorn>=0.54,<0.55; raise the bound only when tests/agents/gateway/http passes.
 """
 
 from __future__ import annotations
