@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -26,7 +25,8 @@ import httpx
 import numpy as np
 from confluent_kafka import KafkaError, Message, Producer
 
-from streams.releases.counted_epochs import ENTRY_KEY
+from streams.releases import entries
+from streams.releases.entries import Entry
 from streams.settings import Settings
 from streams.stems import Share, Stem
 from streams.stores.batch_verdict import SEPARATOR, Refusal
@@ -43,6 +43,7 @@ from streams.wire.frames import (
     encode_optin_records,
 )
 from tests.old_frames import as_version_1
+from tests.release_entries import head_list_entries, opened_entry
 from tests.report_frames import encode_reports
 
 MASTER = bytes(range(32))
@@ -174,7 +175,7 @@ class Installation:
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
         #: Frames are sent as gateways of before wrote them.
         self.version_1 = False
-        self.published: list[dict[str, Any]] = []
+        self.published: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="counting-")
         self._workers: list[WorkerProcess] = []
         self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
@@ -220,8 +221,8 @@ class Installation:
 
     # --- epochs ---------------------------------------------------------------------------------
 
-    def publish(self, entry: dict[str, Any]) -> int:
-        """Write one entry to the release log; its offset."""
+    def publish(self, *together: Entry) -> int:
+        """Write entries to the release log, in one record; its offset."""
         offsets: list[int | None] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -230,13 +231,13 @@ class Installation:
 
         self._producer.produce(
             self.topics.releases.name,
-            key=ENTRY_KEY,
-            value=json.dumps([entry]).encode(),
+            key=entries.ENTRY_KEY,
+            value=entries.encode(together),
             partition=0,
             on_delivery=delivered,
         )
         self._flush()
-        self.published.append(entry)
+        self.published += together
         (offset,) = offsets
         assert offset is not None
         return offset
@@ -244,21 +245,17 @@ class Installation:
     def open_epoch(self, epoch: int, **changes: Any) -> int:
         """Open an epoch whose window has begun; the offset of its entry."""
         now = int(time.time() * 1000)
-        entry = {
-            "entry": "epoch_opened",
-            "epoch": epoch,
+        terms: dict[str, Any] = {
             "window_start_ms": now - HOUR_MS,
             "window_end_ms": now + HOUR_MS,
             "grace_ms": 60_000,
             "skew_ms": 5_000,
-            "records_per_user": 1,
-            "key_id": "k1",
-            "shares_ppm": {"S": 700_000, "T": 200_000, "graph": 100_000},
+            "shares_ppm": (700_000, 200_000, 100_000),
             "optin_partitions": self.partitions,
             "report_partitions": self.partitions,
-        } | changes
-        self._per_user[epoch] = entry["records_per_user"]
-        offset = self.publish(entry)
+        }
+        self._per_user[epoch] = changes.get("records_per_user", 1)
+        offset = self.publish(opened_entry(epoch, **terms | changes))
         self._positions[Stem.OPTIN_RECORDS, epoch] = offset + 1
         return offset
 
@@ -267,16 +264,11 @@ class Installation:
         self._ids[epoch] = head_list_id
         self._lists[epoch] = (cells, w, answers)
         offset = self.publish(
-            {
-                "entry": "head_list_released",
-                "epoch": epoch,
-                "head_list_id": head_list_id.hex(),
-                "cells": cells,
-                "cells_per_answer": w,
-                "answers": answers,
-                "reports_until_ms": int(time.time() * 1000) + HOUR_MS,
-            }
-        )
+            *head_list_entries(
+                epoch, head_list_id, cells=cells, cells_per_answer=w, answers=answers,
+                bounds=[0] * self.partitions, reports_until_ms=int(time.time() * 1000) + HOUR_MS,
+            )
+        )  # fmt: skip
         self._positions[Stem.CLIENT_REPORTS, epoch] = offset + 1
         return head_list_id
 

@@ -343,12 +343,12 @@ class Service:
 
     def send_optin(self, state: EpochState, users: int, rng: np.random.Generator) -> None:
         """Users with one record each, Zipf over a few dozen; every one must be counted."""
-        epoch, plan = state.epoch, state.parameters.plan
+        epoch = state.epoch
         keys = EpochKeys.derive(MASTER, epoch)
         contributors = [rng.bytes(16) for _ in range(users)]
         numbers = np.minimum(rng.zipf(1.6, users), 40)
         columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
-        shares = shares_of_contributors(_view(plan), keys, columns)
+        shares = shares_of_contributors(state, keys, columns)
         by_partition: dict[int, list[OptinEntry]] = {}
         for contributor, number, share in zip(contributors, numbers, shares, strict=True):
             # No text is part of another one: the tests search for them.
@@ -534,19 +534,6 @@ class Service:
             }
         await tables.close()
         return found
-
-
-class _View:
-    """What the split into shares looks at."""
-
-    def __init__(self, shares: dict[Share, int]) -> None:
-        self.shares_ppm = shares
-
-
-def _view(plan: Any) -> Any:
-    from streams.releases.epoch_plan import shares_ppm
-
-    return _View({Share(name): ppm for name, ppm in shares_ppm(plan).items()})
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
         (
             "faults/test_counting*",
             "integration/test_counting*",
-            "integration/test_directory*",
+            "integration/test_log_follower*",
             "integration/test_one_request*",
             "integration/test_sealed*",
             "streams/*",

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from agents.commands.operator_context import connected, read_log
-from agents.jobs.epoch_lifecycle import released_through
 from agents.jobs.job_context import JobContext
 from blender.registry import randomizer_for
 from streams.errors import StoreMismatch
@@ -142,7 +141,7 @@ def _document(state: EpochState, name: str) -> DocumentReference | None:
 async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem) -> _Differences:
     differences: _Differences = {}
     topic, tables = context.topics.of(stem), context.tables(stem)
-    through = released_through(book, stem)
+    through = book.released_through(stem)
     described = (await context.kafka.describe([topic.name]))[topic.name]
     partitions = range(topic.partitions)
     states = [await tables.stored_state(partition) for partition in partitions]

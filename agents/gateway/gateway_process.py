@@ -31,9 +31,9 @@ from agents.gateway.http.cors import Cors
 from agents.gateway.http.loop_stalls import watch_stalls
 from agents.gateway.http.uvicorn_protocol import sweep
 from agents.gateway.http.uvicorn_server import BACKLOG, HttpServer, make_server
-from agents.gateway.kafka_clients import make_producer, make_reader
+from agents.gateway.kafka_clients import make_producer
 from agents.gateway.read.publications import Publications
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseReader
+from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from agents.gateway.read.static_pages import StaticPages
 from agents.gateway.submit.admission import load_admission
 from agents.gateway.submit.clock_check import ClockCheck
@@ -119,7 +119,7 @@ class GatewayProcess:
         self._listening: socket.socket
         self._server: HttpServer | None = None
         self._writer: FrameWriter | None = None
-        self._reader: ReleaseReader | None = None
+        self._reader: ReleaseFollower | None = None
         self._log_watch: LogWatch | None = None
 
     @classmethod
@@ -195,8 +195,8 @@ class GatewayProcess:
         self._log_watch = LogWatch(
             settings.kafka, self._kafka, topics.releases.name, settings.jobs.transaction_timeout_s
         )
-        self._reader = ReleaseReader(
-            lambda: make_reader(settings.kafka),
+        self._reader = ReleaseFollower(
+            settings.kafka,
             fold,
             self._kafka,
             topics.releases.name,

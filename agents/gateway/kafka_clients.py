@@ -1,14 +1,14 @@
-"""How the gateway connects to Kafka: one idempotent producer, one reader of committed records."""
+"""How the gateway writes to Kafka: one idempotent producer."""
 
 from __future__ import annotations
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 
 from streams.settings.sections import KafkaSettings
 from streams.stores.kafka import aiokafka_settings
 from streams.wire.frames import MAX_FRAME_BYTES
 
-__all__ = ["make_producer", "make_reader"]
+__all__ = ["make_producer"]
 
 #: Two frames to a request and partition: a partition that fell behind catches up faster, and one
 #: request stays below the brokers' usual limit of 1 MB.
@@ -24,15 +24,4 @@ def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
         linger_ms=0,
         max_batch_size=_BATCH_BYTES,
         max_request_size=_BATCH_BYTES,
-    )
-
-
-def make_reader(kafka: KafkaSettings) -> AIOKafkaConsumer:
-    """Reads what was committed, from wherever it is told to, in no group."""
-    return AIOKafkaConsumer(
-        **aiokafka_settings(kafka),
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from agents.jobs.epoch_schedule import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
@@ -23,7 +23,7 @@ from agents.jobs.job_context import JobContext, limit_from
 from streams.releases import entries
 from streams.releases.entries import Entry, Kind
 from streams.releases.epoch_plan import plan_from
-from streams.releases.epoch_state import EpochState, ReleaseBook
+from streams.releases.epoch_state import ReleaseBook
 from streams.releases.retention import LogTrimmer
 from streams.releases.seal_markers import AppendedMarker
 from streams.stems import Stem
@@ -31,7 +31,7 @@ from streams.stores.count_store import CountTables
 from streams.stores.stale_epochs import held_epochs
 from streams.telemetry.structured_logs import Known
 
-__all__ = ["CHECKPOINT_EPOCHS", "Keeper", "released_through", "too_early_ms"]
+__all__ = ["CHECKPOINT_EPOCHS", "Keeper", "too_early_ms"]
 
 log = logging.getLogger(__name__)
 
@@ -43,24 +43,6 @@ _SEALS: Final = {
     SealRecords: (Stem.OPTIN_RECORDS, entries.records_sealed),
     SealReports: (Stem.CLIENT_REPORTS, entries.reports_sealed),
 }
-
-_OVER: dict[Stem, Callable[[EpochState], bool]] = {
-    Stem.OPTIN_RECORDS: lambda state: state.optin_raw_over,
-    Stem.CLIENT_REPORTS: lambda state: state.reports_raw_over,
-}
-
-
-def released_through(book: ReleaseBook, stem: Stem) -> int:
-    """The highest epoch at and below which nobody needs raw data any more; −1 when there is none.
-
-    Only a whole prefix may go: counting bars everything up to an epoch at once.
-    """
-    through = min(book.epochs, default=0) - 1
-    for number, state in sorted(book.epochs.items()):
-        if not _OVER[stem](state):
-            break
-        through = number
-    return through
 
 
 class Keeper:
@@ -155,7 +137,7 @@ class Keeper:
         Redis is asked which epochs it has, of any version of the topic: an older copy of it may
         hold some that the book has long forgotten, and a move to other topics leaves the old ones'.
         """
-        through = released_through(book, stem)
+        through = book.released_through(stem)
         if through < 0:
             return
         context, topic = self._context, self._context.topics.of(stem)
@@ -202,7 +184,7 @@ class Keeper:
             bound < most or most == end
             for bound, most, end in zip(free, at_most, ends, strict=True)
         )
-        through, announced = released_through(book, stem), book.trimmed.get(of, ())
+        through, announced = book.released_through(stem), book.trimmed.get(of, ())
         again = self._trimmed_for.get(stem) == (through, False)
         added = _forward(free, announced) != list(announced) and any(free) and (whole or not again)
         if not added and self._removed.get(stem) == tuple(map(min, free, announced)):
@@ -228,7 +210,7 @@ class Keeper:
 
     def _done(self, book: ReleaseBook, stem: Stem) -> bool:
         """Whether all that can go went: what is announced, and whatever is released by now."""
-        through = released_through(book, stem)
+        through = book.released_through(stem)
         announced = book.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
         return through < 0 or (
             self._removed.get(stem) == announced and self._trimmed_for.get(stem) == (through, True)
@@ -252,7 +234,7 @@ def _first_append_ms(book: ReleaseBook, stem: Stem) -> int | None:
     """The earliest append time that an entry of an unreleased epoch may have; `None`: no epoch."""
     times = []
     for state in book.epochs.values():
-        if _OVER[stem](state):
+        if state.released(stem):
             continue
         skew_ms = state.parameters.plan.skew_ms
         if stem is Stem.OPTIN_RECORDS:

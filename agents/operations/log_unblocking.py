@@ -23,7 +23,7 @@ from streams.errors import StoreUnavailable
 from streams.releases import entries
 from streams.releases.blocked import BlockedLog, find_blocked
 from streams.releases.entries import Entry, Kind
-from streams.releases.reader import LogReader
+from streams.releases.log_consumer import LogConsumer
 from streams.stores.kafka import librdkafka_settings
 from streams.stores.kafka_transactions import OpenTransaction, transaction_admin
 
@@ -141,7 +141,7 @@ async def _entries(
 
     def read() -> list[Placed]:
         kafka = context.settings.kafka
-        reader = LogReader(
+        reader = LogConsumer(
             librdkafka_settings(kafka), context.topics.releases.name, kafka.request_timeout_s,
             isolation,
         )  # fmt: skip

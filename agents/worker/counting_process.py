@@ -30,7 +30,7 @@ from agents.worker.faust_app import CountingApp
 from agents.worker.optin_records import add_optin_records_agent
 from agents.worker.topic_counter import TopicCounter
 from streams.errors import StoreUnavailable
-from streams.releases.directory import ReleaseLogDirectory
+from streams.releases.reader import LogFollower
 from streams.settings import Settings
 from streams.stems import Stem
 from streams.stores.count_store import Client, CountTables
@@ -84,7 +84,7 @@ class Worker:
     async def connect(cls, settings: Settings) -> Worker:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
         kafka, topics, redis = await reach_servers(settings)
-        directory = ReleaseLogDirectory(
+        release_log = LogFollower(
             settings.kafka, kafka, topics.releases.name, skew_s=settings.epoch.allowed_skew_s
         )
         keys = KeyRing(settings.keys.masters())
@@ -101,7 +101,7 @@ class Worker:
                 topic,
                 judge=judge,
                 tables=CountTables(redis, topic.name, prefix=prefix),
-                directory=directory,
+                release_log=release_log,
                 kafka=kafka,
                 keys=keys,
                 seek=partial(app.seek, topic.name),
@@ -112,7 +112,10 @@ class Worker:
                 settings.worker,
             )  # fmt: skip
             counters.append(counter)
-        close: list[Callable[[], Awaitable[None]]] = [directory.close, partial(_close_redis, redis)]
+        close: list[Callable[[], Awaitable[None]]] = [
+            release_log.close,
+            partial(_close_redis, redis),
+        ]
         watch = partial(watch_servers, kafka, topics.releases.name, redis, _ASK_EVERY_S)
         return cls(settings, app, counters, close, watch)
 

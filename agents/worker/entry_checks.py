@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from blender.answer_shape import AnswerShape
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from blender.user_groups import partition_users
-from streams.releases.counted_epochs import Epoch, EpochBook, HeadListShape, UnknownFrame
+from streams.releases.epoch_state import EpochState, HeadListRelease, ReleaseBook
+from streams.releases.reader import UnknownFrame
 from streams.stems import Share, Stem
 from streams.stores.batch_verdict import (
     MAX_DEAD_LETTERS,
@@ -46,16 +47,16 @@ __all__ = [
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
-def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
+def unknown_to(book: ReleaseBook, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
     """Frames that name an epoch or head list that the book does not have (yet)."""
     unknown = []
     for delivery in deliveries:
         frame = delivery.frame
         if isinstance(frame, ReportFrame):
-            known = book.head_list(frame.head_list_id) is not None
+            known = book.reported_on(frame.head_list_id) is not None
             stem = Stem.CLIENT_REPORTS
         elif isinstance(frame, OptinFrame):
-            known = book.epoch(frame.epoch) is not None
+            known = frame.epoch in book.epochs
             stem = Stem.OPTIN_RECORDS
         else:
             continue
@@ -67,13 +68,13 @@ def unknown_to(book: EpochBook, deliveries: Iterable[Delivery]) -> list[UnknownF
 def judge_reports(
     partition: int,
     deliveries: Sequence[Delivery],
-    book: EpochBook,
+    book: ReleaseBook,
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
     """Judge a batch of client reports. `keys` and `seen` have every unreleased epoch."""
     verdict = BatchVerdict()
-    accepted: dict[int, tuple[HeadListShape, list[Delivery]]] = {}
+    accepted: dict[int, tuple[HeadListRelease, list[Delivery]]] = {}
     past = book.released_through(Stem.CLIENT_REPORTS)
     for delivery in deliveries:
         frame = delivery.frame
@@ -84,29 +85,30 @@ def judge_reports(
         if frame.epoch <= past:
             verdict.late += len(frame)
             continue
-        head_list = book.head_list(frame.head_list_id)
-        if head_list is None:
+        epoch = book.reported_on(frame.head_list_id)
+        if epoch is None:
             verdict.refuse(None, delivery, Refusal.UNKNOWN_HEAD_LIST, len(frame))
             continue
-        if head_list.epoch != frame.epoch:
+        if epoch.epoch != frame.epoch:
             verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
             continue
-        epoch = book.epoch(head_list.epoch)
-        assert epoch is not None, "the book holds the epoch of every head list it holds"
         if _untimely(verdict, epoch, Stem.CLIENT_REPORTS, partition, delivery, len(frame)):
             continue
+        head_list = epoch.head_list
+        assert head_list is not None, "the list was found by its id"
         if frame.cells.shape[1] != head_list.cells_per_report:
-            verdict.refuse(epoch.number, delivery, Refusal.MALFORMED, len(frame))
+            verdict.refuse(epoch.epoch, delivery, Refusal.MALFORMED, len(frame))
         else:
-            accepted.setdefault(epoch.number, (head_list, []))[1].append(delivery)
+            accepted.setdefault(epoch.epoch, (head_list, []))[1].append(delivery)
     for number, (head_list, frames) in accepted.items():
-        _count_reports(verdict, head_list, frames, keys[number], seen[number])
+        _count_reports(verdict, number, head_list, frames, keys[number], seen[number])
     return verdict
 
 
 def _count_reports(
     verdict: BatchVerdict,
-    head_list: HeadListShape,
+    epoch: int,
+    head_list: HeadListRelease,
     deliveries: list[Delivery],
     keys: EpochKeys,
     seen: FingerprintTable,
@@ -114,7 +116,7 @@ def _count_reports(
     frames = [d.frame for d in deliveries if isinstance(d.frame, ReportFrame)]
     contributors = np.concatenate([f.contributors for f in frames])
     cells = np.concatenate([f.cells for f in frames])
-    tally = verdict.tally(head_list.epoch)
+    tally = verdict.tally(epoch)
     tally.received += len(cells)
 
     shape = AnswerShape(
@@ -138,26 +140,26 @@ def _count_reports(
 def judge_optin_records(
     partition: int,
     deliveries: Sequence[Delivery],
-    book: EpochBook,
+    book: ReleaseBook,
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
     """Judge a batch of opt-in records. `keys` and `seen` have every unreleased epoch."""
     verdict = BatchVerdict()
-    accepted: dict[int, tuple[Epoch, list[Delivery]]] = {}
+    accepted: dict[int, tuple[EpochState, list[Delivery]]] = {}
     for delivery in deliveries:
         frame = delivery.frame
         if not isinstance(frame, OptinFrame):
             _pass_or_refuse(verdict, delivery)
             continue
-        epoch = book.epoch(frame.epoch)
+        epoch = book.epochs.get(frame.epoch)
         if epoch is None:
             if book.is_past(frame.epoch, Stem.OPTIN_RECORDS):
                 verdict.late += len(frame)
             else:
                 verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
         elif not _untimely(verdict, epoch, Stem.OPTIN_RECORDS, partition, delivery, len(frame)):
-            accepted.setdefault(epoch.number, (epoch, []))[1].append(delivery)
+            accepted.setdefault(epoch.epoch, (epoch, []))[1].append(delivery)
     for number, (epoch, frames) in accepted.items():
         _count_records(verdict, epoch, frames, keys[number], seen[number])
     return verdict
@@ -165,7 +167,7 @@ def judge_optin_records(
 
 def _count_records(
     verdict: BatchVerdict,
-    epoch: Epoch,
+    epoch: EpochState,
     deliveries: list[Delivery],
     keys: EpochKeys,
     seen: FingerprintTable,
@@ -174,7 +176,8 @@ def _count_records(
     contributors = np.concatenate([f.contributors for f in frames])
     slots = np.concatenate([f.slots for f in frames])
     entries = [entry for frame in frames for entry in frame.entries()]
-    tally = verdict.tally(epoch.number)
+    per_user = epoch.parameters.plan.privacy.records_per_optin_user
+    tally = verdict.tally(epoch.epoch)
     tally.received += len(entries)
     shares = _shares(epoch, keys, contributors)
 
@@ -195,7 +198,7 @@ def _count_records(
         if fault.any():
             _letters(verdict, deliveries, np.flatnonzero(fault), reason)
             left = keep(~fault[left], reason)
-    left = keep(slots[left] < epoch.records_per_user, Refusal.OVER_LIMIT)
+    left = keep(slots[left] < per_user, Refusal.OVER_LIMIT)
     # Departure: T counts slot 0 only (docs/decisions/0060-t-counts-slot-zero.md).
     left = keep((shares[left] != _T) | (slots[left] == 0), Refusal.SPARE)
 
@@ -210,7 +213,7 @@ def _count_records(
         tally.users[share] += int(np.count_nonzero(first))
     tally.none += int(np.count_nonzero(none[left]))
     left = left[~none[left]]
-    if epoch.records_per_user > 1:
+    if per_user > 1:
         # For S and the graph one user moves a record by at most one: the noise relies on it.
         copies = np.array(
             [keys.record_of(entries[i].contributor, _text(entries[i])) for i in left],
@@ -228,7 +231,9 @@ def _count_records(
 _T: Final = list(Share).index(Share.T)
 
 
-def _shares(epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]) -> NDArray[np.intp]:
+def _shares(
+    epoch: EpochState, keys: EpochKeys, contributors: NDArray[np.uint64]
+) -> NDArray[np.intp]:
     """The number of each contributor's share."""
     points = siphash(keys.share, contributors)
     return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in Share])
@@ -236,28 +241,28 @@ def _shares(epoch: Epoch, keys: EpochKeys, contributors: NDArray[np.uint64]) -> 
 
 def _untimely(
     verdict: BatchVerdict,
-    epoch: Epoch,
+    epoch: EpochState,
     stem: Stem,
     partition: int,
     delivery: Delivery,
     entries: int,
 ) -> bool:
     """Refuse a message that is late, behind the seal or early; False if it is in time."""
-    if stem in epoch.released:
+    if epoch.released(stem):
         verdict.late += entries
         return True
     late_from = epoch.late_from_ms(stem)
     assert late_from is not None, "a report's head list is published"
     if delivery.append_ms >= late_from:
-        verdict.refuse(epoch.number, delivery, Refusal.LATE, entries)
+        verdict.refuse(epoch.epoch, delivery, Refusal.LATE, entries)
         return True
     if epoch.beyond_seal(stem, partition, delivery.offset):
         # Its sender was answered "accepted". That cannot happen while brokers' clocks are within
         # the allowed skew of one another, so it has a reason of its own, not LATE.
-        verdict.refuse(epoch.number, delivery, Refusal.BEYOND_SEAL, entries)
+        verdict.refuse(epoch.epoch, delivery, Refusal.BEYOND_SEAL, entries)
         return True
     if delivery.append_ms < epoch.early_before_ms(stem):
-        verdict.refuse(epoch.number, delivery, Refusal.EARLY, entries)
+        verdict.refuse(epoch.epoch, delivery, Refusal.EARLY, entries)
         return True
     return False
 

@@ -28,7 +28,8 @@ from agents.worker.frame_batches import Message, first_run
 from agents.worker.partition_resume import take_up
 from agents.worker.store_retry import ServerReach
 from streams.errors import StoreUnavailable
-from streams.releases.counted_epochs import Directory, EpochBook
+from streams.releases.epoch_state import ReleaseBook
+from streams.releases.reader import LogFollower
 from streams.stems import Stem
 from streams.stores.batch_verdict import BatchVerdict, Delivery
 from streams.stores.count_store import Applied, CountTables, HalfApplied, PartitionState
@@ -62,7 +63,7 @@ class JudgeBatch(Protocol):
         self,
         partition: int,
         deliveries: Sequence[Delivery],
-        book: EpochBook,
+        book: ReleaseBook,
         keys: Mapping[int, EpochKeys],
         seen: Mapping[int, FingerprintTable],
     ) -> BatchVerdict: ...
@@ -80,7 +81,7 @@ class CountedTopic:
     topic: Topic
     judge: JudgeBatch
     tables: CountTables
-    directory: Directory
+    release_log: LogFollower
     kafka: KafkaLog
     keys: KeyRing
     seek: Callable[[int, int], Awaitable[None]]
@@ -160,12 +161,12 @@ class PartitionCounter:
         metrics.RELOADS.labels(of.stem).inc()
         self.state = None
         self._rebuilt = await of.tables.rebuilt(self.number)
-        await of.directory.refresh_to_end()
+        await of.release_log.refresh_to_end()
         description = await of.description()
         of.check_partitions(description)
         state = await take_up(
             of.stem, of.topic, self.number, description.id,
-            tables=of.tables, directory=of.directory, kafka=of.kafka,
+            tables=of.tables, release_log=of.release_log, kafka=of.kafka,
         )  # fmt: skip
         self._still_ours()
         self.state, self._next_record = state, -1
@@ -275,10 +276,10 @@ class PartitionCounter:
         await self._read_log_for(run)
         # The same book for keys and judging. With a newer one the judge could accept an entry of an
         # epoch that opened after the keys were made.
-        book = of.directory.book
-        unreleased = {epoch.number: epoch for epoch in book.unreleased(of.stem)}
+        book = of.release_log.stable_book
+        unreleased = {epoch.epoch: epoch for epoch in book.unreleased(of.stem)}
         try:
-            keys = {n: of.keys.epoch(e.key_id, n) for n, e in unreleased.items()}
+            keys = {n: of.keys.epoch(e.parameters.plan.key_id, n) for n, e in unreleased.items()}
         except LookupError as error:
             raise halt_reasons.key_missing(str(error)) from error
         for number in unreleased.keys() - state.seen.keys():
@@ -293,9 +294,9 @@ class PartitionCounter:
 
         If that takes too long the partition is stopped, so that the others can continue.
         """
-        directory = self._of.directory
-        unknown = unknown_to(directory.book, run)
-        if not unknown or await directory.read_for(unknown):
+        release_log = self._of.release_log
+        unknown = unknown_to(release_log.stable_book, run)
+        if not unknown or await release_log.read_for(unknown):
             return
         furthest = max(unknown, key=lambda frame: frame.log_position)
         log.warning(
@@ -308,10 +309,10 @@ class PartitionCounter:
             },
         )
         deadline = time.monotonic() + _LOG_WAIT_S
-        while not await directory.read_for(unknown):
+        while not await release_log.read_for(unknown):
             self._still_ours()
             if time.monotonic() > deadline:
-                over = partial(directory.read_for, unknown)
+                over = partial(release_log.read_for, unknown)
                 raise halt_reasons.log_behind(furthest.offset, furthest.log_position, over)
             await asyncio.sleep(_LOG_AGAIN_S)
 

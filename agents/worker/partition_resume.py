@@ -16,7 +16,8 @@ from functools import partial
 from typing import Final
 
 from agents.worker import halt_reasons, metrics
-from streams.releases.counted_epochs import Directory, EpochBook
+from streams.releases.epoch_state import ReleaseBook
+from streams.releases.reader import LogFollower
 from streams.stems import Stem
 from streams.stores.count_store import CountTables, PartitionState
 from streams.stores.kafka import KafkaLog
@@ -37,11 +38,11 @@ async def take_up(
     topic_id: str,
     *,
     tables: CountTables,
-    directory: Directory,
+    release_log: LogFollower,
     kafka: KafkaLog,
 ) -> PartitionState:
-    """The state to resume counting from. Call it after reading the directory to its end."""
-    book = directory.book
+    """The state to resume counting from. Call it after reading the release log to its end."""
+    book = release_log.stable_book
     deadline = time.monotonic() + _END_SETTLES_S
     surely_read = False
     while True:
@@ -51,12 +52,12 @@ async def take_up(
             raise halt_reasons.half_applied(read.applying)
         if _bars_open_epochs(book, stem, read.released_through):
             # Perhaps released since we last read the log.
-            await directory.refresh_to_end(furthest=True)
-            book, surely_read = directory.book, True
+            await release_log.refresh_to_end(furthest=True)
+            book, surely_read = release_log.stable_book, True
             if _bars_open_epochs(book, stem, read.released_through):
                 raise halt_reasons.released_too_much(
                     read.released_through,
-                    partial(_released_now, directory, stem, read.released_through),
+                    partial(_released_now, release_log, stem, read.released_through),
                 )
         if read.topic_id not in (None, topic_id):
             raise halt_reasons.topic_recreated()
@@ -74,12 +75,12 @@ async def take_up(
                     partial(_reaches, kafka, topic.name, partition, read.offset, noticed_ms),
                 )
         start = read.offset or 0
-        trimmed = book.trimmed(stem, topic.version, partition)
+        trimmed = book.trimmed_below(stem, topic.version, partition)
         lost = max(0, bounds.begin - max(start, trimmed))
         if lost and not surely_read:
             # Perhaps removed on purpose, and the entry that says so is not read yet.
-            await directory.refresh_to_end(furthest=True)
-            book, surely_read = directory.book, True
+            await release_log.refresh_to_end(furthest=True)
+            book, surely_read = release_log.stable_book, True
             continue
         offset = max(start, bounds.begin)
         if await tables.open(
@@ -89,7 +90,7 @@ async def take_up(
             topic_id=topic_id,
             released_through=book.released_through(stem),
             lost=lost,
-            unreleased=book.unreleased(stem),
+            unreleased=[epoch.epoch for epoch in book.unreleased(stem)],
         ):
             break
     if lost:
@@ -100,14 +101,14 @@ async def take_up(
         )
     state = PartitionState(partition, topic_id, offset)
     for epoch in book.unreleased(stem):
-        state.seen[epoch.number] = await tables.load_seen(partition, epoch.number)
+        state.seen[epoch.epoch] = await tables.load_seen(partition, epoch.epoch)
     return state
 
 
-async def _released_now(directory: Directory, stem: Stem, released_through: int) -> bool:
+async def _released_now(release_log: LogFollower, stem: Stem, released_through: int) -> bool:
     """Whether the release log, read once more, has released what Redis says is released."""
-    await directory.refresh_to_end(furthest=True)
-    return not _bars_open_epochs(directory.book, stem, released_through)
+    await release_log.refresh_to_end(furthest=True)
+    return not _bars_open_epochs(release_log.stable_book, stem, released_through)
 
 
 async def _reaches(
@@ -124,5 +125,5 @@ async def _reaches(
     return append_ms is None or append_ms < noticed_ms
 
 
-def _bars_open_epochs(book: EpochBook, stem: Stem, released_through: int) -> bool:
-    return any(epoch.number <= released_through for epoch in book.unreleased(stem))
+def _bars_open_epochs(book: ReleaseBook, stem: Stem, released_through: int) -> bool:
+    return any(epoch.epoch <= released_through for epoch in book.unreleased(stem))

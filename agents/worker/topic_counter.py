@@ -26,7 +26,7 @@ from agents.worker.frame_batches import Message
 from agents.worker.partition_counter import CountedTopic, Gone, JudgeBatch, PartitionCounter
 from agents.worker.store_retry import ServerReach
 from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases.counted_epochs import Directory
+from streams.releases.reader import LogFollower
 from streams.stems import Stem
 from streams.stores.batch_verdict import DeadLetter
 from streams.stores.count_store import CountTables
@@ -50,7 +50,7 @@ class TopicCounter:
         *,
         judge: JudgeBatch,
         tables: CountTables,
-        directory: Directory,
+        release_log: LogFollower,
         kafka: KafkaLog,
         keys: KeyRing,
         seek: Callable[[int, int], Awaitable[None]],
@@ -61,7 +61,7 @@ class TopicCounter:
         self._kafka = kafka
         self._reach = ServerReach(stem)
         self._counted = CountedTopic(
-            stem, topic, judge, tables, directory, kafka, keys, seek, self._reach
+            stem, topic, judge, tables, release_log, kafka, keys, seek, self._reach
         )
         self._assigned: dict[int, PartitionCounter] = {}
 

@@ -2,9 +2,8 @@
 
 All entries of one commit travel in one record, a JSON array, after the documents they name: so
 readers take all of them or none, wherever a transaction ends. (Logs of version 0.1.0 have a record
-for each entry; both are read.) Names and fields are those that counters fold too
-(`streams.releases.counted_epochs`); entries carry more than counters need, and readers pass over
-fields and names they do not know.
+for each entry; both are read.) `streams.releases.epoch_state` folds them. Readers pass over fields
+and names that they do not know.
 
     turn                every kind   a random id, first in each record; alone it only proves that
                                      its writer reached the leader, and shows up to where it reads

@@ -1,24 +1,42 @@
 """The state of every epoch and of the ledger, folded from the release log's entries.
 
+The one fold of the log, for jobs, verbs, gateways and workers. Times are milliseconds since 1970 by
+the brokers' clocks; a seal's bounds list one offset for each partition.
+
 Promises: the log alone decides. Folding the same log gives the same state in every process;
 states only move forward, the first entry for a step wins, and an abandoned epoch stays so: what
-comes after it in the log is never published. A reader that starts at a checkpoint knows the same.
+comes after it in the log is never published. A record that cannot be folded is an error each time
+it is met, and is never passed over. A book that starts at a checkpoint judges as one folded from
+the beginning: once an epoch and all before it are over, its number alone says so. What a book keeps
+does not grow with the log.
+Assumes: epochs open in the order of their numbers.
 """
 
 from __future__ import annotations
 
-import enum
+import copy
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
+from blender.user_groups import PARTS
 from streams.errors import StoreMismatch
 from streams.releases import entries
 from streams.releases.documents import DocumentReference
 from streams.releases.entries import EpochOutcome, Shortfall
 from streams.releases.epoch_plan import EpochParameters
+from streams.releases.epoch_stages import (
+    EpochState,
+    HeadListRelease,
+    PauseNotice,
+    Publication,
+    Seal,
+    Stage,
+)
 from streams.releases.ledger import Ledger
+from streams.stems import Share, Stem
+from streams.wire.epoch_numbers import is_epoch
 
 __all__ = [
     "EpochState",
@@ -32,116 +50,23 @@ __all__ = [
 
 #: Finished epochs kept in memory and behind a checkpoint, for lists of recent states.
 KEPT_EPOCHS = 32
+#: Entries of which an epoch has one, and where its state has it.
+_RELEASES: Final = {
+    "head_list_released": "head_list",
+    "estimate_released": "estimates",
+    "click_graph_released": "click_graph",
+}
+#: Entries that move an epoch on.
+_STEPS: Final = {"records_sealed", "reports_sealed", "epoch_abandoned", *_RELEASES}
 #: Ids of turns kept in memory. A writer that finds its own gone only waits in vain and tries again.
 KEPT_TURNS = 4096
 
 
-class Stage(enum.StrEnum):
-    """How far an epoch has come, in order."""
+class _At(NamedTuple):
+    """Where an entry lies in the log."""
 
-    COLLECTING = "collecting"
-    SEALED = "sealed"
-    REPORTING = "reporting"
-    REPORTS_SEALED = "reports_sealed"
-    PUBLISHED = "published"
-    ABANDONED = "abandoned"
-
-    @property
-    def over(self) -> bool:
-        """Nothing more happens."""
-        return self in (Stage.PUBLISHED, Stage.ABANDONED)
-
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """End offsets of all partitions, and when they were committed."""
-
-    bounds: tuple[int, ...]
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeadListRelease:
-    """A released head list: where its documents lie and until when it is reported against."""
-
-    head_list: DocumentReference
-    optin: DocumentReference
-    cells: int
-    reports_until_ms: int
-    reasons: tuple[Shortfall, ...]
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A released document with how complete it is and why not."""
-
-    document: DocumentReference
-    outcome: EpochOutcome
-    reasons: tuple[Shortfall, ...]
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochState:
-    """All that the log says about one epoch."""
-
-    parameters: EpochParameters
-    opened_offset: int
-    records_sealed: Seal | None = None
-    head_list: HeadListRelease | None = None
-    reports_sealed: Seal | None = None
-    estimates: Publication | None = None
-    click_graph: Publication | None = None
-    abandoned: str | None = None
-    over_at_ms: int | None = None
-
-    @property
-    def epoch(self) -> int:
-        """Its number."""
-        return self.parameters.epoch
-
-    @property
-    def stage(self) -> Stage:
-        """The furthest step taken."""
-        if self.abandoned is not None:
-            return Stage.ABANDONED
-        if self.estimates is not None:
-            return Stage.PUBLISHED
-        if self.reports_sealed is not None:
-            return Stage.REPORTS_SEALED
-        if self.head_list is not None:
-            return Stage.REPORTING
-        return Stage.SEALED if self.records_sealed is not None else Stage.COLLECTING
-
-    @property
-    def graph_due(self) -> bool:
-        """Whether this epoch still owes a click graph: it comes before the head list or never."""
-        return (
-            self.parameters.plan.click_graph is not None
-            and self.click_graph is None
-            and self.stage in (Stage.COLLECTING, Stage.SEALED)
-        )
-
-    @property
-    def optin_raw_over(self) -> bool:
-        """Whether no job needs the epoch's opt-in counts any more."""
-        return self.stage.over or self.head_list is not None
-
-    @property
-    def reports_raw_over(self) -> bool:
-        """Whether no job needs the epoch's report counts any more."""
-        return self.stage.over
-
-
-@dataclass(frozen=True, slots=True)
-class PauseNotice:
-    """Why no window is open, and when the next one begins, as epoch `epoch`."""
-
-    epoch: int
-    from_ms: int
-    resumes_at_ms: int
-    reason: str
+    offset: int
+    time_ms: int
 
 
 class ReleaseBook:
@@ -150,7 +75,7 @@ class ReleaseBook:
     def __init__(self, ledger: Ledger | None = None, from_offset: int = 0) -> None:
         self.epochs: dict[int, EpochState] = {}
         self.ledger = ledger or Ledger()
-        self.read_upto = from_offset
+        self.from_offset = self.read_upto = from_offset
         self.checkpoint_epoch: int | None = self.ledger.last_epoch
         self.paused: PauseNotice | None = None
         #: By stem and version of its topic: in another version offsets begin again.
@@ -161,6 +86,18 @@ class ReleaseBook:
         #: Ids of the turns read last. A writer waits for its own, which is near the end.
         self.turns: deque[str] = deque(maxlen=KEPT_TURNS)
         self._parts: dict[str, int] = {}
+        #: This epoch and all before it are over.
+        self._over_through = -1
+        #: Which epoch reports on a list belong to, unless it and all before it are over.
+        self._of_list: dict[bytes, int] = {}
+
+    def copy(self) -> ReleaseBook:
+        """The same book, which does not change when this one does."""
+        copied = copy.copy(self)
+        copied.epochs, copied.trimmed = self.epochs.copy(), self.trimmed.copy()
+        copied.turns, copied._parts = self.turns.copy(), self._parts.copy()
+        copied._of_list = self._of_list.copy()
+        return copied
 
     @property
     def last(self) -> EpochState | None:
@@ -170,6 +107,33 @@ class ReleaseBook:
     def unfinished(self) -> list[EpochState]:
         """Epochs that are not over, lowest first."""
         return [s for _, s in sorted(self.epochs.items()) if not s.stage.over]
+
+    def unreleased(self, stem: Stem) -> list[EpochState]:
+        """Epochs whose counts of this stem are still needed, lowest first."""
+        after = sorted(n for n in self.epochs if n > self._over_through)
+        return [s for s in map(self.epochs.__getitem__, after) if not s.released(stem)]
+
+    def released_through(self, stem: Stem) -> int:
+        """No epoch up to this one needs its counts of this stem any more; -1 when there is none.
+
+        What lies before the first epoch that the log was read from is long released.
+        """
+        unreleased = self.unreleased(stem)
+        return unreleased[0].epoch - 1 if unreleased else max(self.epochs, default=-1)
+
+    def is_past(self, number: int, stem: Stem) -> bool:
+        """Whether an epoch, known or not, is over for this stem, and so are all before it."""
+        return number <= self.released_through(stem)
+
+    def reported_on(self, head_list_id: bytes) -> EpochState | None:
+        """The epoch of a head list; None also when that epoch and all before it are over."""
+        number = self._of_list.get(head_list_id)
+        return None if number is None else self.epochs[number]
+
+    def trimmed_below(self, stem: Stem, version: int, partition: int) -> int:
+        """In this version of the topic, offsets below this were removed after their release."""
+        bounds = self.trimmed.get((stem, version), ())
+        return bounds[partition] if partition < len(bounds) else 0
 
     def last_head_list_before(self, epoch: int) -> EpochState | None:
         """The latest earlier epoch with a published head list: its records are known keys."""
@@ -195,29 +159,26 @@ class ReleaseBook:
         """Fold one committed record of the log."""
         if offset < self.read_upto:
             return
+        if key is not None and key.startswith(entries.PART_PREFIX):
+            self._parts.setdefault(key.split(b" ")[1].decode(), offset)
+        try:
+            for entry in entries.of_record(key, value):
+                self._apply_entry(entry, _At(offset, time_ms))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise StoreMismatch(
+                f"the release log's entry at offset {offset} must be one that this release "
+                f"writes, got {type(error).__name__}; upgrade this process, or restore the log"
+            ) from error
+        # Not before: who comes here again must not be served what lies behind a damaged record.
         self.read_upto = offset + 1
         self.last_ms = max(self.last_ms, time_ms)
-        if key is None or value is None:
-            return
-        if key.startswith(entries.PART_PREFIX):
-            document_id = key.split(b" ")[1].decode()
-            self._parts.setdefault(document_id, offset)
-        elif key == entries.ENTRY_KEY:
-            try:
-                for entry in entries.decode(value):
-                    self._apply_entry(entry, offset, time_ms)
-            except (KeyError, TypeError, ValueError, IndexError) as error:
-                raise StoreMismatch(
-                    f"the release log's entry at offset {offset} must be one that this release "
-                    f"writes, got {type(error).__name__}; upgrade this process, or restore the log"
-                ) from error
 
-    def _apply_entry(self, body: Mapping[str, Any], offset: int, time_ms: int) -> None:
+    def _apply_entry(self, body: Mapping[str, Any], at: _At) -> None:
         name = body.get("entry")
         if name == "turn":
             self.turns.append(str(body["id"]))
         elif name == "epoch_opened":
-            self._open(EpochParameters.from_json(body), offset)
+            self._open(body, at)
         elif name == "service_paused":
             self.paused = PauseNotice(
                 int(body["epoch"]),
@@ -230,25 +191,29 @@ class ReleaseBook:
                 self._end_pause(opened.parameters)
         elif name == "log_trimmed":
             version = int(body.get("topic_version", 1))  # Not always written.
-            self.trimmed[str(body["topic"]), version] = _bounds(body)
+            self.trimmed[Stem(body["topic"]), version] = _bounds(body)
         elif name == "checkpoint":
             self.checkpoint_epoch = Ledger.from_json(body["ledger"]).last_epoch
         elif name in _STEPS:
             state = self.epochs.get(int(body["epoch"]))
             if state is not None and state.stage is not Stage.ABANDONED:
-                self.recorded_twice += name in _RELEASED and _RELEASED[name](state) is not None
-                after = _STEPS[name](self, state, body, offset, time_ms)
-                if after.stage.over and after.over_at_ms is None:
-                    after = replace(after, over_at_ms=time_ms)
-                self.epochs[state.epoch] = after
+                released = _RELEASES.get(str(name))
+                self.recorded_twice += released is not None and getattr(state, released) is not None
+                self._move(state, body, at)
 
-    def _open(self, parameters: EpochParameters, offset: int) -> None:
-        if parameters.epoch in self.epochs:
+    def _open(self, body: Mapping[str, Any], at: _At) -> None:
+        if not is_epoch(body["epoch"]):
+            raise ValueError("an epoch must be a whole number that every reader can name")
+        if body["epoch"] in self.epochs or body["epoch"] <= self._over_through:
             return
+        parameters = EpochParameters.from_json(body)
+        shares = {Share(name): int(ppm) for name, ppm in body["shares_ppm"].items()}
+        if sum(shares.values()) != PARTS or min(shares.values()) < 0:
+            raise ValueError(f"shares_ppm must be ≥ 0 and sum to {PARTS}")
         # A reader that started at a checkpoint meets epochs its ledger already holds; charging
         # by number makes that harmless.
         self.ledger = self.ledger.charged(parameters.charge)
-        self.epochs[parameters.epoch] = EpochState(parameters, offset)
+        self.epochs[parameters.epoch] = EpochState(parameters, at.offset, shares)
         self._end_pause(parameters)
         self._forget_old()
 
@@ -257,6 +222,16 @@ class ReleaseBook:
         notice, start_ms = self.paused, parameters.window_start_ms
         if notice is not None and parameters.epoch >= notice.epoch:
             self.paused = replace(notice, resumes_at_ms=min(notice.resumes_at_ms, start_ms))
+
+    def _pass_over(self) -> None:
+        """Note up to where all epochs are over, and whose reports are late by their number."""
+        for number in sorted(n for n in self.epochs if n > self._over_through):
+            state = self.epochs[number]
+            if not state.stage.over:
+                return
+            self._over_through = number
+            if state.head_list is not None:
+                self._of_list.pop(bytes.fromhex(state.head_list.head_list.id), None)
 
     def _forget_old(self) -> None:
         over = sorted(n for n, s in self.epochs.items() if s.stage.over)
@@ -267,64 +242,49 @@ class ReleaseBook:
                 for document in _documents(gone):
                     self._parts.pop(document.id, None)
 
-    def _seal_records(
-        self, state: EpochState, body: Mapping[str, Any], offset: int, time_ms: int
-    ) -> EpochState:
-        if state.stage is not Stage.COLLECTING:
-            return state
-        return replace(state, records_sealed=Seal(_bounds(body), time_ms))
+    def _move(self, state: EpochState, body: Mapping[str, Any], at: _At) -> None:
+        """Take the step that an entry tells of, if the epoch is where that step begins."""
+        changes: dict[str, Any] = {}
+        match body["entry"], state.stage:
+            case "records_sealed", Stage.COLLECTING:
+                changes["records_sealed"] = Seal(_bounds(body), at.time_ms)
+            case "click_graph_released", Stage.SEALED if state.click_graph is None:
+                changes["click_graph"] = self._publication(body, at)
+            case "head_list_released", Stage.SEALED:
+                changes["head_list"] = released = self._head_list(body, at)
+                self._of_list[bytes.fromhex(released.head_list.id)] = state.epoch
+            case "reports_sealed", Stage.REPORTING:
+                changes["reports_sealed"] = Seal(_bounds(body), at.time_ms)
+            case "estimate_released", Stage.SEALED | Stage.REPORTING | Stage.REPORTS_SEALED:
+                changes |= {"estimates": self._publication(body, at), "over_at_ms": at.time_ms}
+            case "epoch_abandoned", stage if not stage.over:
+                changes |= {"abandoned": str(body["reason"]), "over_at_ms": at.time_ms}
+        if changes:
+            self.epochs[state.epoch] = replace(state, **changes)
+        if "over_at_ms" in changes:
+            self._pass_over()
 
-    def _release_head_list(
-        self, state: EpochState, body: Mapping[str, Any], offset: int, time_ms: int
-    ) -> EpochState:
-        if state.stage is not Stage.SEALED:
-            return state
-        head_list, optin = self._references(body, offset)
-        return replace(
-            state,
-            head_list=HeadListRelease(
-                head_list=head_list,
-                optin=optin,
-                cells=int(body["cells"]),
-                reports_until_ms=int(body["reports_until_ms"]),
-                reasons=_reasons(body),
-                at_ms=time_ms,
-            ),
+    def _head_list(self, body: Mapping[str, Any], at: _At) -> HeadListRelease:
+        head_list, optin = self._references(body, at)
+        return HeadListRelease(
+            head_list=head_list,
+            optin=optin,
+            cells=_count(body, "cells"),
+            cells_per_answer=_count(body, "cells_per_answer"),
+            answers=_count(body, "answers"),
+            wildcard_alone=bool(body.get("wildcard_alone", False)),  # Not always written.
+            reports_until_ms=int(body["reports_until_ms"]),
+            reasons=_reasons(body),
+            at_ms=at.time_ms,
         )
 
-    def _seal_reports(
-        self, state: EpochState, body: Mapping[str, Any], offset: int, time_ms: int
-    ) -> EpochState:
-        if state.stage is not Stage.REPORTING:
-            return state
-        return replace(state, reports_sealed=Seal(_bounds(body), time_ms))
+    def _publication(self, body: Mapping[str, Any], at: _At) -> Publication:
+        (document,) = self._references(body, at)
+        return Publication(document, EpochOutcome(body["outcome"]), _reasons(body), at.time_ms)
 
-    def _release_estimates(
-        self, state: EpochState, body: Mapping[str, Any], offset: int, time_ms: int
-    ) -> EpochState:
-        if state.estimates is not None or state.stage is Stage.COLLECTING:
-            return state
-        return replace(state, estimates=self._publication(body, offset, time_ms))
-
-    def _release_click_graph(
-        self, state: EpochState, body: Mapping[str, Any], offset: int, time_ms: int
-    ) -> EpochState:
-        if state.click_graph is not None or state.stage is not Stage.SEALED:
-            return state
-        return replace(state, click_graph=self._publication(body, offset, time_ms))
-
-    def _abandon(
-        self, state: EpochState, body: Mapping[str, Any], offset: int, time_ms: int
-    ) -> EpochState:
-        return state if state.stage.over else replace(state, abandoned=str(body["reason"]))
-
-    def _publication(self, body: Mapping[str, Any], offset: int, time_ms: int) -> Publication:
-        (document,) = self._references(body, offset)
-        return Publication(document, EpochOutcome(body["outcome"]), _reasons(body), time_ms)
-
-    def _references(self, body: Mapping[str, Any], offset: int) -> list[DocumentReference]:
+    def _references(self, body: Mapping[str, Any], at: _At) -> list[DocumentReference]:
         return [
-            DocumentReference.from_json(d, self._parts.get(d["id"], offset), offset)
+            DocumentReference.from_json(d, self._parts.get(d["id"], at.offset), at.offset)
             for d in body["documents"]
         ]
 
@@ -336,25 +296,19 @@ def _documents(state: EpochState) -> list[DocumentReference]:
     return found
 
 
+def _count(body: Mapping[str, Any], name: str) -> int:
+    value = body[name]
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name} must be a whole number above 0")
+    return value
+
+
 def _bounds(body: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(b) for b in body["bounds"])
+    bounds = body["bounds"]
+    if not isinstance(bounds, list) or any(type(b) is not int or b < 0 for b in bounds):
+        raise ValueError("bounds must be a list of offsets")
+    return tuple(bounds)
 
 
 def _reasons(body: Mapping[str, Any]) -> tuple[Shortfall, ...]:
     return tuple(Shortfall(r) for r in body["reasons"])
-
-
-#: What an epoch already has when a record of its release comes again.
-_RELEASED: Mapping[str, Callable[[EpochState], object]] = {
-    "head_list_released": lambda state: state.head_list,
-    "estimate_released": lambda state: state.estimates,
-    "click_graph_released": lambda state: state.click_graph,
-}
-_STEPS = {
-    "records_sealed": ReleaseBook._seal_records,
-    "head_list_released": ReleaseBook._release_head_list,
-    "reports_sealed": ReleaseBook._seal_reports,
-    "estimate_released": ReleaseBook._release_estimates,
-    "click_graph_released": ReleaseBook._release_click_graph,
-    "epoch_abandoned": ReleaseBook._abandon,
-}

@@ -36,7 +36,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
 
 from confluent_kafka import KafkaException, Producer
 
@@ -52,10 +51,10 @@ from streams.releases.commit_failures import (
 from streams.releases.documents import DocumentReference, StoredDocument
 from streams.releases.entries import Entry, Kind
 from streams.releases.epoch_state import ReleaseBook
-from streams.releases.ledger import Ledger
-from streams.releases.reader import LogReader, LogRecord
+from streams.releases.log_consumer import LogConsumer
+from streams.releases.reader import LogReader
 from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import librdkafka_settings, producer_settings
+from streams.stores.kafka import producer_settings
 
 __all__ = [
     "CommitInDoubt",
@@ -67,21 +66,12 @@ __all__ = [
     "nobody_watches",
 ]
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 #: Told of each step of a release, as "head-lists.drawn", in order. Production tells nobody; tests
 #: stop a job there.
 StepObserver = Callable[[str], Awaitable[None]]
 
 #: Entries of which the log must never hold two for one epoch.
 ONCE = ("epoch_opened", "head_list_released", "estimate_released", "click_graph_released")
-
-#: A reader that shows nothing new for this long, and not our own record, may be answered by a
-#: server that is cut off: open another. Shorter opens readers for nothing while a transaction of
-#: another kind of job is under way; longer adds to the time that a cut costs. Doubled each time.
-REOPEN_AFTER_S = 3.0
 
 
 async def nobody_watches(_step: str) -> None:
@@ -101,61 +91,29 @@ class ReleaseLog:
         on_committed: Callable[[Sequence[Entry]], None] = lambda _entries: None,
     ) -> None:
         """`on_committed` is told of entries that were committed and read back, for a metric."""
-        self._settings = librdkafka_settings(kafka)
+        self._reader = LogReader(kafka, topic, now_ms=now_ms)
         self._producer_settings = producer_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
         self._transaction_timeout_s = transaction_timeout_s
         self._topic = topic
-        self._now_ms = now_ms
         self.on_committed = on_committed
-        self._book: ReleaseBook | None = None
-        self._reader: LogReader | None = None
-        self._reading = asyncio.Lock()
-        self._closing = False
 
     @property
     def book(self) -> ReleaseBook:
         """What was read so far."""
-        if self._book is None:
-            raise StoreUnavailable("the release log was not read yet")
-        return self._book
+        return self._reader.book
 
     async def catch_up(self) -> ReleaseBook:
-        """Read to the committed end that one server tells: true, but perhaps not the newest.
-
-        Enough to look whether anything is due, to show, and to publish what was committed. Never
-        to decide: only a turn does.
-        """
-        async with self._reading:
-            book = await self._opened_book()
-            reader = await self._opened_reader(book.read_upto)
-            # A consumer tells the end once for each start.
-            await asyncio.to_thread(reader.start_at, book.read_upto)
-            answered = time.monotonic()
-            while True:
-                records, end = await self._fold_some(book, reader)
-                if end is not None:
-                    return book
-                if records:
-                    answered = time.monotonic()
-                elif time.monotonic() > answered + self._timeout_s:
-                    await self._drop_reader()
-                    raise StoreUnavailable("Kafka did not answer a fetch of the release log")
-
-    async def find_start(self) -> int:
-        """Where a reader must start, by the last checkpoint, to know all that still matters."""
-        _, start = await asyncio.to_thread(self._with_reader, self._find_start)
-        return start
+        """Read to the committed end that one server tells: enough to look, never to decide."""
+        return await self._reader.catch_up()
 
     async def read_document(self, reference: DocumentReference) -> bytes:
         """The committed bytes of a document, checked against their hash."""
-        return await asyncio.to_thread(
-            self._with_reader, lambda reader: reader.read_document(reference)
-        )
+        return await self._reader.apart(lambda consumer: consumer.read_document(reference))
 
     async def read_all(self) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
         """The book of the whole log, whatever its age, and how often each epoch has each entry."""
-        return await asyncio.to_thread(self._with_reader, _fold_all)
+        return await self._reader.apart(_fold_all)
 
     async def settle(self, kind: Kind) -> ReleaseBook:
         """A turn in which nothing is decided: what it leaves behind is a log that can be read.
@@ -192,90 +150,13 @@ class ReleaseLog:
             await asyncio.to_thread(_discard, producer)
 
     async def read_until(self, turn_id: str) -> ReleaseBook:
-        """Read until this record of ours is seen, by as many servers as that takes."""
-        started = moved = time.monotonic()
-        deadline = started + self._transaction_timeout_s + 2 * self._timeout_s
-        patience_s = REOPEN_AFTER_S
-        while True:
-            # Held for one step only: another kind's turn may be what ends our wait.
-            async with self._reading:
-                book = await self._opened_book()
-                reader = await self._opened_reader(book.read_upto)
-                records = [] if turn_id in book.turns else (await self._fold_some(book, reader))[0]
-                if turn_id in book.turns:
-                    return book
-                now = time.monotonic()
-                if records:
-                    moved = now
-                if now < moved + patience_s:
-                    continue
-                await self._drop_reader()
-            log.warning("release_log_waits", extra={"seconds": round(now - started)})
-            if now > deadline:
-                raise StoreUnavailable(
-                    "the release log must show a record that Kafka has acknowledged, and did not "
-                    f"for {now - started:.0f} s: a transaction before it is still open, or a "
-                    "broker is cut off from its peers. Run `blendstream doctor`"
-                )
-            # A slow machine needs longer to open a reader than a stale one deserves.
-            moved, patience_s = now, min(2 * patience_s, self._timeout_s)
+        """Read until this record of ours is seen."""
+        patience_s = self._transaction_timeout_s + 2 * self._timeout_s
+        return await self._reader.read_until(turn_id, patience_s)
 
     async def close(self) -> None:
         """Let go of the connections."""
-        self._closing = True
-        await self._drop_reader()
-
-    # --- reading --------------------------------------------------------------------------------
-
-    def _new_reader(self) -> LogReader:
-        return LogReader(self._settings, self._topic, self._timeout_s)
-
-    def _with_reader(self, read: Callable[[LogReader], T]) -> T:
-        reader = self._new_reader()
-        try:
-            return read(reader)
-        finally:
-            reader.close()
-
-    def _find_start(self, reader: LogReader) -> tuple[Ledger, int]:
-        return reader.find_start(self._now_ms())
-
-    async def _opened_book(self) -> ReleaseBook:
-        if self._book is None:
-            start = await asyncio.to_thread(self._with_reader, self._find_start)
-            self._book = ReleaseBook(*start)
-        return self._book
-
-    async def _opened_reader(self, offset: int) -> LogReader:
-        if self._reader is None:
-            reader = await asyncio.to_thread(self._new_reader)
-            await asyncio.to_thread(reader.start_at, offset)
-            self._reader = reader
-        return self._reader
-
-    async def _fold_some(
-        self, book: ReleaseBook, reader: LogReader
-    ) -> tuple[list[LogRecord], int | None]:
-        """Read and fold what comes next; the committed end too, if that was reached."""
-        if self._closing:
-            raise StoreUnavailable("the release log was closed while it was read")
-        try:
-            records, end = await asyncio.to_thread(reader.poll)
-            for record in records:
-                book.apply(*record)
-        except BaseException:
-            # What was fetched and not folded must be fetched again.
-            await self._drop_reader()
-            raise
-        book.read_upto = max(book.read_upto, end or 0)
-        return records, end
-
-    async def _drop_reader(self) -> None:
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
-            await asyncio.to_thread(reader.close)
-
-    # --- writing --------------------------------------------------------------------------------
+        await self._reader.close()
 
     def _start_producer(self, kind: Kind) -> Producer:
         producer = Producer(
@@ -387,9 +268,9 @@ class Turn:
             self._producer.commit_transaction(self._timeout_s)
 
 
-def _fold_all(reader: LogReader) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
+def _fold_all(consumer: LogConsumer) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
     book, seen = ReleaseBook(), Counter[tuple[str, int]]()
-    for record in reader.to_end(0):
+    for record in consumer.to_end(0):
         book.apply(*record)
         for entry in entries.of_record(record.key, record.value):
             if entry.get("entry") in ONCE:

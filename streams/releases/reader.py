@@ -1,189 +1,369 @@
-"""Read committed records of the release log, from an offset on.
+"""The reader of the release log that gateways, workers, jobs and verbs share.
 
-One server answers a reader, and that server may be cut off from its peers: it then goes on
-answering from a frozen copy, without an error. So what is read here is true but may be old. Whoever
-decides something reads until it sees a record that it has just written itself
-(`streams.releases.log`), and reopens the reader when that does not come.
+It folds committed records into a book (`streams.releases.epoch_state`), and is used in two ways:
 
-Promises: records in the order of the log, committed ones only unless asked for others, none twice.
-An offset below the log's beginning is an error, never a jump.
+    to follow   `LogFollower`: read to an end that Kafka tells. That end may be too low, since a
+                broker that was cut off from its peers tells an old one (`streams.stores.kafka`).
+                Where that would do harm, the furthest end that any broker tells is read to, or as
+                far as the writer of a frame had read (`read_for`).
+    to decide   `read_until`: read until a record of our own is seen (`streams.releases.log`).
+                Where the log ends is never asked.
+
+An end is the one that readers of uncommitted records see when the question is asked, and is reached
+when the reader of committed ones has passed it, however long an open transaction holds it up.
+
+Promises: records are folded once, in the log's order, on the event loop. None is passed over: what
+was fetched and not folded, because of an error or because a caller gave up waiting, is fetched
+again or folded before anything else. A consumer that shows nothing new although there is more is
+replaced: its server may have been cut off, and another may know more.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import math
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases import entries
-from streams.releases.commit_failures import OUTAGES, opening
-from streams.releases.documents import DocumentReference, join
+from streams.errors import StoreUnavailable
+from streams.releases.epoch_state import ReleaseBook
 from streams.releases.ledger import Ledger
+from streams.releases.log_consumer import LogConsumer, LogRecord
+from streams.settings.sections import KafkaSettings
+from streams.stores.kafka import KafkaLog, librdkafka_settings
 
-__all__ = ["LogReader", "LogRecord"]
+__all__ = ["LogFollower", "LogListener", "LogReader", "UnknownFrame"]
 
-_DAY_MS = 86_400_000
-#: How long one question for more records may take before the caller can look at its own clock.
-_POLL_S = 0.25
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: A consumer that shows nothing new for this long, although there is more, may be answered by a
+#: server that is cut off: open another. Shorter opens consumers for nothing while a transaction is
+#: under way; longer adds to the time that a cut costs. Doubled each time: a slow machine needs
+#: longer to open a consumer than a stale one deserves.
+REOPEN_AFTER_S = 3.0
+#: How long closing waits for a read that is under way.
+_CLOSE_S: Final = 2.0
+#: Every broker is asked at most so often, however many partitions wait for the same.
+_ASK_ALL_EVERY_S: Final = 1.0
 
 
-class LogRecord(NamedTuple):
-    """One committed record."""
+def _system_ms() -> int:
+    return time.time_ns() // 1_000_000
 
-    offset: int
-    time_ms: int
-    key: bytes | None
-    value: bytes | None
+
+class LogListener(Protocol):
+    """Turns what is read into something else, before anybody is told that it was read."""
+
+    def take(self, book: ReleaseBook, record: LogRecord) -> None:
+        """A record was folded into the book."""
+        ...
+
+    def publish(self, book: ReleaseBook) -> None:
+        """All records that were fetched together were."""
+        ...
 
 
 class LogReader:
-    """A Kafka consumer of the one partition. Every method blocks; use it from a thread."""
+    """One process's book, and the consumer that it is read with."""
 
     def __init__(
         self,
-        settings: Mapping[str, Any],
+        kafka: KafkaSettings,
         topic: str,
-        timeout_s: float,
-        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+        *,
+        since_ms: int | None = None,
+        listener: LogListener | None = None,
+        now_ms: Callable[[], int] = _system_ms,
     ) -> None:
-        """Connects to a server of its own choice; a new reader may choose another one.
+        """Reading begins at the last checkpoint, or with what was appended at `since_ms`.
 
-        Uncommitted records are for operators who must know what an open transaction holds. Nothing
-        is ever folded from them.
+        Either way the log's age costs nothing.
         """
+        self._settings = librdkafka_settings(kafka)
+        self._timeout_s = kafka.request_timeout_s
         self._topic = topic
-        self._timeout_s = timeout_s
-        self._consumer = Consumer(
-            {
-                **settings,
-                "group.id": "blendstream-releases",  # Required, never joined.
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": isolation,
-                "fetch.wait.max.ms": 50,
-            }
-        )
-        self._start = 0
-        self.closed = False
+        self._since_ms = since_ms
+        self._listener = listener
+        self._now_ms = now_ms
+        self._book: ReleaseBook | None = None
+        self._consumer: LogConsumer | None = None
+        self._reading = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        #: Everything below this offset was read, and the listener has it.
+        self.position = 0
+        self._moved = asyncio.Event()
+        self._closing = False
 
-    def start_at(self, offset: int) -> None:
-        """Read from here on; 0 is the log's beginning, wherever that is."""
-        self._start = offset
-        self._consumer.assign([TopicPartition(self._topic, 0, offset or OFFSET_BEGINNING)])
+    @property
+    def book(self) -> ReleaseBook:
+        """What was read so far. It changes as the log is read on."""
+        if self._book is None:
+            raise StoreUnavailable("the release log was not read yet")
+        return self._book
 
-    def poll(self) -> tuple[list[LogRecord], int | None]:
-        """The next records, and the committed end if this reached it. Both may be nothing."""
-        records: list[LogRecord] = []
-        end: int | None = None
-        # `consume` alone would wait for 500 messages or its whole timeout, whichever comes first.
-        first = self._consumer.poll(_POLL_S)
-        if first is None:
-            return records, end
-        for message in [first, *self._consumer.consume(num_messages=500, timeout=0)]:
-            error = message.error()
-            if error is None:
-                _, time_ms = message.timestamp()
-                offset = message.offset() or 0
-                records.append(LogRecord(offset, time_ms, message.key(), message.value()))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                end = message.offset() or 0
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                self._check_beginning()
-            elif not error.retriable() and error.code() not in OUTAGES:
-                raise StoreUnavailable(f"the release log could not be read ({error.name()})")
-        return records, end
+    async def step(self, needed: Callable[[ReleaseBook], bool] = lambda _book: True) -> bool:
+        """Read and fold what comes next, if `needed`; whether anything came within a moment."""
+        return await self._undisturbed(self._step(needed))
 
-    def to_end(self, offset: int) -> Iterator[LogRecord]:
-        """All records from an offset to the end that this reader may see on its server."""
-        self.start_at(offset)
-        answered = time.monotonic()
-        while True:
-            records, end = self.poll()
-            yield from records
-            if end is not None:
-                return
-            if records:
-                answered = time.monotonic()
-            elif self.closed or time.monotonic() > answered + self._timeout_s:
-                raise StoreUnavailable("Kafka did not answer a fetch of the release log in time")
+    async def catch_up(self) -> ReleaseBook:
+        """Read to the committed end that one server tells: true, but perhaps not the newest.
 
-    def find_start(self, now_ms: int) -> tuple[Ledger, int]:
-        """The last checkpoint, looked for in the last day, then in eight times as much, and so on.
-
-        So a log of many years costs no more to open than one of a few days.
+        Enough to look whether anything is due, to show, and to publish what was committed. Never
+        to decide: only a turn does.
         """
-        lookback_ms = _DAY_MS
+        return await self._undisturbed(self._catch_up())
+
+    async def read_until(self, turn_id: str, within_s: float) -> ReleaseBook:
+        """Read until this record of ours is seen, by as many servers as that takes."""
+        started = time.monotonic()
+        if not await self._read_while(lambda book: turn_id not in book.turns, within_s):
+            raise StoreUnavailable(
+                "the release log must show a record that Kafka has acknowledged, and did not for "
+                f"{time.monotonic() - started:.0f} s: a transaction before it is still open, or a "
+                "broker is cut off from its peers. Run `blendstream doctor`"
+            )
+        return self.book
+
+    async def reopen(self) -> None:
+        """Read on with another consumer: a server that was cut off answers without an error."""
+        async with self._reading:
+            await self._drop_consumer()
+
+    async def apart(self, read: Callable[[LogConsumer], T]) -> T:
+        """Use a consumer of its own, in a thread; the book stays as it is."""
+
+        def used() -> T:
+            consumer = self._new_consumer()
+            try:
+                return read(consumer)
+            finally:
+                consumer.close()
+
+        return await asyncio.to_thread(used)
+
+    async def close(self) -> None:
+        """Close the connection. A read that hangs is left to the end of the process."""
+        self._closing = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S), self._reading:
+                await self._drop_consumer()
+
+    async def _undisturbed(self, reading: Coroutine[Any, Any, T]) -> T:
+        # A caller that gives up waiting cannot end the thread that reads. It must stay the only
+        # one: of two, the first to reach the end would call an epoch unknown whose entry the other
+        # has in hand.
+        task = asyncio.create_task(reading)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # Its caller has it; one who gave up will ask again anyway.
+
+    async def _read_while(self, needed: Callable[[ReleaseBook], bool], within_s: float) -> bool:
+        """Read on while more is needed; False when nothing more came and the time is up."""
+        if self._book is None:
+            await self.step(lambda _book: False)  # Looking for the start is no part of that time.
+        started = moved = time.monotonic()
+        patience_s = REOPEN_AFTER_S
         while True:
-            since_ms = now_ms - lookback_ms
-            start = 0 if since_ms <= 0 else self._first_since(since_ms)
-            checkpoint = None if start is None else self._last_checkpoint(start)
-            if checkpoint is not None:
-                return checkpoint
-            if start == 0:
-                return Ledger(), 0
-            lookback_ms *= 8
+            # One step at a time: another reader of this process may bring what ends our wait.
+            came = await self.step(needed)
+            if not needed(self.book):
+                return True
+            now = time.monotonic()
+            if came:
+                moved = now
+            if came or now < min(moved + patience_s, started + within_s):
+                continue
+            await self.reopen()
+            log.warning("release_log_waits", extra={"seconds": round(now - started)})
+            if now >= started + within_s:
+                return False
+            moved, patience_s = now, min(2 * patience_s, self._timeout_s)
 
-    def read_document(self, reference: DocumentReference) -> bytes:
-        """The committed bytes of a document, checked against their hash."""
-        wanted = {entries.part_key(reference.id, n): n for n in range(reference.parts)}
-        parts: dict[int, bytes] = {}
-        deadline = time.monotonic() + 6 * self._timeout_s
-        for record in self.to_end(reference.first_offset):
-            if time.monotonic() > deadline:
-                raise StoreUnavailable("a released document could not be read in time")
-            if record.key in wanted and record.value is not None:
-                parts[wanted[record.key]] = record.value
-            if record.offset >= reference.entry_offset or len(parts) == reference.parts:
-                break
-        else:
-            # Committed, so it is there: this reader's server lacks the log's newest part.
-            raise StoreUnavailable("a released document could not be read yet")
-        return join(reference, [parts[n] for n in sorted(parts)])
+    async def _step(self, needed: Callable[[ReleaseBook], bool]) -> bool:
+        async with self._reading:
+            book = await self._opened_book()
+            if not needed(book):
+                return False
+            before = book.read_upto
+            await self._fold_some(book, await self._opened_consumer(before))
+            return book.read_upto > before
 
-    def close(self) -> None:
-        """Let go of the connection."""
-        self.closed = True
-        self._consumer.close()
+    async def _catch_up(self) -> ReleaseBook:
+        async with self._reading:
+            book = await self._opened_book()
+            consumer = await self._opened_consumer(book.read_upto)
+            # A consumer tells the end once for each start.
+            await asyncio.to_thread(consumer.start_at, book.read_upto)
+            answered = time.monotonic()
+            while True:
+                before = book.read_upto
+                end = await self._fold_some(book, consumer)
+                if end is not None:
+                    return book
+                if book.read_upto > before:
+                    answered = time.monotonic()
+                elif time.monotonic() > answered + self._timeout_s:
+                    await self._drop_consumer()
+                    raise StoreUnavailable("Kafka did not answer a fetch of the release log")
 
-    def _check_beginning(self) -> None:
-        """Raise if the log begins after what was to be read next.
+    async def _opened_book(self) -> ReleaseBook:
+        if self._book is None:
+            self._book = ReleaseBook(*await self.apart(self._find_start))
+        return self._book
 
-        Else it ends before that, on this server: one that was cut off, with an old copy. It shows
-        nothing, and the next reader may be answered by another.
-        """
+    async def _opened_consumer(self, offset: int) -> LogConsumer:
+        if self._consumer is None:
+            consumer = await asyncio.to_thread(self._new_consumer)
+            await asyncio.to_thread(consumer.start_at, offset)
+            self._consumer = consumer
+        return self._consumer
+
+    def _find_start(self, consumer: LogConsumer) -> tuple[Ledger, int]:
+        if self._since_ms is None:
+            return consumer.find_start(self._now_ms())
+        return Ledger(), consumer.first_since(self._since_ms) or 0
+
+    async def _fold_some(self, book: ReleaseBook, consumer: LogConsumer) -> int | None:
+        """Read and fold what comes next; the committed end, if that was reached."""
+        if self._closing:
+            raise StoreUnavailable("the release log was closed while it was read")
         try:
-            begin, _ = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, 0), timeout=self._timeout_s, cached=False
-            )
-        except KafkaException:
-            return
-        if self._start < begin:
-            raise StoreMismatch(
-                "the release log no longer has the records that were to be read next; it must "
-                "be kept for ever. Restore it from a replica or a backup"
-            )
+            records, end = await asyncio.to_thread(consumer.poll)
+            for record in records:
+                if record.offset < book.read_upto:
+                    continue
+                book.apply(*record)
+                if self._listener is not None:
+                    self._listener.take(book, record)
+            if self._listener is not None and records:
+                self._listener.publish(book)
+        except BaseException:
+            # What was fetched and not folded must be fetched again.
+            await self._drop_consumer()
+            raise
+        # Also moves over the marks that transactions leave, which are no records.
+        book.read_upto = max(book.read_upto, end or 0)
+        if book.read_upto > self.position:
+            self.position = book.read_upto
+            self._moved.set()
+            self._moved.clear()
+        return end
 
-    def _first_since(self, since_ms: int) -> int | None:
-        """The first offset appended at or after a time; `None` when nothing is that young."""
-        since = TopicPartition(self._topic, 0, since_ms)
-        with opening():
-            (answer,) = self._consumer.offsets_for_times([since], timeout=self._timeout_s)
-        return None if answer.offset < 0 else int(answer.offset)
+    def _new_consumer(self) -> LogConsumer:
+        return LogConsumer(self._settings, self._topic, self._timeout_s)
 
-    def _last_checkpoint(self, start: int) -> tuple[Ledger, int] | None:
-        last: tuple[Ledger, int] | None = None
-        for record in self.to_end(start):
-            for entry in entries.of_record(record.key, record.value):
-                if entry.get("entry") == "checkpoint":
-                    last = Ledger.from_json(entry["ledger"]), int(entry["from_offset"])
-        return last
+    async def _drop_consumer(self) -> None:
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            await asyncio.to_thread(consumer.close)
+
+
+class UnknownFrame(NamedTuple):
+    """A frame that names an epoch or head list that a book does not have (yet)."""
+
+    offset: int
+    append_ms: int
+    #: The release log below it has what the frame names, the frame says; 0: it does not say.
+    log_position: int
+
+
+class LogFollower(LogReader):
+    """A reader that can be told to read to the log's end.
+
+    An epoch or a head list is unknown only after the log was read as far as the frame's writer had
+    read it, which the frame says (`read_for`). A frame that says nothing (version 1) is judged
+    after reading to the furthest end that any broker tells. A position that is never reached is no
+    position of this log, and is passed over once the log has a record that was appended after the
+    frame: what the writer had read lies before that record.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        ends: KafkaLog,
+        topic: str,
+        *,
+        skew_s: float = 5.0,
+        since_ms: int | None = None,
+        listener: LogListener | None = None,
+        now_ms: Callable[[], int] = _system_ms,
+    ) -> None:
+        """`skew_s` is how far two brokers' clocks may be from any third one's."""
+        super().__init__(kafka, topic, since_ms=since_ms, listener=listener, now_ms=now_ms)
+        self._ends = ends
+        self._skew_ms = round(2 * skew_s * 1000)
+        #: When the log was last read to the furthest end that any broker tells, on two clocks.
+        self._furthest_at = -math.inf
+        self._furthest_ms = 0
+        self._copy: ReleaseBook | None = None
+
+    @property
+    def stable_book(self) -> ReleaseBook:
+        """What was read so far. It stays as it is: after reading on there is another one."""
+        book = self._book or ReleaseBook()
+        if self._copy is None or self._copy.read_upto < book.read_upto:
+            self._copy = book.copy()
+        return self._copy
+
+    async def end(self, *, furthest: bool = False) -> int:
+        """Where the log ends, by one broker; `furthest`: by the one that knows most."""
+        if furthest:
+            return await self._ends.furthest_end(self._topic, 0)
+        return (await self._ends.ends(self._topic, [0]))[0]
+
+    async def reached(self, end: int) -> None:
+        """Wait until somebody has read to an end."""
+        while self.position < end:
+            await self._moved.wait()
+
+    async def refresh_to_end(self, *, furthest: bool = False) -> None:
+        """Read to the end that the log has now; `StoreUnavailable` when that takes too long.
+
+        `furthest`: the end that the best informed broker tells, not just any.
+        """
+        asked_at, asked_ms = time.monotonic(), self._now_ms()
+        end = await self.end(furthest=furthest)
+        if not await self._read_while(lambda book: book.read_upto < end, self._timeout_s):
+            raise StoreUnavailable(
+                "the release log could not be read to its end in time; "
+                "another job may hold a transaction open"
+            )
+        if furthest:
+            self._furthest_at, self._furthest_ms = asked_at, asked_ms
+
+    async def read_for(self, frames: Sequence[UnknownFrame]) -> bool:
+        """Read far enough to call unknown what these frames name; whether that was possible."""
+        if any(not frame.log_position and self._asked_before(frame) for frame in frames):
+            await self.refresh_to_end(furthest=True)
+        if self._far_enough(frames):
+            return True
+        await self.refresh_to_end()
+        if self._far_enough(frames):
+            return True
+        if time.monotonic() - self._furthest_at > _ASK_ALL_EVERY_S:
+            await self.refresh_to_end(furthest=True)
+        if self._far_enough(frames):
+            return True
+        await self.reopen()
+        return False
+
+    def _asked_before(self, frame: UnknownFrame) -> bool:
+        """Whether all brokers were asked before the frame was appended, as far as clocks tell."""
+        return self._furthest_ms < frame.append_ms + self._skew_ms
+
+    def _far_enough(self, frames: Sequence[UnknownFrame]) -> bool:
+        book = self._book or ReleaseBook()
+        return all(
+            book.read_upto >= frame.log_position or book.last_ms > frame.append_ms + self._skew_ms
+            for frame in frames
+        )

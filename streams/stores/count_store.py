@@ -38,7 +38,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.releases.counted_epochs import Epoch
 from streams.stems import Share
 from streams.stores.batch_verdict import BatchVerdict, Tally
 from streams.stores.fingerprints import FingerprintTable
@@ -172,7 +171,7 @@ class CountTables:
         topic_id: str,
         released_through: int,
         lost: int,
-        unreleased: Iterable[Epoch],
+        unreleased: Iterable[int],
     ) -> bool:
         """Store where counting resumes; False when the state is no longer the one `read`."""
         opening = {
@@ -184,7 +183,7 @@ class CountTables:
             "lost": lost,
         }
         keys = [self.key(partition, "state")]
-        keys += [self.key(partition, epoch.number, "totals") for epoch in unreleased]
+        keys += [self.key(partition, epoch, "totals") for epoch in unreleased]
         answer = await self._open.run(self._client, keys, opening)
         return text_of(answer[0]) == "opened"
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
 
 from agents.worker import partition_counter, partition_resume
 from agents.worker.halt_reasons import StopReason
+from streams.releases.log_consumer import LogConsumer, LogRecord
 from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
 from streams.stores.kafka import KafkaLog, LogBounds
 from tests.counting import Installation, contributors
 from tests.faults.test_counting_stops import Bench, send
 from tests.kafka_topics import delete_records
+from tests.release_entries import estimates_entry
 from tests.report_frames import encode_reports
 
 pytestmark = pytest.mark.faults
@@ -57,6 +60,22 @@ class Cut(KafkaLog):
             return self.frozen[topic][number]
         return await super().furthest_end(topic, number)
 
+    def hide_records(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A consumer polled while every broker is frozen shows no more than that, for ever."""
+        poll, limits = LogConsumer.poll, WeakKeyDictionary[LogConsumer, int]()
+
+        def shown(consumer: LogConsumer) -> tuple[list[LogRecord], int | None]:
+            records, end = poll(consumer)
+            if self.every_broker and consumer._topic in self.frozen:
+                limits.setdefault(consumer, self.frozen[consumer._topic][0])
+            limit = limits.get(consumer)
+            if limit is None:
+                return records, end
+            below = [record for record in records if record.offset < limit]
+            return below, None if end is None else min(end, limit)
+
+        monkeypatch.setattr(LogConsumer, "poll", shown)
+
 
 @pytest.fixture
 async def bench(
@@ -69,6 +88,7 @@ async def bench(
     made.open_epoch(1)
     made.publish_head_list(1, cells=40)
     made.kafka = cut = Cut(made)
+    cut.hide_records(monkeypatch)
     built = Bench(made, tables)
     send(made, frames=1)
     await built.count(built.log())
@@ -213,7 +233,7 @@ async def test_epochs_that_redis_bars_and_a_stale_log_has_open_stop_only_for_a_w
     made = counting.made
     made.open_epoch(2)
     await cut.freeze(made, every_broker=True)
-    made.publish({"entry": "estimate_released", "epoch": 1})
+    made.publish(estimates_entry(1))
     await counting.tables.close_epochs(0, 1)
     counting.counter = counting.new_counter()
     await counting.counter.take_up(0)

@@ -22,7 +22,7 @@ from agents.worker.frame_batches import Message
 from agents.worker.halt_reasons import StopReason
 from agents.worker.topic_counter import TopicCounter
 from streams.releases import entries
-from streams.releases.directory import ReleaseLogDirectory
+from streams.releases.reader import LogFollower
 from streams.releases.sealed_counts import SealedCounts
 from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
@@ -30,6 +30,7 @@ from streams.stores.count_store import CountTables
 from streams.stores.epoch_keys import KeyRing
 from tests.counting import MASTER, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic, delete_records, delete_topics
+from tests.release_entries import estimates_entry
 from tests.report_frames import encode_reports
 
 if TYPE_CHECKING:
@@ -58,12 +59,12 @@ class Bench:
         async def seek(partition: int, offset: int) -> None:
             self.sought.append((partition, offset))
 
-        directory = ReleaseLogDirectory(
+        release_log = LogFollower(
             made.settings.kafka, made.kafka, made.topics.releases.name, skew_s=self.skew_s
         )
         counter = TopicCounter(
             REPORTS, made.topics.client_reports, judge=judge_reports, tables=self.tables,
-            directory=directory, kafka=made.kafka, keys=KeyRing({"k1": MASTER}), seek=seek,
+            release_log=release_log, kafka=made.kafka, keys=KeyRing({"k1": MASTER}), seek=seek,
         )  # fmt: skip
         counter.assign(range(made.partitions))
         return counter
@@ -419,7 +420,7 @@ async def test_a_released_epoch_takes_nothing_more_and_leaves_no_keys(
     log = bench.log()
     await bench.count(log[:1])
     # Released behind the worker's back: the script refuses, the worker reads the log, judges anew.
-    made.publish({"entry": "estimate_released", "epoch": 1})
+    made.publish(estimates_entry(1))
     await bench.tables.release_epoch(0, 1)
     await bench.count(log[1:])
     assert (await bench.tables.totals(0, "late")) == {"received": 20}

@@ -24,7 +24,6 @@ import pytest
 from agents.local import LocalRedis
 from agents.worker.entry_checks import judge_optin_records, judge_reports
 from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases.counted_epochs import EpochBook
 from streams.releases.sealed_counts import SealedCounts
 from streams.settings.fields import Url
 from streams.settings.sections import RedisSettings
@@ -43,11 +42,10 @@ from streams.stores.epoch_keys import EpochKeys
 from streams.stores.fingerprints import FingerprintTable
 from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.test_entry_checks import HEAD_LIST, KEYS, START, opened, published
+from tests.release_entries import book_of
 from tests.report_frames import encode_reports
 
-BOOK = EpochBook(
-    [opened(1), published(1, cells=50, cells_per_answer=3), opened(2, records_per_user=2)]
-)
+BOOK = book_of(opened(1), published(1, cells=50, cells_per_answer=3), opened(2, records_per_user=2))
 
 
 def servers() -> dict[str, Path]:

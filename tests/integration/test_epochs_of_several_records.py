@@ -11,7 +11,6 @@ from agents.jobs.job_context import ReleaseDice
 from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
 from blender.record import Record
-from streams.releases.counted_epochs import EpochBook
 from streams.releases.entries import Kind
 from streams.releases.optin_release import write_optin_release
 from streams.stems import Share
@@ -20,6 +19,7 @@ from tests.agents.worker.test_entry_checks import delivered, judged_records, ope
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import service
 from tests.job_bench import Clock, bench, count_tally
+from tests.release_entries import book_of
 
 TEXTS = [(b"query %d" % n, b"https://site-%d.example/" % n) for n in range(4)]
 PEOPLE, EPOCH = 600, 1
@@ -40,7 +40,7 @@ def share_of(who: int) -> Share:
 @pytest.mark.timeout(120)
 async def test_a_user_counts_once_for_each_of_m_distinct_records_and_t_by_one(kafka, redis_server):
     """Noise for m_O = 3 is made for counts that one user moves by one, three of them at most."""
-    book = EpochBook([opened(EPOCH, records_per_user=3)])
+    book = book_of(opened(EPOCH, records_per_user=3))
     entries = [entry for who in range(PEOPLE) for entry in sent_by(who)]
     tally = judged_records(delivered(records(*entries)), book=book).epochs[EPOCH]
     shares = {who: share_of(who) for who in range(PEOPLE)}

@@ -16,7 +16,7 @@ import time
 import httpx
 import pytest
 
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseReader
+from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from blender.cells import RandomizerSpec
 from blender.registry import randomizer_for
 from localclient.conversation import What
@@ -212,7 +212,6 @@ def _held_bytes(gateway: GatewayUnderTest) -> float:
 
 async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service):
     """Every commit leaves an offset without a record; waiting for it would be for ever."""
-    from agents.gateway.kafka_clients import make_reader
     from agents.gateway.read.publications import Publications
     from streams.stores.epoch_keys import KeyRing
     from streams.stores.kafka import KafkaLog
@@ -226,8 +225,8 @@ async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service
         topics=service.topics,
         history_epochs=5,
     )
-    reader = ReleaseReader(
-        lambda: make_reader(service.settings.kafka),
+    reader = ReleaseFollower(
+        service.settings.kafka,
         fold,
         kafka,
         service.topics.releases.name,

@@ -17,7 +17,7 @@ from streams.releases.documents import PART_BYTES, split
 from streams.releases.entries import EpochOutcome, Kind
 from streams.releases.epoch_state import Stage
 from streams.releases.log import CommitInDoubt, Fenced, ReleaseLog
-from streams.releases.reader import LogReader
+from streams.releases.log_consumer import LogConsumer
 from streams.settings.fields import Url
 from streams.settings.sections import KafkaSettings
 from streams.stores.kafka import librdkafka_settings
@@ -225,7 +225,7 @@ async def test_a_commit_that_is_acknowledged_but_not_seen_is_in_doubt(make_log, 
     await asyncio.to_thread(open_elsewhere.abort_transaction, 10)
 
 
-class FrozenReader(LogReader):
+class FrozenConsumer(LogConsumer):
     """A reader whose server was cut off: it shows the log as it was, and says that this is all."""
 
     #: Offsets at and above this do not exist on that server.
@@ -235,24 +235,24 @@ class FrozenReader(LogReader):
 
     def __init__(self, *arguments) -> None:
         super().__init__(*arguments)
-        self._frozen = FrozenReader.opened_on_it > 0
-        FrozenReader.opened_on_it -= 1
+        self._frozen = FrozenConsumer.opened_on_it > 0
+        FrozenConsumer.opened_on_it -= 1
 
     def poll(self):
         records, end = super().poll()
         if not self._frozen:
             return records, end
-        shown = [record for record in records if record.offset < FrozenReader.end]
+        shown = [record for record in records if record.offset < FrozenConsumer.end]
         at_end = end is not None or len(shown) < len(records)
-        return shown, FrozenReader.end if at_end else None
+        return shown, FrozenConsumer.end if at_end else None
 
 
 @pytest.fixture
-def frozen(monkeypatch) -> type[FrozenReader]:
-    monkeypatch.setattr("streams.releases.log.LogReader", FrozenReader)
-    monkeypatch.setattr("streams.releases.log.REOPEN_AFTER_S", 1.0)
-    FrozenReader.opened_on_it = 0
-    return FrozenReader
+def frozen(monkeypatch) -> type[FrozenConsumer]:
+    monkeypatch.setattr("streams.releases.reader.LogConsumer", FrozenConsumer)
+    monkeypatch.setattr("streams.releases.reader.REOPEN_AFTER_S", 1.0)
+    FrozenConsumer.opened_on_it = 0
+    return FrozenConsumer
 
 
 async def test_a_server_with_a_frozen_copy_of_the_log_decides_nothing(make_log, frozen):
@@ -301,7 +301,7 @@ async def test_a_reader_that_starts_at_a_checkpoint_knows_what_one_from_the_star
 
 @pytest.fixture
 def reader(kafka, topic: str):
-    made = LogReader(librdkafka_settings(KafkaSettings(url=Url(kafka.url))), topic, 10.0)
+    made = LogConsumer(librdkafka_settings(KafkaSettings(url=Url(kafka.url))), topic, 10.0)
     yield made
     made.close()
 

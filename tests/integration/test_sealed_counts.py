@@ -9,7 +9,6 @@ import pytest
 
 from agents.worker.entry_checks import _shares, judge_optin_records
 from streams.errors import StoreMismatch
-from streams.releases.counted_epochs import EpochBook
 from streams.releases.sealed_counts import CountsMoved, SealedCounts
 from streams.stems import Share
 from streams.stores.batch_verdict import Delivery
@@ -17,26 +16,17 @@ from streams.stores.count_store import CountTables, PartitionState, Seen
 from streams.stores.epoch_keys import EpochKeys
 from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.epoch_service import MASTER
+from tests.release_entries import book_of, opened_entry
 
 RECORDS_PER_USER = 3
 KEYS = EpochKeys.derive(MASTER, 1)
-BOOK = EpochBook(
-    [
-        {
-            "entry": "epoch_opened",
-            "epoch": 1,
-            "window_start_ms": 0,
-            "window_end_ms": 10**13,
-            "grace_ms": 0,
-            "skew_ms": 0,
-            "records_per_user": RECORDS_PER_USER,
-            "key_id": "k1",
-            "shares_ppm": {"S": 500_000, "T": 300_000, "graph": 200_000},
-            "optin_partitions": 1,
-            "report_partitions": 1,
-        }
-    ]
-)
+BOOK = book_of(
+    opened_entry(
+        1, window_start_ms=0, window_end_ms=10**13, grace_ms=0, skew_ms=0,
+        records_per_user=RECORDS_PER_USER, shares_ppm=(500_000, 300_000, 200_000),
+        optin_partitions=1, report_partitions=1,
+    )
+)  # fmt: skip
 
 
 async def counted(tables: CountTables, entries: list[OptinEntry], *, frames: int) -> None:
@@ -59,9 +49,7 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
     """With m_O = 3 the sum of counts would publish, without noise, how many records people hold."""
     rng = np.random.default_rng(1)
     people = [rng.bytes(16) for _ in range(300)]
-    epoch = BOOK.epoch(1)
-    assert epoch is not None
-    shares = _shares(epoch, KEYS, np.array([np.frombuffer(p, "<u8") for p in people]))
+    shares = _shares(BOOK.epochs[1], KEYS, np.array([np.frombuffer(p, "<u8") for p in people]))
     entries = []
     for number, person in enumerate(people):
         # One, two or three records, some of them the same one twice, some sent a second time.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.entry_checks import judge_optin_records, judge_reports
-from streams.releases.counted_epochs import EpochBook
+from streams.releases.epoch_state import ReleaseBook
 from streams.stems import Share
 from streams.stores.batch_verdict import BatchVerdict, Delivery
 from streams.stores.fingerprints import FingerprintTable
@@ -24,11 +24,14 @@ from tests.agents.worker.test_entry_checks import (
     records,
     reports,
 )
+from tests.release_entries import book_of
 
 Judge = Callable[..., BatchVerdict]
 
 
-def totals(judge: Judge, log: list[Delivery], cuts: list[int], book: EpochBook) -> Counter[object]:
+def totals(
+    judge: Judge, log: list[Delivery], cuts: list[int], book: ReleaseBook
+) -> Counter[object]:
     """Everything a log adds up to when it is judged batch by batch."""
     seen: dict[int, FingerprintTable] = defaultdict(FingerprintTable)
     found: Counter[object] = Counter()
@@ -75,7 +78,7 @@ def cuts_of(data: st.DataObject, size: int) -> list[int]:
 @given(frames=optin_logs, data=st.data())
 def test_opt_in_records(frames: list[tuple[int, list[tuple[int, int, bytes, bytes]]]],
                         data: st.DataObject) -> None:  # fmt: skip
-    book = EpochBook([opened(1), opened(2, records_per_user=3)])
+    book = book_of(opened(1), opened(2, records_per_user=3))
     log = [
         delivered(records(*entries, epoch=epoch), offset=i)
         for i, (epoch, entries) in enumerate(frames)
@@ -93,7 +96,7 @@ def test_no_user_moves_a_record_by_more_than_one_or_counts_more_than_m(
     frames: list[tuple[int, list[tuple[int, int, bytes, bytes]]]],
 ) -> None:
     """What the noise of the head list relies on, whatever a user sends."""
-    book = EpochBook([opened(2, records_per_user=3)])
+    book = book_of(opened(2, records_per_user=3))
     for who in range(7):
         seen: dict[int, FingerprintTable] = defaultdict(FingerprintTable)
         log = [
@@ -115,7 +118,7 @@ def test_no_user_moves_a_record_by_more_than_one_or_counts_more_than_m(
 @given(seed=st.integers(0, 2**32), data=st.data())
 def test_client_reports(seed: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(seed)
-    book = EpochBook([opened(1), published(1, cells=12)])
+    book = book_of(opened(1), published(1, cells=12))
     log = [
         delivered(
             reports(rng.integers(0, 13, (n, 4)).tolist(), people=rng.integers(0, 15, n).tolist()),

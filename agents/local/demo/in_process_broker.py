@@ -138,7 +138,7 @@ class InProcessBroker(LocalPart):
             ("streams.topics", "_problems", _no_problems),  # It has no topic settings to check.
             ("streams.stores.kafka:KafkaLog", "describe", _describe),  # Nor topic ids.
             ("streams.releases.retention:LogTrimmer", "bounds_before", _from_the_beginning),
-            # Its transactions are not real, and aiokafka cannot read what they leave.
+            # Its transactions are not real.
             ("streams.releases.log", "Producer", _PlainProducer),
             # It keeps the senders' times, and acknowledges with a constant for a time.
             ("agents.gateway.submit.frame_writer", "append_time_ms", _now_ms),

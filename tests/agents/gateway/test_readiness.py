@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from agents.gateway.gateway_process import GatewayProcess
 from agents.gateway.read.publications import Publications
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseReader
+from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from streams.releases.blocked import BlockedLog, LogWatch
 from streams.stores.epoch_keys import KeyRing
 from streams.stores.kafka import KafkaLog
 from streams.stores.kafka_transactions import OpenTransaction
 from streams.topics import Topics
+from tests.listed_log import listed_log
+
+__all__ = ["listed_log"]
 
 
-async def test_an_error_nobody_thought_of_is_a_failure_and_not_silence(make_settings, caplog):
+async def test_an_error_nobody_thought_of_is_a_failure_and_not_silence(
+    make_settings, caplog, listed_log
+):
     """The task that follows the log would end, and the gateway stay ready with what it had."""
-
-    def broken() -> Any:
-        raise TypeError("something of the data")
-
+    listed_log.failure = TypeError("something of the data")
     settings = make_settings()
     fold = ReleaseFold(
         Publications(),
@@ -29,8 +31,8 @@ async def test_an_error_nobody_thought_of_is_a_failure_and_not_silence(make_sett
         topics=Topics(settings),
         history_epochs=5,
     )
-    reader = ReleaseReader(
-        broken, fold, cast(KafkaLog, None), Topics(settings).releases.name, patience_s=1
+    reader = ReleaseFollower(
+        settings.kafka, fold, cast(KafkaLog, None), Topics(settings).releases.name, patience_s=1
     )
 
     await reader.run()
@@ -44,7 +46,7 @@ async def test_an_error_nobody_thought_of_is_a_failure_and_not_silence(make_sett
 async def test_a_release_log_that_is_no_longer_read_to_its_end_makes_it_unready(make_settings):
     """Kafka answers, but what is published is not seen: devices would report on an old list."""
     process = GatewayProcess(make_settings())
-    process._reader = cast(ReleaseReader, SimpleNamespace(failure=None))
+    process._reader = cast(ReleaseFollower, SimpleNamespace(failure=None))
     process._caught_up_at = time.monotonic() - 60
     assert process._unready() == [], "an open transaction may hide the end for so long"
 
@@ -60,7 +62,7 @@ async def test_a_release_log_that_a_transaction_blocks_is_not_called_something_t
     hanging = OpenTransaction(7, 3, 0, 248, 0, "blender.releases.keeper", hanging=True)
     blocked = BlockedLog("blender.releases", 248, 249, (hanging,))
     process = GatewayProcess(make_settings())
-    process._reader = cast(ReleaseReader, SimpleNamespace(failure=None))
+    process._reader = cast(ReleaseFollower, SimpleNamespace(failure=None))
     assert "passes by itself" in process._unready()[0]
 
     process._log_watch = cast(LogWatch, SimpleNamespace(blocked=blocked))

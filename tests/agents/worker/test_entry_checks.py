@@ -14,7 +14,9 @@ from agents.worker.entry_checks import (
     judge_reports,
     unknown_to,
 )
-from streams.releases.counted_epochs import EpochBook
+from streams.releases import entries
+from streams.releases.entries import Entry
+from streams.releases.epoch_state import ReleaseBook
 from streams.stems import Share, Stem
 from streams.stores.batch_verdict import BatchVerdict, Delivery, Refusal
 from streams.stores.epoch_keys import EpochKeys
@@ -28,6 +30,13 @@ from streams.wire.frames import (
 )
 from tests.counting import MASTER
 from tests.old_frames import as_version_1
+from tests.release_entries import (
+    book_of,
+    estimates_entry,
+    fold,
+    head_list_entries,
+    opened_entry,
+)
 from tests.report_frames import encode_reports
 
 START, END, GRACE, SKEW = 1_000_000, 2_000_000, 10_000, 500
@@ -36,20 +45,18 @@ HEAD_LIST = bytes(range(32))
 KEYS = {n: EpochKeys.derive(MASTER, n) for n in range(1, 5)}
 
 
-def opened(epoch: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "entry": "epoch_opened", "epoch": epoch, "window_start_ms": START, "window_end_ms": END,
-        "grace_ms": GRACE, "skew_ms": SKEW, "records_per_user": 1, "key_id": "k1",
-        "shares_ppm": {"S": 600_000, "T": 300_000, "graph": 100_000},
-        "optin_partitions": 4, "report_partitions": 4,
-    } | changes  # fmt: skip
+def opened(epoch: int, **changes: Any) -> Entry:
+    terms: dict[str, Any] = {
+        "window_start_ms": START, "window_end_ms": END, "grace_ms": GRACE, "skew_ms": SKEW,
+        "shares_ppm": (600_000, 300_000, 100_000), "optin_partitions": 4, "report_partitions": 4,
+    }  # fmt: skip
+    return opened_entry(epoch, **terms | changes)
 
 
-def published(epoch: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "entry": "head_list_released", "epoch": epoch, "head_list_id": HEAD_LIST.hex(),
-        "cells": 10, "cells_per_answer": 2, "answers": 2, "reports_until_ms": UNTIL,
-    } | changes  # fmt: skip
+def published(epoch: int, head_list_id: bytes = HEAD_LIST, **changes: Any) -> list[Entry]:
+    """Its records sealed and its head list out, in one commit."""
+    shape = {"cells": 10, "cells_per_answer": 2, "answers": 2, "reports_until_ms": UNTIL}
+    return head_list_entries(epoch, head_list_id, **shape | changes)
 
 
 def tables() -> dict[int, FingerprintTable]:
@@ -74,13 +81,13 @@ def records(*entries: tuple[int, int, bytes, bytes], epoch: int = 1) -> bytes:
     return encode_optin_records(epoch, [OptinEntry(person(w), s, q, u) for w, s, q, u in entries])
 
 
-def judged_reports(*deliveries: Delivery, book: EpochBook | None = None) -> BatchVerdict:
-    book = book or EpochBook([opened(1), published(1)])
+def judged_reports(*deliveries: Delivery, book: ReleaseBook | None = None) -> BatchVerdict:
+    book = book or book_of(opened(1), published(1))
     return judge_reports(0, deliveries, book, KEYS, tables())
 
 
-def judged_records(*deliveries: Delivery, book: EpochBook | None = None) -> BatchVerdict:
-    return judge_optin_records(0, deliveries, book or EpochBook([opened(1)]), KEYS, tables())
+def judged_records(*deliveries: Delivery, book: ReleaseBook | None = None) -> BatchVerdict:
+    return judge_optin_records(0, deliveries, book or book_of(opened(1)), KEYS, tables())
 
 
 # --- reports --------------------------------------------------------------------------------------
@@ -109,7 +116,7 @@ def test_the_wildcard_with_records_of_ones_own_choice_is_malformed_where_it_stan
 
     alone = judged_reports(
         delivered(reports(rows)),
-        book=EpochBook([opened(1), published(1, wildcard_alone=True)]),
+        book=book_of(opened(1), published(1, wildcard_alone=True)),
     ).epochs[1]
     free = judged_reports(delivered(reports(rows))).epochs[1]
 
@@ -147,8 +154,8 @@ def test_the_first_report_of_a_contributor_counts_the_others_are_duplicates() ->
 def test_reports_are_late_by_append_time_and_beyond_the_seal(
     at: int, offset: int, reason: Refusal | None
 ) -> None:
-    book = EpochBook([opened(1), published(1)])
-    book.apply({"entry": "reports_sealed", "epoch": 1, "bounds": [5, 9, 9, 9]})
+    book = book_of(opened(1), published(1))
+    fold(book, entries.reports_sealed(1, [5, 9, 9, 9]))
     found = judged_reports(delivered(reports([[0, 1, 0, 1]]), at=at, offset=offset), book=book)
     assert found.epochs[1].refused == ({reason: 1} if reason else {})
 
@@ -168,7 +175,7 @@ def test_wrong_epoch_unknown_list_and_wrong_size_are_told_apart() -> None:
 
 
 def test_reports_of_a_released_epoch_are_late_and_keep_totals_only() -> None:
-    book = EpochBook([opened(1), published(1), {"entry": "estimate_released", "epoch": 1}])
+    book = book_of(opened(1), published(1), estimates_entry(1))
     stranger = delivered(encode_reports(1, bytes(32), [person(1)], np.zeros((1, 4), int), 1))
     verdict = judged_reports(delivered(reports([[0, 1, 0, 1]] * 3)), stranger, book=book)
     assert verdict.late == 4, "whatever the head list: the book has forgotten those of the past"
@@ -206,7 +213,7 @@ def test_shares_are_disjoint_and_as_large_as_stated() -> None:
 def test_records_are_early_and_late_by_append_time(
     at: int, offset: int, reason: Refusal | None
 ) -> None:
-    book = EpochBook([opened(1), {"entry": "records_sealed", "epoch": 1, "bounds": [5]}])
+    book = book_of(opened(1), entries.records_sealed(1, [5]))
     frame = delivered(records((1, 0, b"q", b"u")), at=at, offset=offset)
     verdict = judged_records(frame, book=book)
     assert verdict.epochs[1].refused == ({reason: 1} if reason else {})
@@ -228,7 +235,7 @@ def test_somebody_without_a_record_takes_part_and_adds_to_none() -> None:
 
 def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
     who = _in_share(Share.S, 2)
-    book = EpochBook([opened(2, records_per_user=2)])
+    book = book_of(opened(2, records_per_user=2))
     frame = records(
         (who, 0, b"", b""),
         (who, 0, b"a", b"u"),  # Slot 0 has been answered.
@@ -252,7 +259,7 @@ def test_a_frame_of_version_1_cannot_say_none() -> None:
 @pytest.mark.parametrize("kind", [FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS])
 def test_a_marker_is_counted_as_nothing(kind: FrameKind) -> None:
     """Keepers may write any number of them and die: received = counted + refused stays true."""
-    book = EpochBook([opened(1), published(1)])
+    book = book_of(opened(1), published(1))
     markers = [delivered(encode_marker(kind, epoch, bytes(16)), at=UNTIL * 2) for epoch in (1, 7)]
     for verdict in (judged_records(*markers, book=book), judged_reports(*markers, book=book)):
         assert not verdict.epochs
@@ -281,7 +288,7 @@ def _in_share(share: Share, epoch: int) -> int:
     """Somebody who falls into a share."""
     for who in range(1000):
         tally = judged_records(
-            delivered(records((who, 0, b"q", b"u"), epoch=epoch)), book=EpochBook([opened(epoch)])
+            delivered(records((who, 0, b"q", b"u"), epoch=epoch)), book=book_of(opened(epoch))
         ).epochs[epoch]
         if share in tally.records:
             return who
@@ -291,7 +298,7 @@ def _in_share(share: Share, epoch: int) -> int:
 def test_a_user_counts_at_most_m_distinct_records() -> None:
     """The limit is the guarantee: with m_O = 2, two records, and none of them twice."""
     who = _in_share(Share.S, 2)
-    book = EpochBook([opened(2, records_per_user=2)])
+    book = book_of(opened(2, records_per_user=2))
     frame = records(
         (who, 1, b"a", b"u"),
         (who, 0, b"a", b"u"),  # The same record in another slot.
@@ -309,7 +316,7 @@ def test_a_user_counts_at_most_m_distinct_records() -> None:
 def test_t_counts_slot_zero_whatever_comes_first(order: tuple[int, int]) -> None:
     """One record a user, the same one however the network ordered them."""
     who = _in_share(Share.T, 3)
-    book = EpochBook([opened(3, records_per_user=2)])
+    book = book_of(opened(3, records_per_user=2))
     frame = records(*((who, slot, b"slot %d" % slot, b"u") for slot in order), epoch=3)
     tally = judged_records(delivered(frame), book=book).epochs[3]
     assert tally.records == {Share.T: Counter({b"slot 0\tu": 1})}
@@ -317,7 +324,7 @@ def test_t_counts_slot_zero_whatever_comes_first(order: tuple[int, int]) -> None
 
 
 def test_an_epoch_never_opened_is_wrong_and_one_before_the_log_is_late() -> None:
-    book = EpochBook([opened(3)])
+    book = book_of(opened(3))
     future = delivered(records((1, 0, b"q", b"u"), epoch=4))
     past = delivered(records((1, 0, b"q", b"u"), epoch=2))
     verdict = judged_records(future, past, book=book)
@@ -328,7 +335,7 @@ def test_an_epoch_never_opened_is_wrong_and_one_before_the_log_is_late() -> None
 
 
 def test_records_of_a_released_epoch_are_late() -> None:
-    book = EpochBook([opened(1), published(1)])
+    book = book_of(opened(1), published(1))
     assert judged_records(delivered(records((1, 0, b"q", b"u"))), book=book).late == 1
 
 

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from agents.gateway.read.openapi import openapi_document
 from agents.gateway.submit.request_types import OPTIN_RECORDS, split
 from blender.errors import BlenderError
-from streams.releases.counted_epochs import EpochBook
+from streams.releases import entries
 from streams.wire.canonical_json import canonical_json
 from streams.wire.estimates_document import EstimatesDocument
 from streams.wire.frames import OptinEntry, encode_optin_records
@@ -26,6 +26,7 @@ from streams.wire.schemas import NAMES, schema
 from streams.wire.submissions import read_collecting_epoch
 from tests.agents.gateway.doubles import make_gateway
 from tests.localclient.support import head_list
+from tests.release_entries import book_of
 from tests.streams.wire.test_publication_documents import epoch_state, graph, published
 
 LAST = 2**53 - 1
@@ -51,9 +52,7 @@ def one_record(epoch: object) -> None:
 
 
 def opened(epoch: Any) -> Any:
-    book, parameters = EpochBook(), replace(epoch_state().parameters, epoch=epoch)
-    book.apply({"entry": "epoch_opened", "epoch": epoch, **parameters.to_json()})
-    return book
+    return book_of({**entries.epoch_opened(epoch_state().parameters), "epoch": epoch})
 
 
 READERS: dict[str, Callable[[Any], Any]] = {

@@ -60,9 +60,10 @@ def published(profile: str, reports: int, reasons=()) -> EstimatesDocument:
     state = replace(
         state,
         head_list=HeadListRelease(
-            REFERENCE, REFERENCE, k, START + 3 * WINDOW_MS, tuple(reasons), START + WINDOW_MS
+            REFERENCE, REFERENCE, k, 1, 1, False,
+            START + 3 * WINDOW_MS, tuple(reasons), START + WINDOW_MS,
         ),
-    )
+    )  # fmt: skip
     cells = np.random.default_rng(4).multinomial(reports, np.full(k, 1 / k)).astype(np.int64)
     again = read_optin_release(write_optin_release(release), release.head_list)
     dice = ReleaseDice(RepeatableNoise(3), lambda: np.random.default_rng(1))

@@ -14,6 +14,8 @@ from streams.errors import StoreMismatch
 from streams.releases import entries
 from streams.releases.documents import StoredDocument, split
 from streams.releases.entries import EpochOutcome
+from streams.releases.epoch_state import ReleaseBook
+from streams.releases.log_consumer import LogRecord
 from streams.settings import Settings
 from streams.stores.epoch_keys import KeyRing
 from streams.topics import Topics
@@ -32,6 +34,7 @@ class Log:
             topics=Topics(Settings.from_values(base_values("kafka://127.0.0.1:1", "x", 4))),
             **{"history_epochs": 5, "keys": KeyRing({"k1": MASTER})} | options,
         )
+        self.book = ReleaseBook()
         self.offset = 0
 
     def commit(self, entry: dict[str, Any], *documents: StoredDocument) -> None:
@@ -39,10 +42,12 @@ class Log:
             for number, part in enumerate(document.parts):
                 self._record(entries.part_key(document.id, number), part)
         self._record(entries.ENTRY_KEY, entries.encode([entry]))
-        self.fold.publish()
+        self.fold.publish(self.book)
 
     def _record(self, key: bytes, value: bytes) -> None:
-        self.fold.apply(self.offset, NOW_MS, key, value)
+        record = LogRecord(self.offset, NOW_MS, key, value)
+        self.book.apply(*record)
+        self.fold.take(self.book, record)
         self.offset += 1
 
     def open_epoch(self, epoch: int, start_ms: int = NOW_MS - 60_000, **changes: Any) -> None:
@@ -239,7 +244,7 @@ def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
     """Old logs are long; the parts of a document may lie on both sides of where we begin."""
     log = Log()
     log.offset = 1000
-    log.fold.start_at(1000)
+    log.book = ReleaseBook(from_offset=1000)
     stored = split("estimates", b'{"epoch":3}')
     log.commit(entries.estimate_released(3, stored, EpochOutcome.COMPLETE, []))
     log.open_epoch(7)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-
-import pytest
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 
 from agents.gateway.read.publications import Publications
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseReader
+from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from streams.releases import entries
+from streams.releases.entries import Kind
 from streams.settings import Settings
 from streams.stores.epoch_keys import KeyRing
 from streams.stores.kafka import KafkaLog
 from streams.topics import Topics
 from tests.counting import settings_values
+from tests.listed_log import ListedLog, listed_log
+
+__all__ = ["listed_log"]
 
 SETTINGS = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
 
@@ -30,32 +34,41 @@ class TwoBrokers(KafkaLog):
         return self.furthest
 
 
-def reader(kafka: KafkaLog) -> ReleaseReader:
+def follower(kafka: KafkaLog) -> ReleaseFollower:
     fold = ReleaseFold(Publications(), keys=KeyRing({}), topics=Topics(SETTINGS), history_epochs=1)
-    built = ReleaseReader(
-        lambda: pytest.fail("nothing is read here"), fold, kafka, "x.releases", patience_s=0.05
-    )
-    built._position = 5
-    return built
+    return ReleaseFollower(SETTINGS.kafka, fold, kafka, "x.releases", patience_s=0.5)
 
 
-async def test_a_head_list_is_unknown_only_when_no_broker_has_more_of_the_log():
+@contextlib.asynccontextmanager
+async def following(built: ReleaseFollower) -> AsyncIterator[None]:
+    task = asyncio.create_task(built.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_head_list_is_unknown_only_when_no_broker_has_more_of_the_log(
+    listed_log: ListedLog,
+) -> None:
     """A device is told "refused" once, and has spent its budget: it never sends the report again.
 
     So the sender is asked to come again until the log was read to the furthest end.
     """
-    kafka = TwoBrokers(SETTINGS.kafka)
-    built = reader(kafka)
+    for number in range(9):
+        listed_log.append(entries.turn(f"{number}", Kind.KEEPER))
+    # One consumer looks where to start; the next is cut off, and later ones are not.
+    listed_log.shown = [5, 5]
+    built = follower(TwoBrokers(SETTINGS.kafka))
+    async with following(built):
+        assert await built.read_to_end(), "to its own broker's end, for the metric"
+        assert not await built.read_to_end(furthest=True)
+        assert await built.read_to_end(furthest=True), "another consumer found another broker"
+    assert listed_log.opened == 3
 
-    assert await built.read_to_end(), "to its own broker's end, for the metric"
-    assert not await built._fold.publications.read_to_end()
-    assert built._reopen, "another consumer may find another broker"
 
-    kafka.furthest = 5
-    assert await built._fold.publications.read_to_end()
-
-
-async def test_those_who_ask_at_the_same_time_share_one_question():
+async def test_those_who_ask_at_the_same_time_share_one_question(listed_log: ListedLog) -> None:
     """Strangers who invent head-list ids must not make a gateway ask every broker each time."""
     asked = 0
 
@@ -68,8 +81,11 @@ async def test_those_who_ask_at_the_same_time_share_one_question():
             await asyncio.sleep(0.01)
             return self.furthest
 
-    built = reader(Counting(SETTINGS.kafka))
-    results = await asyncio.gather(*(built.read_to_end(furthest=True) for _ in range(50)))
+    for number in range(5):
+        listed_log.append(entries.turn(f"{number}", Kind.KEEPER))
+    built = follower(Counting(SETTINGS.kafka))
+    async with following(built):
+        results = await asyncio.gather(*(built.read_to_end(furthest=True) for _ in range(50)))
 
     assert all(results)
     assert asked == 1

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from agents.worker.entry_checks import judge_optin_records, judge_reports
-from streams.releases.counted_epochs import EpochBook
 from streams.stems import Stem
 from streams.stores.batch_verdict import BatchVerdict, Delivery
 from streams.stores.epoch_keys import EpochKeys
@@ -55,7 +54,7 @@ class Both:
         log.open_epoch(9, END_MS, **terms)
         self.head_list = log.publish_head_list(7, reports_until_ms=END_MS).id
         self.publications = log.publications
-        self.book: EpochBook = log.fold._shapes
+        self.book = log.book
         self.tokens = folder / "tokens"
         self.header = {"authorization": f"Bearer {add_token(self.tokens, 'app')}"}
 

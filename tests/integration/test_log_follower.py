@@ -13,15 +13,17 @@ import pytest
 from agents.worker.entry_checks import judge_optin_records, judge_reports, unknown_to
 from agents.worker.partition_counter import JudgeBatch
 from streams.releases import entries
-from streams.releases.counted_epochs import EpochBook
-from streams.releases.directory import ReleaseLogDirectory
+from streams.releases.epoch_state import ReleaseBook
 from streams.releases.ledger import Ledger
+from streams.releases.log_consumer import LogConsumer, LogRecord
+from streams.releases.reader import LogFollower
 from streams.stems import Stem
 from streams.stores.batch_verdict import Delivery
 from streams.stores.epoch_keys import EpochKeys
 from streams.stores.fingerprints import FingerprintTable
 from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.counting import MASTER, Installation, installation
+from tests.release_entries import estimates_entry
 from tests.report_frames import encode_reports
 
 if TYPE_CHECKING:
@@ -43,43 +45,49 @@ async def test_a_reader_that_was_given_up_on_stays_the_only_one(
     entry, and the frames of its epoch were refused for good.
     """
     has_one, goes_on = threading.Event(), threading.Event()
-    apply_message = EpochBook.apply_message
+    poll = LogConsumer.poll
 
-    def slowly_at_first(book: EpochBook, key: bytes | None, value: bytes | None) -> None:
-        if not has_one.is_set():
+    def slowly_at_first(consumer: LogConsumer) -> tuple[list[LogRecord], int | None]:
+        records, end = poll(consumer)
+        if records and threading.current_thread().name.startswith("asyncio") and armed.is_set():
+            armed.clear()
             has_one.set()
             goes_on.wait(20)
-        apply_message(book, key, value)
+        return records, end
 
-    monkeypatch.setattr(EpochBook, "apply_message", slowly_at_first)
+    armed = threading.Event()
+    monkeypatch.setattr(LogConsumer, "poll", slowly_at_first)
     async with installation(kafka.url, redis_server.url, name_prefix) as made:
         for epoch in (1, 2, 3):
             made.open_epoch(epoch)
-        directory = ReleaseLogDirectory(made.settings.kafka, made.kafka, made.topics.releases.name)
+        follower = LogFollower(
+            made.settings.kafka, made.kafka, made.topics.releases.name, since_ms=0
+        )
+        armed.set()
         known: list[list[int]] = []
 
         async def read() -> None:
-            await directory.refresh_to_end()
-            known.append([e.number for e in directory.book.unreleased(Stem.OPTIN_RECORDS)])
+            await follower.refresh_to_end()
+            known.append([e.epoch for e in follower.stable_book.unreleased(OPTIN)])
 
         given_up = asyncio.create_task(read())
         assert await asyncio.to_thread(has_one.wait, 20)
         given_up.cancel()
         second = asyncio.create_task(read())
         await asyncio.wait({second}, timeout=1)
+        held = follower.stable_book
         goes_on.set()
-        held = directory.book
         await second
         assert known == [[1, 2, 3]]
         assert held.unreleased(OPTIN) == [], "who judges holds a book that does not change"
-        await directory.close()
+        await follower.close()
 
 
 YEAR_MS = 365 * 86_400_000
 
 
 @pytest.mark.parametrize("quiet_for_ms", [0, 5 * YEAR_MS], ids=["busy", "quiet for years"])
-async def test_a_directory_that_starts_at_a_checkpoint_judges_as_one_that_read_everything(
+async def test_a_follower_that_starts_at_a_checkpoint_judges_as_one_that_read_everything(
     kafka: LocalKafka | GivenServer,
     redis_server: LocalRedis | GivenServer,
     name_prefix: str,
@@ -87,37 +95,36 @@ async def test_a_directory_that_starts_at_a_checkpoint_judges_as_one_that_read_e
     quiet_for_ms: int,
 ) -> None:
     """The log's age must neither cost anything nor change what is late, unknown or counted."""
-    folded: list[bytes] = []
-    apply_message = EpochBook.apply_message
+    folded: list[int] = []
+    apply = ReleaseBook.apply
 
-    def noted(book: EpochBook, key: bytes | None, value: bytes | None) -> None:
-        folded.append(value or b"")
-        apply_message(book, key, value)
+    def noted(book: ReleaseBook, offset: int, *record: Any) -> None:
+        folded.append(offset)
+        apply(book, offset, *record)
 
     async with installation(kafka.url, redis_server.url, name_prefix) as made:
         ids = long_log(made)
-        everything = EpochBook(made.published)
-        monkeypatch.setattr(EpochBook, "apply_message", noted)
-        directory = ReleaseLogDirectory(
-            made.settings.kafka,
-            made.kafka,
-            made.topics.releases.name,
-            now_ms=lambda: time.time_ns() // 1_000_000 + quiet_for_ms,
-        )
-        await directory.refresh_to_end()
+        log = made.settings.kafka, made.kafka, made.topics.releases.name
+        whole = LogFollower(*log, since_ms=0)
+        await whole.refresh_to_end()
+        everything = whole.stable_book
+        monkeypatch.setattr(ReleaseBook, "apply", noted)
+        later = LogFollower(*log, now_ms=lambda: time.time_ns() // 1_000_000 + quiet_for_ms)
+        await later.refresh_to_end()
         assert len(folded) < len(made.published) / 10
         for stem, judge, open_epochs in (
             (OPTIN, judge_optin_records, [60]),
             (REPORTS, judge_reports, [59, 60]),
         ):
-            for book in (directory.book, everything):
-                assert [e.number for e in book.unreleased(stem)] == open_epochs
-                assert book.trimmed(stem, 1, 1) == (58 if stem is OPTIN else 0)
-            assert directory.book.unreleased(stem) == everything.unreleased(stem)
+            for book in (later.stable_book, everything):
+                assert [e.epoch for e in book.unreleased(stem)] == open_epochs
+                assert book.trimmed_below(stem, 1, 1) == (58 if stem is OPTIN else 0)
+            assert later.stable_book.unreleased(stem) == everything.unreleased(stem)
             for value in frames(ids):
-                found = [judged(judge, value, book) for book in (directory.book, everything)]
+                found = [judged(judge, value, book) for book in (later.stable_book, everything)]
                 assert found[0] == found[1]
-        await directory.close()
+        await whole.close()
+        await later.close()
 
 
 def long_log(made: Installation) -> list[bytes]:
@@ -126,13 +133,13 @@ def long_log(made: Installation) -> list[bytes]:
     for epoch in range(1, 59):
         made.open_epoch(epoch)
         ids.append(made.publish_head_list(epoch))
-        made.publish({"entry": "estimate_released", "epoch": epoch})
-    made.publish({"entry": "log_trimmed", "topic": "optin_records", "bounds": [57, 58]})
+        made.publish(estimates_entry(epoch))
+    made.publish(entries.log_trimmed("optin_records", 1, [57, 58]))
     start = made.open_epoch(59)
     ids.append(made.publish_head_list(59))
     made.publish(entries.checkpoint(Ledger(), start))
     # What a checkpoint would hide is repeated after it.
-    made.publish({"entry": "log_trimmed", "topic": "optin_records", "bounds": [57, 58]})
+    made.publish(entries.log_trimmed("optin_records", 1, [57, 58]))
     made.open_epoch(60)
     return ids
 
@@ -147,7 +154,7 @@ def frames(ids: list[bytes]) -> list[bytes]:
     return found
 
 
-def judged(judge: JudgeBatch, value: bytes, book: EpochBook) -> Any:
+def judged(judge: JudgeBatch, value: bytes, book: ReleaseBook) -> Any:
     frame = decode(value)
     delivery = Delivery(0, int(time.time() * 1000), frame, len(value))  # type: ignore[arg-type]
     keys = {n: EpochKeys.derive(MASTER, n) for n in (59, 60)}

@@ -1,0 +1,161 @@
+"""What the release log says of one epoch, and how entries of that epoch are judged by it.
+
+Times are milliseconds since 1970 by the brokers' clocks; bounds list one offset for each partition.
+`streams.releases.epoch_state` folds the log into these and hands them on: import them from there.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.releases.documents import DocumentReference
+from streams.releases.entries import EpochOutcome, Shortfall
+from streams.releases.epoch_plan import EpochParameters
+from streams.stems import Share, Stem
+
+__all__ = [
+    "EpochState",
+    "HeadListRelease",
+    "PauseNotice",
+    "Publication",
+    "Seal",
+    "Stage",
+]
+
+
+class Stage(enum.StrEnum):
+    """How far an epoch has come, in order."""
+
+    COLLECTING = "collecting"
+    SEALED = "sealed"
+    REPORTING = "reporting"
+    REPORTS_SEALED = "reports_sealed"
+    PUBLISHED = "published"
+    ABANDONED = "abandoned"
+
+    @property
+    def over(self) -> bool:
+        """Nothing more happens."""
+        return self in (Stage.PUBLISHED, Stage.ABANDONED)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """End offsets of all partitions, and when they were committed."""
+
+    bounds: tuple[int, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadListRelease:
+    """A released head list: its documents, what a report on it looks like, and until when."""
+
+    head_list: DocumentReference
+    optin: DocumentReference
+    cells: int
+    cells_per_answer: int
+    answers: int
+    #: ⋆, the last cell, may only be answered with the first cells, which fill the answer up.
+    wildcard_alone: bool
+    reports_until_ms: int
+    reasons: tuple[Shortfall, ...]
+    at_ms: int
+
+    @property
+    def cells_per_report(self) -> int:
+        """w cells in each of m_C answers."""
+        return self.cells_per_answer * self.answers
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A released document with how complete it is and why not."""
+
+    document: DocumentReference
+    outcome: EpochOutcome
+    reasons: tuple[Shortfall, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochState:
+    """All that the log says about one epoch."""
+
+    parameters: EpochParameters
+    opened_offset: int
+    shares_ppm: Mapping[Share, int]
+    records_sealed: Seal | None = None
+    head_list: HeadListRelease | None = None
+    reports_sealed: Seal | None = None
+    estimates: Publication | None = None
+    click_graph: Publication | None = None
+    abandoned: str | None = None
+    over_at_ms: int | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Its number."""
+        return self.parameters.epoch
+
+    @property
+    def stage(self) -> Stage:
+        """The furthest step taken."""
+        if self.abandoned is not None:
+            return Stage.ABANDONED
+        if self.estimates is not None:
+            return Stage.PUBLISHED
+        if self.reports_sealed is not None:
+            return Stage.REPORTS_SEALED
+        if self.head_list is not None:
+            return Stage.REPORTING
+        return Stage.SEALED if self.records_sealed is not None else Stage.COLLECTING
+
+    @property
+    def graph_due(self) -> bool:
+        """Whether this epoch still owes a click graph: it comes before the head list or never."""
+        return (
+            self.parameters.plan.click_graph is not None
+            and self.click_graph is None
+            and self.stage in (Stage.COLLECTING, Stage.SEALED)
+        )
+
+    def released(self, stem: Stem) -> bool:
+        """Whether the epoch's counts of this stem are no longer needed; more entries are late."""
+        return self.stage.over or (stem is Stem.OPTIN_RECORDS and self.head_list is not None)
+
+    def late_from_ms(self, stem: Stem) -> int | None:
+        """Append times at or after this are late; None while there is no list to report on."""
+        if stem is Stem.OPTIN_RECORDS:
+            return self.parameters.window_end_ms + self.parameters.plan.grace_ms
+        if self.head_list is None:
+            return None
+        return self.head_list.reports_until_ms + self.parameters.plan.grace_ms
+
+    def early_before_ms(self, stem: Stem) -> int:
+        """Append times before this are early.
+
+        A report cannot be: the id of its head list is a hash of noise that nobody could foresee.
+        """
+        if stem is Stem.CLIENT_REPORTS:
+            return 0
+        return self.parameters.window_start_ms - self.parameters.plan.skew_ms
+
+    def beyond_seal(self, stem: Stem, partition: int, offset: int) -> bool:
+        """Whether an offset lies at or beyond what was sealed for its partition."""
+        seal = self.records_sealed if stem is Stem.OPTIN_RECORDS else self.reports_sealed
+        return seal is not None and (
+            partition >= len(seal.bounds) or offset >= seal.bounds[partition]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PauseNotice:
+    """Why no window is open, and when the next one begins, as epoch `epoch`."""
+
+    epoch: int
+    from_ms: int
+    resumes_at_ms: int
+    reason: str

@@ -1,0 +1,192 @@
+"""The Kafka consumer of the release log: committed records, from an offset on.
+
+One server answers a consumer, and that server may be cut off from its peers: it then goes on
+answering from a frozen copy, without an error. So what is read here is true but may be old;
+`streams.releases.reader` opens another consumer where more must come.
+
+Promises: records in the order of the log, committed ones only unless asked for others, none twice.
+An offset below the log's beginning is an error, never a jump.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from streams.errors import StoreMismatch, StoreUnavailable
+from streams.releases import entries
+from streams.releases.commit_failures import OUTAGES, opening
+from streams.releases.documents import DocumentReference, join
+from streams.releases.ledger import Ledger
+
+__all__ = ["LogConsumer", "LogRecord"]
+
+_DAY_MS = 86_400_000
+#: How long one question for more records may take before the caller can look at its own clock.
+_POLL_S = 0.25
+
+
+class LogRecord(NamedTuple):
+    """One committed record."""
+
+    offset: int
+    time_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class LogConsumer:
+    """A Kafka consumer of the one partition. Every method blocks; use it from a thread."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        timeout_s: float,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    ) -> None:
+        """Connects to a server of its own choice; a new consumer may choose another one.
+
+        Uncommitted records are for operators who must know what an open transaction holds. Nothing
+        is ever folded from them.
+        """
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._consumer = Consumer(
+            {
+                **settings,
+                "group.id": "blendstream-releases",  # Required, never joined.
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": isolation,
+                "fetch.wait.max.ms": 50,
+                # Documents are large, and a start reads many of them.
+                "queued.max.messages.kbytes": 8192,
+            }
+        )
+        self._start = 0
+        self.closed = False
+
+    def start_at(self, offset: int) -> None:
+        """Read from here on; 0 is the log's beginning, wherever that is."""
+        self._start = offset
+        self._consumer.assign([TopicPartition(self._topic, 0, offset or OFFSET_BEGINNING)])
+
+    def poll(self) -> tuple[list[LogRecord], int | None]:
+        """The next records, and the committed end if this reached it. Both may be nothing."""
+        records: list[LogRecord] = []
+        end: int | None = None
+        # `consume` alone would wait for 500 messages or its whole timeout, whichever comes first.
+        first = self._consumer.poll(_POLL_S)
+        if first is None:
+            return records, end
+        for message in [first, *self._consumer.consume(num_messages=500, timeout=0)]:
+            error = message.error()
+            if error is None:
+                _, time_ms = message.timestamp()
+                offset = message.offset() or 0
+                records.append(LogRecord(offset, time_ms, message.key(), message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                end = message.offset() or 0
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                self._check_beginning()
+            elif not error.retriable() and error.code() not in OUTAGES:
+                raise StoreUnavailable(f"the release log could not be read ({error.name()})")
+        return records, end
+
+    def to_end(self, offset: int) -> Iterator[LogRecord]:
+        """All records from an offset to the end that this reader may see on its server."""
+        self.start_at(offset)
+        answered = time.monotonic()
+        while True:
+            records, end = self.poll()
+            yield from records
+            if end is not None:
+                return
+            if records:
+                answered = time.monotonic()
+            elif self.closed or time.monotonic() > answered + self._timeout_s:
+                raise StoreUnavailable("Kafka did not answer a fetch of the release log in time")
+
+    def find_start(self, now_ms: int) -> tuple[Ledger, int]:
+        """The last checkpoint, looked for in the last day, then in eight times as much, and so on.
+
+        So a log of many years costs no more to open than one of a few days.
+        """
+        lookback_ms = _DAY_MS
+        while True:
+            since_ms = now_ms - lookback_ms
+            start = self.first_since(since_ms)
+            checkpoint = None if start is None else self._last_checkpoint(start)
+            if checkpoint is not None:
+                return checkpoint
+            if start == 0:
+                return Ledger(), 0
+            lookback_ms *= 8
+
+    def read_document(self, reference: DocumentReference) -> bytes:
+        """The committed bytes of a document, checked against their hash."""
+        wanted = {entries.part_key(reference.id, n): n for n in range(reference.parts)}
+        parts: dict[int, bytes] = {}
+        deadline = time.monotonic() + 6 * self._timeout_s
+        for record in self.to_end(reference.first_offset):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("a released document could not be read in time")
+            if record.key in wanted and record.value is not None:
+                parts[wanted[record.key]] = record.value
+            if record.offset >= reference.entry_offset or len(parts) == reference.parts:
+                break
+        else:
+            # Committed, so it is there: this reader's server lacks the log's newest part.
+            raise StoreUnavailable("a released document could not be read yet")
+        return join(reference, [parts[n] for n in sorted(parts)])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.closed = True
+        self._consumer.close()
+
+    def _check_beginning(self) -> None:
+        """Raise if the log begins after what was to be read next.
+
+        Else it ends before that, on this server: one that was cut off, with an old copy. It shows
+        nothing, and the next reader may be answered by another.
+        """
+        try:
+            begin, _ = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, 0), timeout=self._timeout_s, cached=False
+            )
+        except KafkaException:
+            return
+        if self._start < begin:
+            raise StoreMismatch(
+                "the release log no longer has the records that were to be read next; it must "
+                "be kept for ever. Restore it from a replica or a backup"
+            )
+
+    def first_since(self, since_ms: int) -> int | None:
+        """The first offset appended at or after a time; `None` when nothing is that young."""
+        if since_ms <= 0:
+            return 0
+        since = TopicPartition(self._topic, 0, since_ms)
+        with opening():
+            (answer,) = self._consumer.offsets_for_times([since], timeout=self._timeout_s)
+        return None if answer.offset < 0 else int(answer.offset)
+
+    def _last_checkpoint(self, start: int) -> tuple[Ledger, int] | None:
+        last: tuple[Ledger, int] | None = None
+        for record in self.to_end(start):
+            for entry in entries.of_record(record.key, record.value):
+                if entry.get("entry") == "checkpoint":
+                    last = Ledger.from_json(entry["ledger"]), int(entry["from_offset"])
+        return last
