@@ -56,7 +56,7 @@ packages: setup  ## install missing system packages, or say which they are
 	@deploy/setup/system-packages $(BIN)/python
 
 test: setup packages  ## everything, on a real Kafka and Redis
-	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term:skip-covered --durations=40 $(ARGS)
 
 test-fast: setup  ## what needs no servers, under a minute
 	$(BIN)/python -m pytest -n 2 $(FAST) -m "not (integration or faults or statistical or browser or package or properties or fuzz or long)" $(ARGS)
