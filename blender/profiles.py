@@ -31,6 +31,7 @@ from blender.best_randomizer import best_randomizer
 from blender.blend import VarianceBlender
 from blender.cell_estimates import GroupEstimates, unknown_group
 from blender.cells import HeadList, RandomizerSpec
+from blender.count_law import laplace_law
 from blender.errors import ParameterError
 from blender.gaussian_histogram import calibrate
 from blender.head_list import create_head_list
@@ -43,6 +44,7 @@ from blender.optin import (
     estimate_noisy_counts,
     estimate_optin_probabilities,
 )
+from blender.optin_shares import SelectionCounts
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.record import Record
 from blender.selected_counts import SelectedCounts
@@ -101,6 +103,15 @@ class OptinRelease:
     def ranked_by_t(self) -> bool:
         """Whether T's own counts ordered the list: they did where S's were not kept."""
         return self.head_list.noisy_counts is None
+
+    @property
+    def selection_counts(self) -> SelectionCounts | None:
+        """S's counts of all selected records, where they estimate: one record a user."""
+        counts, theta = self.head_list.noisy_counts, self.threshold
+        if self.least is None or counts is None or theta is None or not self.head_list.listed:
+            return None
+        noise = laplace_law(self.selection_scale)
+        return SelectionCounts(np.array(counts), self.selection_users, noise, theta)
 
     @property
     def selected(self) -> SelectedCounts | None:

@@ -1,0 +1,113 @@
+"""How likely a released noisy count is, for every share that may be behind it.
+
+A count of `users` people, noised with X, is Y = Binomial(users, p) + X. Estimates need P(Y = y) at
+many p; so does the question how likely a record of share p was to be shown at all, P(Y ≥ θ).
+
+Promises: post-processing only; looks at released counts and public numbers.
+Assumes: integer noise that is symmetric about 0; SciPy (servers only; imported when needed).
+Symbols: p = a record's share, y = noisy count, θ = threshold, b, σ = noise scales.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from blender.cell_estimates import FloatArray
+from blender.noise import IntArray
+
+__all__ = ["ShareGrid", "count_likelihood", "gaussian_law", "laplace_law", "pass_probability"]
+
+#: Noise beyond this many scales is left out: e^−25 of it, or 1e-30 of Gaussian noise. A shorter
+#: law would call counts impossible that a record of share 0 does show, if hardly ever.
+_LAPLACE_REACH, _GAUSSIAN_REACH = 25.0, 12.0
+
+#: Distance of two shares on the grid, in φ = arcsin √p, times √users. A count leaves φ uncertain
+#: by 0.5/√users whatever p is, so this is 2.5 points a deviation: sums over the grid are then
+#: exact to e^(−2π²·2.5²), which is nothing.
+_STEP = 0.2
+
+#: A likelihood below this counts as this: one group's count must not rule out a share so firmly
+#: that a second count which insists on it leaves nothing.
+_MIRACLE = 1e-280
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGrid:
+    """Shares p, evenly in arcsin √p, with the width of each in log p."""
+
+    p: FloatArray
+    width: FloatArray
+
+    @classmethod
+    def up_to(cls, share: float, users: int) -> ShareGrid:
+        """All shares that `users` people may have shown as at most `share`.
+
+        The first has 0.04 holders among them: no count tells it from none.
+        """
+        count = max(share, 0.0) * users
+        largest = min((count + 12 * math.sqrt(count + 1) + 30) / users, 1.0)
+        step = _STEP / math.sqrt(users)
+        steps = min(math.ceil(math.asin(math.sqrt(largest)) / step), math.ceil(math.pi / 2 / step))
+        phi = np.arange(1, max(steps, 2)) * step
+        # d log p = 2·cot φ dφ
+        return cls(np.sin(phi) ** 2, 2 / np.tan(phi) * step)
+
+
+def laplace_law(scale: float) -> FloatArray:
+    """P(X = x) for x = −h … h of discrete Laplace noise.
+
+    >>> round(float(laplace_law(0.5)[len(laplace_law(0.5)) // 2]), 4)
+    0.7616
+    """
+    half = math.ceil(_LAPLACE_REACH * scale)
+    law = np.exp(-np.abs(np.arange(-half, half + 1)) / scale)
+    return np.asarray(law / law.sum())
+
+
+def gaussian_law(scale: float) -> FloatArray:
+    """P(X = x) for x = −h … h of discrete Gaussian noise."""
+    half = math.ceil(_GAUSSIAN_REACH * scale)
+    law = np.exp(-(np.arange(-half, half + 1) ** 2) / (2 * scale**2))
+    return np.asarray(law / law.sum())
+
+
+def count_likelihood(
+    counts: IntArray, users: int, noise: FloatArray, p: FloatArray
+) -> tuple[FloatArray, IntArray]:
+    """P(Y = y | p): one row for each *different* count, and which row is each count's.
+
+    >>> rows, row = count_likelihood(np.array([3, 3]), 3, np.ones(1), np.array([0.5]))
+    >>> rows.tolist(), row.tolist()
+    ([[0.125]], [0, 0])
+    """
+    from scipy.special import gammaln  # noqa: PLC0415
+
+    different, row = np.unique(counts, return_inverse=True)
+    half = len(noise) // 2
+    holders = np.unique(different[:, np.newaxis] + np.arange(-half, half + 1))
+    holders = holders[(holders >= 0) & (holders <= users)]
+    n, k = float(users), holders.astype(np.float64)
+    choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    binomial = np.exp(
+        choose[:, np.newaxis] + np.outer(k, np.log(p)) + np.outer(n - k, np.log1p(-p))
+    )
+    rows = np.empty((len(different), len(p)))
+    for i, count in enumerate(different):
+        first, last = np.searchsorted(holders, (count - half, count + half + 1))
+        # P(Y = y) = Σ_k P(k holders)·P(X = y − k)
+        rows[i] = noise[count - holders[first:last] + half] @ binomial[first:last]
+    return np.maximum(rows, _MIRACLE), row.reshape(counts.shape)
+
+
+def pass_probability(threshold: int, users: int, noise: FloatArray, p: FloatArray) -> FloatArray:
+    """P(Y ≥ θ | p)."""
+    from scipy.special import bdtrc  # noqa: PLC0415
+
+    half = len(noise) // 2
+    needed = threshold - np.arange(-half, half + 1)  # holders, for each value of the noise
+    tail = bdtrc(np.clip(needed - 1, 0, users), users, p[:, np.newaxis])
+    tail = np.where(needed <= 0, 1.0, np.where(needed > users, 0.0, tail))
+    return np.maximum(tail @ noise, _MIRACLE)
