@@ -30,21 +30,19 @@ from blender.client import estimate_client_probabilities
 from blender.dice import Dice, SystemDice
 from blender.errors import BlenderError, HeadListMismatch, ParameterError
 from blender.head_list import create_head_list
-from blender.interfaces import Blender, HeadListSelector, LocalRandomizer, OptinCounts, Selection
+from blender.interfaces import HeadListSelector, LocalRandomizer, OptinCounts, Selection
 from blender.local import local_alg
 from blender.noise import ExactNoise, Noise
 from blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
 from blender.parameters import PrivacyParameters
 from blender.record import Record, normalise
-from blender.registry import BLENDERS, RANDOMIZERS, SELECTORS, randomizer_for
+from blender.registry import RANDOMIZERS, SELECTORS, randomizer_for
 from blender.user_groups import partition_users
 
 __all__ = [
-    "BLENDERS",
     "RANDOMIZERS",
     "SELECTORS",
     "Agreement",
-    "Blender",
     "BlenderError",
     "Cell",
     "Cells",

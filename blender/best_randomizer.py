@@ -22,7 +22,12 @@ from blender.local import TwoStage
 from blender.parameters import PrivacyParameters
 from blender.rational import exp_rounded_down
 from blender.record import Record
-from blender.subset_or_none import SubsetOrNone, best_named_size, named_variance
+from blender.subset_or_none import (
+    TYPICAL_64THS,
+    SubsetOrNone,
+    best_named_size,
+    named_variance,
+)
 from blender.subset_selection import (
     RandomizedResponse,
     SubsetSelection,
@@ -30,17 +35,21 @@ from blender.subset_selection import (
     rare_variance,
 )
 
-__all__ = ["best_randomizer", "worst_variance"]
+__all__ = ["best_randomizer", "share_in_64ths", "worst_variance"]
 
 
 def best_randomizer(
-    listed: Sequence[Record], parameters: PrivacyParameters, max_cells: int = 32
+    listed: Sequence[Record],
+    parameters: PrivacyParameters,
+    max_cells: int = 32,
+    listed_64ths: int = TYPICAL_64THS,
 ) -> RandomizerSpec:
     """The randomizer with the least worst-case variance over the listed records.
 
     Worst over records, each taken to be rare: that is where the noise, and not the record itself,
-    is the variance. `max_cells` caps the length of an answer (ω), and the choice knows it. Ties go
-    to the simpler: randomized response, subset selection, subset or none, the paper's two stages.
+    is the variance. `max_cells` caps the length of an answer (ω), and the choice knows it;
+    `listed_64ths` is the share of people who hold something listed (`share_in_64ths`). Ties go to
+    the simpler: randomized response, subset selection, subset or none, the paper's two stages.
 
     >>> best_randomizer([Record(f"q{i}", "u") for i in range(500)], PrivacyParameters()).name
     'subset-or-none'
@@ -53,6 +62,7 @@ def best_randomizer(
             answers=parameters.records_per_client,
             query_budget_share=parameters.query_budget_share,
             max_cells_per_answer=max_cells,
+            listed_64ths=listed_64ths,
         )
         for name in (
             RandomizedResponse.name,
@@ -64,10 +74,20 @@ def best_randomizer(
     return min(candidates, key=lambda spec: worst_variance(listed, spec))
 
 
+def share_in_64ths(noisy_counts: Sequence[int], users: int) -> int:
+    """How many of 64 people hold something listed, by S's published counts of the listed records.
+
+    >>> share_in_64ths([2000, 1000, 500], 20_000)
+    11
+    """
+    share = Fraction(max(sum(noisy_counts), 0), max(users, 1))
+    return min(max(round(64 * share), 1), 63)
+
+
 def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
     """n·Var(p̂) of the worst listed record, one that hardly anyone holds; ∞ if it cannot report.
 
-    For `subset-or-none` it matters how many hold something else that is listed: a quarter.
+    For `subset-or-none` it matters how many hold something else that is listed.
     """
     if not listed:
         return 0.0
@@ -76,8 +96,11 @@ def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
     size = len(listed) + 1
     likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
     if spec.name == SubsetOrNone.name:
-        named = best_named_size(len(listed), likelihood, spec.max_cells_per_answer)
-        return spec.answers * float(named_variance(len(listed), likelihood, named))
+        named = best_named_size(
+            len(listed), likelihood, spec.max_cells_per_answer, spec.listed_64ths
+        )
+        variance = named_variance(len(listed), likelihood, named, spec.listed_64ths)
+        return spec.answers * float(variance)
     subset_size = 1
     if spec.name == SubsetSelection.name:
         subset_size = best_subset_size(size, likelihood, spec.max_cells_per_answer)

@@ -17,7 +17,6 @@ from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
 from blender.cells import Cells
 from blender.errors import HeadListMismatch, ParameterError
 from blender.intervals import Z_95
-from blender.selected_counts import SelectedCounts
 
 __all__ = [
     "VarianceBlender",
@@ -116,7 +115,6 @@ class VarianceBlender:
         optin: GroupEstimates,
         client: GroupEstimates,
         cells: Cells,
-        selected: SelectedCounts | None = None,
     ) -> GroupEstimates:
         """Blend cells and, where both groups tell them, query marginals; sum the cells by query.
 

@@ -113,7 +113,8 @@ class RandomizerSpec:
     ε and δ are per device and head list, all `answers` (m_C) together; neighbouring: replace-one.
     No probability travels: a device computes its own.
 
-    Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share.
+    Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share, 64·λ = listed_64ths,
+    the share of people who hold something listed, as far as published counts tell.
     """
 
     name: str
@@ -122,6 +123,7 @@ class RandomizerSpec:
     answers: int = 1
     query_budget_share: float = 0.85
     max_cells_per_answer: int = 32
+    listed_64ths: int = 16
 
     def __post_init__(self) -> None:
         """Refuse what no randomizer can satisfy: a device checks what it was sent."""
@@ -137,6 +139,10 @@ class RandomizerSpec:
                 f"{name} must be a whole number of at least 1, got {name}={value!r}",
             )
         require_signal(self.epsilon, self.answers, "answers")
+        require(
+            isinstance(self.listed_64ths, int) and 1 <= self.listed_64ths <= 63,
+            f"listed_64ths must be a whole number from 1 to 63, got {self.listed_64ths!r}",
+        )
         require(
             0 < self.query_budget_share < 1,
             "query_budget_share must lie in (0, 1), "

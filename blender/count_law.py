@@ -42,16 +42,17 @@ class ShareGrid:
     width: FloatArray
 
     @classmethod
-    def up_to(cls, share: float, users: int) -> ShareGrid:
+    def up_to(cls, share: float, users: int, finer: float = 1.0) -> ShareGrid:
         """All shares that `users` people may have shown as at most `share`.
 
-        The first has 0.04 holders among them: no count tells it from none.
+        The first has 0.04 holders among them: no count tells it from none. `finer` makes more
+        points, for estimates that are surer than these people's counts.
         """
         count = max(share, 0.0) * users
         largest = min((count + 12 * math.sqrt(count + 1) + 30) / users, 1.0)
-        step = _STEP / math.sqrt(users)
+        step = _STEP / math.sqrt(users) / finer
         steps = min(math.ceil(math.asin(math.sqrt(largest)) / step), math.ceil(math.pi / 2 / step))
-        phi = np.arange(1, max(steps, 2)) * step
+        phi = np.arange(math.ceil(finer), max(steps, math.ceil(finer) + 2)) * step
         # d log p = 2·cot φ dφ
         return cls(np.sin(phi) ** 2, 2 / np.tan(phi) * step)
 

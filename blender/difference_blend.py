@@ -9,8 +9,8 @@ differ over the whole list, and joins it with what clients said.
 
 A record that stands out against the others' differences is *disputed*: perhaps opt-in users are
 unlike the rest just there, perhaps its reports are forged; numbers alone cannot tell. Its interval
-then spans what each group says by itself, and the value shown is one group's: the clients' where
-devices are admitted (attested), else that of the opt-in users, who are authenticated.
+then spans what each group lets expect by itself, and the value shown is one group's: the clients'
+where devices are admitted (attested), else that of the opt-in users, who are authenticated.
 
 Promises: post-processing only. 95 % intervals cover the clients' share with selection and the
 groups' difference included (docs/evaluation.md has the grid on which that was measured).
@@ -114,7 +114,9 @@ def blend_groups(
     rest = _rest(optin, client, judged.difference.typical, listed)
     records = Estimates(judged.mean, judged.variance, judged.low, judged.high)
     joined = Estimates(*(np.concatenate(pair) for pair in zip(_parts(records), rest, strict=True)))
-    shown = _with_disputed(joined, optin, client, disputed, devices_admitted=devices_admitted)
+    shown = _with_disputed(
+        joined, judged, (client if devices_admitted else optin), client, disputed
+    )
     return Blend(
         GroupEstimates(
             participants=optin.participants + client.participants,
@@ -145,20 +147,25 @@ def _rest(
 
 def _with_disputed(
     blended: Estimates,
-    optin: GroupEstimates,
+    judged: Judged,
+    first: GroupEstimates,
     client: GroupEstimates,
     disputed: NDArray[np.bool_],
-    *,
-    devices_admitted: bool,
 ) -> Estimates:
-    """One group's value for each disputed record, and an interval that spans both groups'."""
-    first = (client if devices_admitted else optin).cells
-    o, c = optin.cells, client.cells
+    """The first group's value for each disputed record, and an interval that spans both groups'.
+
+    Of the opt-in users that is what they let expect of the clients, by how far the groups differ
+    elsewhere.
+    """
+    low, high = client.cells.low.copy(), client.cells.high.copy()
+    listed = len(judged.mean)
+    low[:listed] = np.minimum(low[:listed], judged.foretold_low)
+    high[:listed] = np.maximum(high[:listed], judged.foretold_high)
     return Estimates(
-        np.where(disputed, first.probability, blended.probability),
-        np.where(disputed, first.variance, blended.variance),
-        np.where(disputed, np.minimum(o.low, c.low), blended.low),
-        np.where(disputed, np.maximum(o.high, c.high), blended.high),
+        np.where(disputed, first.cells.probability, blended.probability),
+        np.where(disputed, first.cells.variance, blended.variance),
+        np.where(disputed, low, blended.low),
+        np.where(disputed, high, blended.high),
     )
 
 

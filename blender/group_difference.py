@@ -28,19 +28,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from blender.cell_estimates import FloatArray
+from blender.intervals import Z_95
 from blender.optin_shares import OptinShares
 
 __all__ = ["Difference", "Judged", "client_shares"]
 
 #: Values of τ and η that are tried, and what is thought of each before the list is seen: half of
-#: all groups differ by less than 10 % a record (half-Cauchy), and one record in 60 stands out. Both
-#: matter where clients say little (ε = 1). A larger TYPICAL would widen intervals there though the
-#: groups agree; a smaller one would trust opt-in users who differ, unseen.
+#: all groups differ by less than 10 % a record (half-Cauchy), and half have less than one record in
+#: 200 that stands out, one group in 40 more than a fifth: P(η > x) = 1/(1 + 200·x). Both matter
+#: where clients say little (ε = 1). A larger TYPICAL would widen intervals there though the groups
+#: agree; a smaller one would trust opt-in users who differ, unseen.
 TAUS = np.array(
     [0.005, 0.02, 0.03, 0.045, 0.065, 0.09, 0.12, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.65, 0.85, 1.1]
 )
 ETAS = np.array([1e-4, 0.003, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3])
-TYPICAL, STANDING_OUT = 0.1, 1 / 60
+TYPICAL, STANDING_OUT = 0.1, 1 / 200
 
 #: Prior deviations of β₀ and β₁. Clients usually know both to 0.02, and then these say nothing.
 TREND = np.array([0.1, 0.05])
@@ -80,7 +82,8 @@ class Difference:
 class Judged:
     """The clients' shares of the listed records, by both groups' numbers.
 
-    `stands_out` is the probability that a record is of those that differ by more than the others.
+    `stands_out` is the probability that a record is of those that differ by more than the others;
+    `foretold_low` to `foretold_high` are 95 % of what opt-in users alone let expect, if it is not.
     """
 
     mean: FloatArray
@@ -88,6 +91,8 @@ class Judged:
     low: FloatArray
     high: FloatArray
     stands_out: FloatArray
+    foretold_low: FloatArray
+    foretold_high: FloatArray
     difference: Difference
 
 
@@ -119,10 +124,19 @@ def client_shares(
         below = np.cumsum(law, axis=1) - law / 2
         low[part], high[part] = (_quantiles(below, record.p, q) for q in (0.025, 0.975))
     tau_weights = weights.sum(axis=1)
+    tau_2 = float(tau_weights @ TAUS**2)
+    # Close to log-normal, of the mean and variance that `_Records.alike` takes.
+    reach = np.exp(Z_95 * np.sqrt(np.log1p((v + tau_2 * (m**2 + v)) / m**2)))
     return Judged(
-        mean, spread, low, high, _standing_out(weights, alike, apart),
+        mean,
+        spread,
+        low,
+        high,
+        _standing_out(weights, alike, apart),
+        m / reach,
+        np.minimum(m * reach, 1.0),
         _difference(tau_weights, trend, f),
-    )  # fmt: skip
+    )
 
 
 def _difference(tau_weights: FloatArray, trend: FloatArray, f: FloatArray) -> Difference:
@@ -241,7 +255,7 @@ def _weights(alike: FloatArray, apart: FloatArray) -> FloatArray:
     between = np.sqrt(TAUS[1:] * TAUS[:-1])
     of_tau = np.diff(np.arctan(np.concatenate([[0.0], between, [1.3]]) / TYPICAL))
     between = np.sqrt(ETAS[1:] * ETAS[:-1])
-    of_eta = -np.diff((1 - np.concatenate([[0.0], between, [0.4]])) ** (1 / STANDING_OUT))
+    of_eta = -np.diff(1 / (1 + np.concatenate([[0.0], between, [0.4]]) / STANDING_OUT))
     fit = np.empty((len(TAUS), len(ETAS)))
     for j, eta in enumerate(ETAS):
         fit[:, j] = np.log((1 - eta) * alike + eta * apart + _TINY).sum(axis=1)

@@ -21,9 +21,8 @@ from blender.errors import ParameterError
 from blender.noise import IntArray, Noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
-from blender.selected_counts import SelectedCounts
 
-__all__ = ["Blender", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
+__all__ = ["HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,14 @@ class Selection:
     """Which records passed the noisy threshold.
 
     `kept` holds indices into the records that were offered. `noisy_counts` is parallel to it when
-    the selector releases the counts it thresholded, and `None` when it throws them away.
+    the selector releases the counts it thresholded, and `None` when it throws them away. New
+    records show from `threshold` on, those one below it with probability `luck`.
     """
 
     kept: IntArray
     noisy_counts: IntArray | None
     threshold: int
+    luck: float = 0.0
 
 
 class HeadListSelector(Protocol):
@@ -139,24 +140,4 @@ class LocalRandomizer(Protocol):
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
         """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
-        ...
-
-
-class Blender(Protocol):
-    """Combines both groups' estimates. Post-processing: draws no noise, spends no budget."""
-
-    name: str
-
-    def blend(
-        self,
-        optin: GroupEstimates,
-        client: GroupEstimates,
-        cells: Cells,
-        selected: SelectedCounts | None = None,
-    ) -> GroupEstimates:
-        """Estimates over the same cells, with variances and intervals of the combination.
-
-        `optin` is what T says; `selected` are S's released counts of the listed records, where the
-        selector kept them. `cells` says which records a query's total sums.
-        """
         ...

@@ -29,6 +29,7 @@ from blender.exact_sampler import RandomBytes, draw, inversion_table
 from blender.rational import exp_rounded_down
 
 __all__ = [
+    "COIN_BITS",
     "ExactNoise",
     "IntArray",
     "Noise",
@@ -42,6 +43,9 @@ __all__ = [
 
 IntArray = NDArray[np.int64]
 
+#: A coin's probability is a whole number over 2 to this power.
+COIN_BITS = 32
+
 
 class Noise(Protocol):
     """Adds fresh, independent, exact integer noise to each of many counts."""
@@ -52,6 +56,10 @@ class Noise(Protocol):
 
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         """`counts` + X, each X discrete Gaussian with this σ."""
+        ...
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        """So many throws of a coin that shows heads with probability `heads`/2^32, exactly."""
         ...
 
 
@@ -157,6 +165,11 @@ class ExactNoise:
         if sigma > _TABLED_GAUSSIAN:
             return self._add_singly(counts, draw_gaussian, sigma)
         return self._add(counts, NoiseLaw.gaussian(sigma))
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        """Each from 32 bits of its own: a whole number below 2^32 is below `heads`, or not."""
+        thrown = np.frombuffer(self._random_bytes(4 * number), dtype="<u4")
+        return np.asarray(thrown.astype(np.int64) < heads)
 
     def _add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
         noise = draw(inversion_table(law), len(counts), self._random_bytes)

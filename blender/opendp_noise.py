@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blender.errors import ParameterError
-from blender.noise import IntArray
+from blender.noise import ExactNoise, IntArray
 
 __all__ = ["OpenDPNoise"]
 
@@ -52,6 +53,10 @@ class OpenDPNoise:
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         """`counts` + exact discrete Gaussian noise."""
         return self._add("make_gaussian", self._dp.l2_distance(T="f64"), counts, scale)
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        """OpenDP has no coin for many throws: the system's generator, as `ExactNoise` does."""
+        return ExactNoise().coins(number, heads=heads)
 
     def _add(self, maker: str, metric: Any, counts: IntArray, scale: float) -> IntArray:
         if not (math.isfinite(scale) and scale > 0):

@@ -148,11 +148,12 @@ def _new_home(before: Cells, after: Cells) -> IntArray:
 
 
 def estimate_noisy_counts(
-    noisy: NoisyCounts, cells: Cells, *, intervals: bool = True
+    noisy: NoisyCounts, cells: Cells, *, intervals_from: int = 0
 ) -> GroupEstimates:
     """p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing.
 
-    Intervals take most of the time; a blend that computes its own leaves them out ([0, 1]).
+    Intervals take most of the time. Callers that make their own leave them out ([0, 1]): those of
+    the cells before `intervals_from`, and of all queries' totals if that is above 0.
     """
     if len(noisy.counts) != len(cells):
         raise HeadListMismatch(
@@ -166,15 +167,18 @@ def estimate_noisy_counts(
     elsewhere = queries
     query = np.where(cells.query_of_cell < 0, elsewhere, cells.query_of_cell)
     listed_query = np.where(np.arange(len(cells)) < len(cells.records), query, elsewhere)
-    totals = _estimates(noisy.merge(listed_query, queries + 1), queries, intervals)
-    marginals = _estimates(noisy.merge(query, queries + 1), queries, intervals)
+    of_queries = queries if intervals_from else 0
+    totals = _estimates(noisy.merge(listed_query, queries + 1), queries, of_queries)
+    marginals = None
+    if cells.query_wildcards:
+        marginals = _estimates(noisy.merge(query, queries + 1), queries, 0)
 
     noise_variance = _noise_variance(noisy)
     return GroupEstimates(
         participants=noisy.users,
-        cells=_estimates(noisy, len(cells), intervals),
+        cells=_estimates(noisy, len(cells), intervals_from),
         query_totals=totals,
-        query_marginals=marginals if cells.query_wildcards else None,
+        query_marginals=marginals,
         variance_at=lambda p: p * (1 - p) / noisy.users + noise_variance,
     )
 
@@ -201,13 +205,15 @@ def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray
     return p, np.maximum(variance, from_noise)
 
 
-def _estimates(noisy: NoisyCounts, size: int, intervals: bool) -> Estimates:
+def _estimates(noisy: NoisyCounts, size: int, intervals_from: int) -> Estimates:
     """Estimates of the first `size` counts; sums over "elsewhere" come last and are left out."""
     first = NoisyCounts(noisy.counts[:size], noisy.noise_terms[:size], noisy.scale, noisy.users)
     p, variance = probability_and_variance(first)
-    if not intervals:
-        return Estimates(p, variance, np.zeros(size), np.ones(size))
-    low, high = noisy_count_interval(
-        first.counts, first.users, noise_terms=first.noise_terms, scale=first.scale
+    low, high = np.zeros(size), np.ones(size)
+    low[intervals_from:], high[intervals_from:] = noisy_count_interval(
+        first.counts[intervals_from:],
+        first.users,
+        noise_terms=first.noise_terms[intervals_from:],
+        scale=first.scale,
     )
     return Estimates(p, variance, low, high)

@@ -8,7 +8,8 @@ Robbins 1956): ask how common shares of each size are, and take the mean of p *g
 
 g is the law of shares over *all* records, listed or not. Given y, that a record was listed says
 nothing more about p, because y alone decided it: so neither threshold nor cut appears above, and
-what is listed by luck is not mistaken for what is frequent. g itself is not known; it is fitted to
+what is listed by luck is not mistaken for what is frequent. (That it was on the *last* list does
+say something, if people change: `known_records`.) g itself is not known; it is fitted to
 the released counts, all of them and not only the M listed, as counts that had to reach θ:
 
     log g(p) per unit of log p = α₁·z + α₂·z²,   z = log₁₀(users·p/θ),
@@ -20,30 +21,33 @@ lists of search records show, so that a list of three records has a law too.
 Promises: post-processing only, of released counts and public numbers. By published rank p̂_O is
 centred and its interval covers 95 %, as far as g fits (docs/decisions/0025-records-have-a-law.md).
 Assumes: m_O = 1 where S's counts estimate; otherwise T's alone, which had no part in the choice.
-People who stay from epoch to epoch do not upset it: a known record whose *people* were once many by
-luck shows that luck again in y, and g, the law of all records, takes it off again. (A law fitted to
-known records alone would not.)
 Symbols: S, T = users who select and who estimate, Y, y = noisy counts, θ = threshold, M = listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blender.cell_estimates import FloatArray
 from blender.count_law import ShareGrid, count_likelihood, laplace_law, pass_probability
+from blender.known_records import known_likelihood
 from blender.noise import IntArray
 from blender.optin import NoisyCounts
 
 __all__ = ["OptinShares", "SelectionCounts", "optin_shares", "ranked_shares"]
 
-#: Where α is drawn to, and how far it may go: Zipf's law of exponent 1 and its inverse, e.g. search
-#: logs between 0.7 and 1.5, lie within one deviation of α₁.
+#: Where α is drawn to, and how far it may go: Zipf's law of exponent 1, and all of exponents from
+#: 0.5 up are within a deviation of it.
 _ZIPF = np.array([-np.log(10), 0.0])
 _LOOSE = np.array([2.0, 1.0])
+
+#: Laws of *listed* records, where S's counts cannot tell: a power of p down to a cut. Powers
+#: (Zipf's is 1) and cuts (in decades from the mean share) that are averaged over.
+_POWERS = np.linspace(0.2, 2.5, 24)
+_CUTS = np.linspace(-2.0, 0.2, 23)
 
 #: Records whose grids are worked on at once: 2 000 times some hundred shares are a few megabytes.
 _BLOCK = 2000
@@ -54,13 +58,14 @@ class SelectionCounts:
     """S's released counts, of every selected record, the listed ones first.
 
     `threshold` is θ, from which on *every* record shows. Counts below it (known records, lucky
-    ones) do not help to fit g.
+    ones) do not help to fit g. `known` marks those of the last head list, if there was one.
     """
 
     noisy: IntArray
     users: int
     noise: FloatArray
     threshold: int
+    known: NDArray[np.bool_] | None = None
 
 
 class OptinShares:
@@ -81,14 +86,23 @@ class OptinShares:
         self.users = users
         self._log_prior = np.log(np.maximum(prior, 1e-300))
         self._sources = [(np.log(rows), row) for rows, row in sources]
-        size = len(self._sources[0][1])
-        self.mean, self.variance, self.low, self.high = (np.empty(size) for _ in range(4))
-        for part, law in self._laws():
-            self.mean[part] = law @ grid.p
-            self.variance[part] = law @ grid.p**2 - self.mean[part] ** 2
+        # Records with the same counts have the same law, and rare ones share theirs with hundreds.
+        different, record = np.unique(
+            np.stack([row for _, row in sources]), axis=1, return_inverse=True
+        )
+        moments = np.empty((4, different.shape[1]))
+        for start in range(0, different.shape[1], _BLOCK):
+            part = slice(start, start + _BLOCK)
+            law = self._law(different[:, part])
+            mean = law @ grid.p
             below = np.cumsum(law, axis=1)
-            self.low[part] = _quantile(below, grid.p, 0.025)
-            self.high[part] = _quantile(below, grid.p, 0.975)
+            moments[:, part] = (
+                mean,
+                law @ grid.p**2 - mean**2,
+                _quantile(below, grid.p, 0.025),
+                _quantile(below, grid.p, 0.975),
+            )
+        self.mean, self.variance, self.low, self.high = moments[:, record.reshape(-1)]
 
     def __len__(self) -> int:
         """M."""
@@ -96,59 +110,99 @@ class OptinShares:
 
     def law(self, part: slice) -> FloatArray:
         """P(p) of some records, a row each."""
-        log_law = self._log_prior + sum(rows[row[part]] for rows, row in self._sources)
+        return self._law(np.stack([row[part] for _, row in self._sources]))
+
+    def _law(self, places: IntArray) -> FloatArray:
+        log_law = self._log_prior + sum(
+            rows[row] for (rows, _), row in zip(self._sources, places, strict=True)
+        )
         law = np.exp(log_law - log_law.max(axis=1, keepdims=True))
         return np.asarray(law / law.sum(axis=1, keepdims=True))
-
-    def _laws(self) -> Iterator[tuple[slice, FloatArray]]:
-        for start in range(0, len(self._sources[0][1]), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            yield part, self.law(part)
 
 
 def optin_shares(selected: SelectionCounts | None, t: NoisyCounts, listed: int) -> OptinShares:
     """From S's counts and T's of the first `listed` cells; at least one of the two has users."""
     if selected is None:
-        return _from_one(t, listed, threshold=None)
+        return _from_t(t, listed)
     users = selected.users + t.users
     largest = float(selected.noisy[:listed].max()) / selected.users
     if t.users:
         largest = max(largest, float(t.counts[:listed].max()) / t.users)
     grid = ShareGrid.up_to(largest, users)
     high = selected.noisy[selected.noisy >= selected.threshold]
-    g = _fitted(grid, high, selected.users, selected.noise, selected.threshold)
+    fitted_to = count_likelihood(high, selected.users, selected.noise, grid.p)
+    passes = pass_probability(selected.threshold, selected.users, selected.noise, grid.p)
+    g = _fitted(grid, fitted_to, passes, selected.threshold / selected.users)
     sources = [count_likelihood(selected.noisy[:listed], selected.users, selected.noise, grid.p)]
     if t.users:
         noise = laplace_law(t.scale)
         sources.append(count_likelihood(t.counts[:listed], t.users, noise, grid.p))
+    known = selected.known
+    if known is not None and known.any():
+        rows, row = known_likelihood(
+            selected.noisy,
+            known,
+            users=selected.users,
+            noise=selected.noise,
+            threshold=selected.threshold,
+            p=grid.p,
+            prior=g,
+        )
+        sources.append((rows, row[:listed]))
     return OptinShares(grid, g, sources, users)
 
 
-def ranked_shares(t: NoisyCounts, listed: int, cut: int | None) -> OptinShares:
-    """From T's counts alone, where they also chose the list: each had to reach `cut`."""
-    return _from_one(t, listed, threshold=cut)
+def _from_t(t: NoisyCounts, listed: int) -> OptinShares:
+    """From T's counts alone, which had no part in the choice of the list.
 
-
-def _from_one(t: NoisyCounts, listed: int, threshold: int | None) -> OptinShares:
+    S's counts are of another quantity then, so g is the law of the *listed* records: a power law,
+    of which the list took what lies above some cut. T is small, so no one law is chosen: all are
+    averaged, each as likely as T's counts make it.
+    """
     counts, noise = t.counts[:listed], laplace_law(t.scale)
     grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users)
-    fitted_to = counts if threshold is None else counts[counts >= threshold]
-    g = _fitted(grid, fitted_to, t.users, noise, threshold)
-    return OptinShares(grid, g, [count_likelihood(counts, t.users, noise, grid.p)], t.users)
+    told = count_likelihood(counts, t.users, noise, grid.p)
+    g = _listed_law(grid, told, max(float(counts.mean()), 1.0) / t.users)
+    return OptinShares(grid, g, [told], t.users)
+
+
+def ranked_shares(
+    t: NoisyCounts, listed: int, cut: int | None, estimate: FloatArray, variance: FloatArray
+) -> OptinShares:
+    """From T's counts alone, where they also chose the list: each had to reach `cut`.
+
+    T is small, and its counts leave g uncertain. Where the groups agree clients know it better:
+    g is fitted to their estimates as well, each normal with its variance. p is still T's alone.
+    """
+    counts, noise = t.counts[:listed], laplace_law(t.scale)
+    grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users, finer=10.0)
+    rows, row = told = count_likelihood(counts, t.users, noise, grid.p)
+    high = np.flatnonzero(counts >= (counts.min() if cut is None else cut))
+    distance = (estimate[high, np.newaxis] - grid.p) ** 2 / (2 * variance[high, np.newaxis])
+    joint = np.log(rows[row[high]]) - distance
+    likelihood = np.exp(joint - joint.max(axis=1, keepdims=True))
+    passes = np.ones(len(grid.p))
+    if cut is not None:
+        passes = pass_probability(cut, t.users, noise, grid.p)
+    g = _fitted(grid, (likelihood, np.arange(len(high))), passes, max(cut or 1, 1) / t.users)
+    return OptinShares(grid, g, [told], t.users)
 
 
 def _fitted(
-    grid: ShareGrid, counts: IntArray, users: int, noise: FloatArray, threshold: int | None
+    grid: ShareGrid,
+    told: tuple[FloatArray, IntArray],
+    passes: FloatArray,
+    centre: float,
 ) -> FloatArray:
-    """g·width, of the likeliest α (times its prior)."""
+    """g·width, of the likeliest α (times its prior), for likelihoods of records that had to pass.
+
+    `centre` is the p at which z = 0.
+    """
     from scipy.optimize import minimize  # noqa: PLC0415
 
-    z = np.log10(users * grid.p / max(threshold or 1, 1))
+    z = np.log10(grid.p / centre)
     features = np.stack([z, z**2], axis=1)
-    passes = np.ones(len(grid.p))
-    if threshold is not None:
-        passes = pass_probability(threshold, users, noise, grid.p)
-    rows, row = count_likelihood(counts, users, noise, grid.p)
+    rows, row = told
     times = np.bincount(row, minlength=len(rows)).astype(np.float64)
 
     def law(alpha: FloatArray) -> FloatArray:
@@ -167,6 +221,21 @@ def _fitted(
         return float(-fit + pull @ pull / 2), np.asarray(-slope + pull / _LOOSE)
 
     return law(minimize(objective, _ZIPF, jac=True, method="BFGS").x)
+
+
+def _listed_law(grid: ShareGrid, told: tuple[FloatArray, IntArray], centre: float) -> FloatArray:
+    """g·width of listed records, over all powers and cuts."""
+    z = np.log10(grid.p / centre)
+    rows, row = told
+    times = np.bincount(row, minlength=len(rows)).astype(np.float64)
+    # A cut is blurred by a twentieth of a decade: S's counts, which make it, are noisy.
+    above = 1 / (1 + np.exp(-np.clip((z - _CUTS[:, np.newaxis]) / 0.05, -500, 500)))
+    laws = 10 ** (-_POWERS[:, np.newaxis, np.newaxis] * z) * above * grid.width
+    laws = laws.reshape(-1, len(z))
+    laws /= laws.sum(axis=1, keepdims=True)
+    fit = np.log(laws @ rows.T) @ times
+    fit -= np.repeat((_POWERS - 1) ** 2 * 2, len(_CUTS))  # powers between 0.5 and 1.5 are usual
+    return np.asarray(np.exp(fit - fit.max()) @ laws)
 
 
 def _quantile(below: FloatArray, p: FloatArray, at: float) -> FloatArray:

@@ -21,9 +21,8 @@ from blender.rational import SMALLEST_EXPONENT
 
 __all__ = ["SELECTION_SHARES", "PrivacyParameters", "require_signal"]
 
-#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; T is needed
-#: for the records close to the threshold, of which S can say little. Twice the paper's T costs 5 %
-#: of the list's length and takes 3 % off the error (docs/decisions/0021).
+#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it estimates
+#: ⟨⋆,⋆⟩, which S does not, and stands in where S's counts cannot (several records a user).
 SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
 
 

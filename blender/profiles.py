@@ -7,9 +7,9 @@ fills the same roles with what makes more of the same budget, and is the default
     head list           threshold, β = δ/2          keeps its noisy counts, β = δ, known records
                                                     (m_O > 1: Gaussian noise, distinct records)
     order of the list   T's noisy counts            S's noisy counts
-    opt-in estimate     T                           S given that it was listed, and T
+    opt-in estimate     T                           S and T, given how common shares are
     randomizer          two stages                  the best of all for the list at hand
-    blend               each group's own σ̂²         pooled variances, intervals with selection
+    blend               each group's own σ̂²         what the groups' difference leaves of each
 
 Promises: `build_head_list` is (ε,δ)-DP for S and (ε,0)-DP for T, who are different people, so
 (ε,δ)-DP for the opt-in group; neighbouring: replace-one. Everything after it is post-processing
@@ -25,15 +25,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blender import registry
 from blender.best_randomizer import best_randomizer
 from blender.blend import VarianceBlender
-from blender.cell_estimates import GroupEstimates, unknown_group
+from blender.cell_estimates import GroupEstimates
 from blender.cells import HeadList, RandomizerSpec
 from blender.count_law import laplace_law
+from blender.difference_blend import NAME as BETWEEN_GROUPS
+from blender.difference_blend import blend_groups, optin_group
 from blender.errors import ParameterError
 from blender.gaussian_histogram import calibrate
+from blender.group_difference import Difference
 from blender.head_list import create_head_list
 from blender.interfaces import HeadListSelector, OptinCounts
 from blender.local import TwoStage
@@ -44,12 +48,9 @@ from blender.optin import (
     estimate_noisy_counts,
     estimate_optin_probabilities,
 )
-from blender.optin_shares import SelectionCounts
+from blender.optin_shares import OptinShares, SelectionCounts, optin_shares
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.record import Record
-from blender.selected_counts import SelectedCounts
-from blender.stable_blend import StableBlender
-from blender.stable_histogram import drop_level
 
 __all__ = [
     "PROFILES",
@@ -68,6 +69,9 @@ __all__ = [
 #: What the one setting may say.
 PROFILES: Final = ("paper", "sharp")
 
+#: What estimates p_O in `sharp` where S's counts are of one record a user.
+_FROM_S_AND_T: Final = "listed-and-noisy-counts"
+
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
@@ -85,8 +89,10 @@ class OptinRelease:
     """All that the opt-in group releases in an epoch, and all that the estimates need of it.
 
     `noisy` are T's counts over the list's cells (`users` = 0 if there is no T). S's counts are in
-    the head list; `least[i]` says how high the i-th listed one had to be, and is `None` where S's
-    counts do not estimate. `optin` is p̂_O as it can be told before any device reports.
+    the head list; new records show from `threshold` on, and one below it with probability `luck`.
+    `known` are the places in the head list of records that the last one had, too. `optin` is p̂_O as
+    it can be told before any device reports, `shares` what the blend needs of it (`None` where
+    there is nothing to tell, and in `paper`).
     """
 
     mechanisms: Mechanisms
@@ -95,38 +101,27 @@ class OptinRelease:
     threshold: int | None
     selection_users: int
     selection_scale: float
-    least: tuple[int, ...] | None
+    luck: float
+    known: tuple[int, ...]
     best_trimmed: int | None
     optin: GroupEstimates
-
-    @property
-    def ranked_by_t(self) -> bool:
-        """Whether T's own counts ordered the list: they did where S's were not kept."""
-        return self.head_list.noisy_counts is None
-
-    @property
-    def selection_counts(self) -> SelectionCounts | None:
-        """S's counts of all selected records, where they estimate: one record a user."""
-        counts, theta = self.head_list.noisy_counts, self.threshold
-        if self.least is None or counts is None or theta is None or not self.head_list.listed:
-            return None
-        noise = laplace_law(self.selection_scale)
-        return SelectionCounts(np.array(counts), self.selection_users, noise, theta)
-
-    @property
-    def selected(self) -> SelectedCounts | None:
-        """S's counts of the listed records, given that they were listed."""
-        return _selected(self.head_list, self.least, self.selection_users, self.selection_scale)
+    shares: OptinShares | None
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEstimates:
-    """What both groups and their blend say about every cell and query."""
+    """What both groups and their blend say about every cell and query.
+
+    `difference` is how far the groups differ, where that was asked; of a `disputed` cell the blend
+    shows one group's value, and an interval that spans both groups'.
+    """
 
     mechanisms: Mechanisms
     optin: GroupEstimates
     client: GroupEstimates
     blended: GroupEstimates
+    difference: Difference | None
+    disputed: NDArray[np.bool_]
 
 
 def prepare_head_list(profile: str, parameters: PrivacyParameters) -> None:
@@ -161,16 +156,28 @@ def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector
     return registry.selector_of("stable-histogram" if one_record else "gaussian-histogram")
 
 
-def estimate_epoch(release: OptinRelease, cell_counts: IntArray, reports: int) -> EpochEstimates:
-    """Denoise the devices' answers and blend them with the opt-in release. Post-processing."""
+def estimate_epoch(
+    release: OptinRelease, cell_counts: IntArray, reports: int, *, devices_admitted: bool = False
+) -> EpochEstimates:
+    """Denoise the devices' answers and blend them with the opt-in release. Post-processing.
+
+    `devices_admitted` says that every report came from a device that was checked; otherwise reports
+    may be forged, and of a disputed record the opt-in users' number is shown.
+    """
     client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
-    blended = release.optin
-    if reports > 0:
-        cells = release.head_list.cells
-        t_alone = estimate_noisy_counts(release.noisy, cells, intervals=False)
-        blender = registry.blender_of(release.mechanisms.blender)
-        blended = blender.blend(t_alone, client, cells, release.selected)
-    return EpochEstimates(release.mechanisms, release.optin, client, blended)
+    cells = release.head_list.cells
+    if release.mechanisms.profile == "paper":
+        blended = release.optin
+        if reports > 0:
+            blended = VarianceBlender().blend(release.optin, client, cells)
+        nothing = np.zeros(len(cells), dtype=np.bool_)
+        return EpochEstimates(release.mechanisms, release.optin, client, blended, None, nothing)
+    blend = blend_groups(
+        release.shares, release.optin, client, cells, devices_admitted=devices_admitted
+    )
+    return EpochEstimates(
+        release.mechanisms, release.optin, client, blend.estimates, blend.difference, blend.disputed
+    )
 
 
 def _paper_head_list(
@@ -199,9 +206,11 @@ def _paper_head_list(
         threshold=None,
         selection_users=counts.selection_users,
         selection_scale=laplace_scale(sensitivity=2, epsilon=parameters.epsilon),
-        least=None,
+        luck=0.0,
+        known=(),
         best_trimmed=optin.best_trimmed,
         optin=optin.estimates,
+        shares=None,
     )
 
 
@@ -216,10 +225,10 @@ def _sharp_head_list(
         raise ParameterError(f"{selector.name} must keep its noisy counts")
 
     # Ranked by S's noisy counts, ties by text: T has no part in the choice, so T stays unbiased.
-    kept = [(records[i], bool(is_known[i])) for i in selection.kept]
+    kept = [records[i] for i in selection.kept]
     shown = selection.noisy_counts.tolist()
-    ranked = sorted(zip(kept, shown, strict=True), key=lambda item: (-item[1], item[0][0]))
-    order = tuple(record for (record, _), _ in ranked)
+    ranked = sorted(zip(kept, shown, strict=True), key=lambda item: (-item[1], item[0]))
+    order = tuple(record for record, _ in ranked)
     listed = min(parameters.head_list_cells, len(order))
     spec = best_randomizer(order[:listed], parameters, parameters.max_cells_per_answer)
     head_list = HeadList(
@@ -230,18 +239,24 @@ def _sharp_head_list(
         noisy_counts=tuple(count for _, count in ranked),
     )
     noisy = _noise_for_t(counts, head_list, parameters, noise)
-    scale, drop = _noise_of(parameters)
-    least = None
-    if one_record:
-        own = [drop if was_known else selection.threshold for (_, was_known), _ in ranked]
-        least = _least_counts(head_list, own)
-    optin = _sharp_optin(head_list, noisy, least, counts.selection_users, scale)
+    scale = _noise_of(parameters)
     names = Mechanisms(
         "sharp",
         selector.name,
-        "listed-and-noisy-counts" if one_record else "noisy-counts",
+        _FROM_S_AND_T if one_record else "noisy-counts",
         spec.name,
-        StableBlender.name,
+        BETWEEN_GROUPS,
+    )
+    listed_before = set(known)
+    still_known = tuple(i for i, record in enumerate(order) if record in listed_before)
+    optin, shares = optin_estimates(
+        names,
+        head_list,
+        noisy,
+        selection.threshold,
+        counts.selection_users,
+        scale,
+        known=still_known,
     )
     return OptinRelease(
         mechanisms=names,
@@ -250,15 +265,17 @@ def _sharp_head_list(
         threshold=selection.threshold,
         selection_users=counts.selection_users,
         selection_scale=scale,
-        least=least,
+        luck=selection.luck,
+        known=still_known,
         best_trimmed=None,
         optin=optin,
+        shares=shares,
     )
 
 
 def _with_known(
     counts: OptinCounts, known: Sequence[Record]
-) -> tuple[Sequence[Record], IntArray, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+) -> tuple[Sequence[Record], IntArray, NDArray[np.bool_]]:
     """Every counted record, and every known one that nobody holds, with its count of 0."""
     if not known:
         return counts.records, counts.selection, np.zeros(len(counts.records), dtype=np.bool_)
@@ -288,61 +305,42 @@ def _noise_for_t(
     )
 
 
-def _noise_of(parameters: PrivacyParameters) -> tuple[float, int]:
-    """The scale of S's noise and the drop level of known records."""
+def _noise_of(parameters: PrivacyParameters) -> float:
+    """The scale of S's noise."""
     if parameters.records_per_optin_user == 1:
-        scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
-        return scale, drop_level(scale)
-    rule = calibrate(parameters.epsilon, parameters.delta, parameters.records_per_optin_user)
-    return rule.scale, rule.drop
-
-
-def _least_counts(head_list: HeadList, own: Sequence[int]) -> tuple[int, ...]:
-    """How high each listed record's noisy count had to be, the others being what they are."""
-    listed, records = head_list.listed, head_list.records
-    if head_list.noisy_counts is None or listed == len(records):
-        return tuple(own[:listed])
-    # Whatever the listed record had shown, the first unlisted one would have taken its place.
-    rival, rival_count = records[listed], head_list.noisy_counts[listed]
-    return tuple(
-        max(threshold, rival_count + (record > rival))
-        for record, threshold in zip(records[:listed], own[:listed], strict=True)
-    )
+        return laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
+    return calibrate(parameters.epsilon, parameters.delta, parameters.records_per_optin_user).scale
 
 
 def optin_estimates(
-    profile: str,
+    mechanisms: Mechanisms,
     head_list: HeadList,
     noisy: NoisyCounts,
-    least: tuple[int, ...] | None,
+    threshold: int | None,
     selection_users: int,
     selection_scale: float,
-) -> GroupEstimates:
-    """p̂_O again, from released numbers alone. Post-processing: the same numbers, the same p̂_O."""
-    if profile == "paper":
-        return estimate_noisy_counts(noisy, head_list.cells)
-    return _sharp_optin(head_list, noisy, least, selection_users, selection_scale)
-
-
-def _sharp_optin(
-    head_list: HeadList,
-    noisy: NoisyCounts,
-    least: tuple[int, ...] | None,
-    users: int,
-    scale: float,
-) -> GroupEstimates:
-    """p̂_O before any device has reported: S's counts, given that they were listed, and T's."""
-    cells = head_list.cells
-    nobody = unknown_group(len(cells), len(cells.queries))
-    selected = _selected(head_list, least, users, scale)
-    t_alone = estimate_noisy_counts(noisy, cells, intervals=selected is None)
-    return StableBlender().blend(t_alone, nobody, cells, selected)
-
-
-def _selected(
-    head_list: HeadList, least: tuple[int, ...] | None, users: int, scale: float
-) -> SelectedCounts | None:
-    if least is None or head_list.noisy_counts is None or not least or users == 0:
-        return None
-    shown = np.array(head_list.noisy_counts[: head_list.listed], dtype=np.int64)
-    return SelectedCounts(shown, np.array(least, dtype=np.int64), users, scale)
+    *,
+    known: Sequence[int] = (),
+) -> tuple[GroupEstimates, OptinShares | None]:
+    """p̂_O and what the blend needs of it, from released numbers alone. Post-processing: the same
+    numbers, the same p̂_O.
+    """
+    cells, listed = head_list.cells, head_list.listed
+    if mechanisms.profile == "paper":
+        return estimate_noisy_counts(noisy, cells), None
+    selected = None
+    counts = head_list.noisy_counts
+    if mechanisms.optin_estimator == _FROM_S_AND_T and counts and threshold and selection_users:
+        is_known = np.zeros(len(counts), dtype=np.bool_)
+        is_known[list(known)] = True
+        noise = laplace_law(selection_scale)
+        selected = SelectionCounts(np.array(counts), selection_users, noise, threshold, is_known)
+    # Where S's counts estimate, T's exact intervals, which take most of the time, are needed of the
+    # wildcards alone. Otherwise T's own are published as they are, and what is known of records in
+    # general enters the blend.
+    own_of = 0 if selected is None else listed
+    t_alone = estimate_noisy_counts(noisy, cells, intervals_from=own_of)
+    if listed == 0 or (selected is None and noisy.users == 0):
+        return t_alone, None
+    shares = optin_shares(selected, noisy, listed)
+    return (t_alone if selected is None else optin_group(shares, t_alone, cells)), shares

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from blender.blend import VarianceBlender
 from blender.cells import Cells, HeadList, RandomizerSpec
 from blender.errors import ParameterError
 from blender.gaussian_histogram import GaussianHistogram
 from blender.head_list import ThresholdSelector
-from blender.interfaces import Blender, HeadListSelector, LocalRandomizer
+from blender.interfaces import HeadListSelector, LocalRandomizer
 from blender.local import TwoStage
-from blender.stable_blend import StableBlender
 from blender.stable_histogram import StableHistogram
 from blender.subset_or_none import SubsetOrNone
 from blender.subset_selection import RandomizedResponse, SubsetSelection
 
-__all__ = ["BLENDERS", "RANDOMIZERS", "SELECTORS", "blender_of", "randomizer_for", "selector_of"]
+__all__ = ["RANDOMIZERS", "SELECTORS", "randomizer_for", "selector_of"]
 
 _Filled = TypeVar("_Filled")
 
@@ -37,11 +35,6 @@ RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], LocalRandomize
     "subset-or-none": SubsetOrNone,
 }
 
-BLENDERS: Final[Mapping[str, Callable[[], Blender]]] = {
-    "inverse-variance": VarianceBlender,
-    "pooled-score": StableBlender,
-}
-
 
 def randomizer_for(head_list: HeadList) -> LocalRandomizer:
     """The randomizer that this head list names, built for its cells."""
@@ -52,11 +45,6 @@ def randomizer_for(head_list: HeadList) -> LocalRandomizer:
 def selector_of(name: str) -> HeadListSelector:
     """The head-list selector of that name."""
     return _named("selector", SELECTORS, name)()
-
-
-def blender_of(name: str) -> Blender:
-    """The blender of that name."""
-    return _named("blender", BLENDERS, name)()
 
 
 def _named(role: str, known: Mapping[str, _Filled], name: str) -> _Filled:

@@ -55,12 +55,15 @@ from blender.whole_records import (
 
 __all__ = ["SubsetOrNone", "best_named_size", "named_variance"]
 
-#: λ for which ω is chosen. Lists of 50 to 500 records cover between a twentieth and a half of what
-#: people hold, and little depends on it: for λ from 1/8 to 1/2 the best ω leaves 2.5 % less.
-TYPICAL_LISTED = Fraction(1, 4)
+#: 64·λ for which ω is chosen where the head list does not say: lists of 50 to 500 records cover
+#: between a twentieth and a half of what people hold. For λ from 1/8 to 1/2 the best ω leaves 2.5 %
+#: less.
+TYPICAL_64THS = 16
 
 
-def best_named_size(records: int, likelihood: Fraction, max_cells: int) -> int:
+def best_named_size(
+    records: int, likelihood: Fraction, max_cells: int, listed_64ths: int = TYPICAL_64THS
+) -> int:
     """The ω ≤ max_cells with the least variance for a rare record, by exact arithmetic.
 
     The variance falls and then rises with ω, so halving the range finds the turning point. Exact,
@@ -72,17 +75,21 @@ def best_named_size(records: int, likelihood: Fraction, max_cells: int) -> int:
     low, high = 1, max(1, min(max_cells, records - 1))
     while low < high:
         middle = (low + high) // 2
-        here, next_one = (named_variance(records, likelihood, w) for w in (middle, middle + 1))
+        here, next_one = (
+            named_variance(records, likelihood, w, listed_64ths) for w in (middle, middle + 1)
+        )
         low, high = (low, middle) if here <= next_one else (middle + 1, high)
     return low
 
 
-def named_variance(records: int, likelihood: Fraction, subset_size: int) -> Fraction:
-    """n·Var(p̂) of a record that no one holds, when λ = TYPICAL_LISTED hold another one."""
+def named_variance(
+    records: int, likelihood: Fraction, subset_size: int, listed_64ths: int = TYPICAL_64THS
+) -> Fraction:
+    """n·Var(p̂) of a record that nobody holds, when λ = `listed_64ths`/64 hold another one."""
     if records == 0:
         return Fraction(0)
     t, f, g = _inclusion(records, likelihood, subset_size)
-    shown = f + (g - f) * TYPICAL_LISTED
+    shown = f + (g - f) * Fraction(listed_64ths, 64)
     return shown * (1 - shown) / (t - g) ** 2
 
 
@@ -102,7 +109,7 @@ def _inclusion(
 
 
 class SubsetOrNone:
-    """Randomizer over whole records; ω follows from M, ε and `spec.max_cells_per_answer`."""
+    """Randomizer over whole records; ω follows from M, ε, `spec.max_cells_per_answer` and λ."""
 
     name = "subset-or-none"
     query_wildcards = False
@@ -123,7 +130,10 @@ class SubsetOrNone:
             self._t, self._f, self._g = float(t), float(f), float(g)
 
     def _size(self) -> int:
-        return best_named_size(self._records, self.likelihood, self.spec.max_cells_per_answer)
+        spec = self.spec
+        return best_named_size(
+            self._records, self.likelihood, spec.max_cells_per_answer, spec.listed_64ths
+        )
 
     # ------------------------------------------------------------------ on the device
 

@@ -7,8 +7,9 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from blender.noise import IntArray
+from blender.noise import COIN_BITS, IntArray
 
 
 class NoNoise:
@@ -19,6 +20,9 @@ class NoNoise:
 
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         return counts.copy()
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        return np.zeros(number, dtype=np.bool_)
 
 
 class ScriptedNoise:
@@ -37,6 +41,10 @@ class ScriptedNoise:
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         return self.discrete_laplace(counts, scale=scale)
 
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        """Always tails, so that scripts need not know of coins."""
+        return np.zeros(number, dtype=np.bool_)
+
 
 class SeededNoise:
     """Discrete noise of the right distribution, up to floats, from a seed."""
@@ -54,6 +62,9 @@ class SeededNoise:
         x = np.arange(-math.ceil(12 * scale), math.ceil(12 * scale) + 1)
         pmf = np.exp(-(x**2) / (2 * scale**2))
         return counts + self._rng.choice(x, size=len(counts), p=pmf / pmf.sum())
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        return self._rng.integers(0, 1 << COIN_BITS, size=number) < heads
 
 
 class SeededDice:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
-from blender.noise import IntArray
+from blender.noise import COIN_BITS, IntArray
 
 
 class RepeatableNoise:
@@ -26,6 +27,10 @@ class RepeatableNoise:
         rng, p = self._rng(counts, scale), 1 - np.exp(-1 / scale)
         drawn = rng.geometric(p, len(counts)) - rng.geometric(p, len(counts))
         return np.asarray(counts + drawn, dtype=np.int64)
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        rng = self._rng(np.array([number]), float(heads))
+        return rng.integers(0, 1 << COIN_BITS, size=number) < heads
 
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         drawn = np.rint(self._rng(counts, scale).normal(0, scale, len(counts)))

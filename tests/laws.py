@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender import HeadListSelector, PrivacyParameters
-from blender.noise import IntArray, Noise
+from blender.noise import COIN_BITS, IntArray, Noise
 
 #: What a record that is not shown shows.
 GONE = None
@@ -28,7 +28,9 @@ class EveryNoise:
     `factor` is for deliberately broken mechanisms: the noise is that much of what was asked for.
     """
 
-    def __init__(self, reach: int, *, factor: float = 1.0) -> None:
+    def __init__(self, reach: int, *, factor: float = 1.0, coin: bool = False) -> None:
+        self.heads = 0.0
+        self._coin = coin
         self.values = np.arange(-reach, reach + 1)
         self.asked: list[tuple[str, float]] = []
         self._reach = reach
@@ -41,6 +43,11 @@ class EveryNoise:
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         self.asked.append(("gaussian", scale))
         return counts + self.values
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        """All alike; `heads` says how likely this side was."""
+        self.heads = heads / 2**COIN_BITS
+        return np.full(number, self._coin)
 
     def mass(self) -> NDArray[np.float64]:
         """P(X = x) of the one draw that was made; the ends stand for all that lies beyond."""
@@ -60,11 +67,15 @@ def law(
     show: Callable[[int, Noise], Sequence[Hashable]], *, reach: int, factor: float = 1.0
 ) -> Law:
     """P(outcome), where `show(n, noise)` says what each of n equal records shows."""
-    noise = EveryNoise(reach, factor=factor)
-    outcomes = show(len(noise.values), noise)
+    # Once with every coin on heads and once on tails: a record throws at most one, so its law is
+    # the mixture of both. Where no coin is thrown both are the same.
     seen: Law = {}
-    for outcome, mass in zip(outcomes, noise.mass().tolist(), strict=True):
-        seen[outcome] = seen.get(outcome, 0.0) + mass
+    for side in (False, True):
+        noise = EveryNoise(reach, factor=factor, coin=side)
+        outcomes = show(len(noise.values), noise)
+        chance = noise.heads if side else 1 - noise.heads
+        for outcome, mass in zip(outcomes, noise.mass().tolist(), strict=True):
+            seen[outcome] = seen.get(outcome, 0.0) + chance * mass
     return seen
 
 

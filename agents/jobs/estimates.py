@@ -150,14 +150,17 @@ def _agreement(
         release.noisy,
         client,
         randomizer_for(release.head_list),
-        ranked_by_t=release.ranked_by_t,
+        shares=release.shares,
         best_trimmed=release.best_trimmed,
         rng=dice.bootstrap(),
     )
     if found is None:
         return None
     agree = found.p_value >= DISAGREE_BELOW
-    return PublishedAgreement(found.statistic, found.p_value, agree, "blend" if agree else "client")
+    # The paper's blend takes both groups as alike; that of `sharp` weighs by how far they differ.
+    blend_holds = agree or release.mechanisms.blender != VarianceBlender.name
+    prefer = "blend" if blend_holds else "client"
+    return PublishedAgreement(found.statistic, found.p_value, agree, prefer)
 
 
 def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedCell, ...]:

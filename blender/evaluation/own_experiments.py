@@ -167,7 +167,7 @@ def _agreement(setting: Setting, point: float, rng: np.random.Generator) -> Iter
             epoch.release.noisy,
             epoch.estimates.client,
             randomizer_for(epoch.release.head_list),
-            ranked_by_t=epoch.release.ranked_by_t,
+            shares=epoch.release.shares,
             best_trimmed=epoch.release.best_trimmed,
             rng=rng,
             rounds=199,

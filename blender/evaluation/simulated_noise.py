@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from blender.noise import IntArray
+from blender.noise import COIN_BITS, IntArray
 
 __all__ = ["SimulatedNoise"]
 
@@ -27,6 +28,10 @@ class SimulatedNoise:
         stop = -math.expm1(-1 / scale)
         up, down = (self._rng.geometric(stop, size=len(counts)) for _ in range(2))
         return np.asarray(counts + up - down, dtype=np.int64)
+
+    def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+        """Throws of a coin that shows heads with probability `heads`/2^32."""
+        return np.asarray(self._rng.integers(0, 1 << COIN_BITS, size=number) < heads)
 
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         """`counts` + X, by inverting the distribution function on ±12σ."""

@@ -31,6 +31,7 @@ from blender.parameters import PrivacyParameters
 from blender.profiles import OptinRelease, build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
+from blender.whole_records import choose_batch
 
 __all__ = ["DIFFERENCES", "Groups", "Reports", "draw_release", "draw_reports", "forge"]
 
@@ -155,10 +156,16 @@ def draw_reports(
     return Reports(counts, devices, truth)
 
 
-def forge(release: OptinRelease, reports: Reports, share: float, targets: IntArray) -> Reports:
-    """`share` of all devices are invented and name a target, evenly, never at random.
+def forge(
+    release: OptinRelease,
+    reports: Reports,
+    share: float,
+    targets: IntArray,
+    rng: np.random.Generator,
+) -> Reports:
+    """`share` of all devices are invented, and each names one of the targets, evenly.
 
-    Where an answer names ω records, the others it names are the next in the list's order.
+    Where an answer names ω records, the others are any, so that no second record stands out.
     """
     randomizer = randomizer_for(release.head_list)
     width, size = randomizer.cells_per_answer, len(reports.counts)
@@ -166,6 +173,7 @@ def forge(release: OptinRelease, reports: Reports, share: float, targets: IntArr
     counts = reports.counts.copy()
     each = np.bincount(np.arange(forged) % len(targets), minlength=len(targets))
     for target, answers in zip(targets.tolist(), each.tolist(), strict=True):
-        cells = (target + np.arange(width)) % (size - 1)
-        counts[cells] += answers
+        others = choose_batch(answers, size - 2, width - 1, rng)
+        counts += np.bincount((others + (others >= target)).ravel(), minlength=size)
+        counts[target] += answers
     return Reports(counts, reports.devices + forged, reports.truth)

@@ -1,7 +1,7 @@
 """What the opt-in group released, as a document: all that the estimates will need of it.
 
 The head list itself is a document of its own, because devices read it. This one holds the rest:
-T's noisy counts, and how high S's counts had to be. Both are committed in one transaction, so that
+T's noisy counts, and how S's counts were drawn. Both are committed in one transaction, so that
 the noise of an epoch is in the log, whole, before anybody sees any of it.
 
 Promises: `read_optin_release` rebuilds exactly what `write_optin_release` was given, estimates
@@ -40,7 +40,8 @@ def write_optin_release(release: OptinRelease) -> bytes:
             "threshold": release.threshold,
             "selection_users": release.selection_users,
             "selection_scale": release.selection_scale,
-            "least": None if release.least is None else list(release.least),
+            "luck": release.luck,
+            "known": list(release.known),
             "best_trimmed": release.best_trimmed,
         }
     )
@@ -58,8 +59,11 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         users=int(body["estimation_users"]),
     )
     mechanisms = Mechanisms(**body["mechanisms"])
-    least = None if body["least"] is None else tuple(body["least"])
     users, scale = int(body["selection_users"]), float(body["selection_scale"])
+    known = tuple(body.get("known", ()))  # an older release did not say
+    optin, shares = optin_estimates(
+        mechanisms, head_list, noisy, body["threshold"], users, scale, known=known
+    )
     return OptinRelease(
         mechanisms=mechanisms,
         head_list=head_list,
@@ -67,7 +71,9 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         threshold=body["threshold"],
         selection_users=users,
         selection_scale=scale,
-        least=least,
+        luck=float(body.get("luck", 0.0)),  # nor have any
+        known=known,
         best_trimmed=body["best_trimmed"],
-        optin=optin_estimates(mechanisms.profile, head_list, noisy, least, users, scale),
+        optin=optin,
+        shares=shares,
     )

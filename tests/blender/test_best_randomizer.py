@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from blender import RANDOMIZERS, Cells, PrivacyParameters, RandomizerSpec, Record
-from blender.best_randomizer import best_randomizer, worst_variance
+from blender.best_randomizer import best_randomizer, share_in_64ths, worst_variance
 from blender.local import TwoStage
+from blender.subset_or_none import SubsetOrNone
 from blender.subset_selection import SubsetSelection
 
 
@@ -84,3 +85,22 @@ def test_the_stated_variance_is_what_the_estimator_states():
     stated = randomizer.estimate(counts, n).variance_at(np.zeros(21))
 
     assert n * stated[0] == pytest.approx(worst_variance(listed, spec))
+
+
+def test_the_share_that_holds_something_listed_decides_how_many_records_an_answer_names():
+    """ω is best near M/(E·√λ): the fewer hold anything, the more an answer names."""
+    listed = records(500)
+    few, usual, many = (
+        SubsetOrNone(
+            Cells(tuple(listed), query_wildcards=False),
+            best_randomizer(listed, PrivacyParameters(), 64, listed_64ths=share),
+        ).cells_per_answer
+        for share in (4, 16, 48)
+    )
+    assert few > usual > many
+
+
+def test_the_published_share_is_in_64ths_and_never_nothing_or_all():
+    assert share_in_64ths([5000, 3000, 2000], 40_000) == 16
+    assert share_in_64ths([], 40_000) == share_in_64ths([-3], 40_000) == 1
+    assert share_in_64ths([40_000, 1], 40_000) == 63

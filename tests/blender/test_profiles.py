@@ -8,6 +8,7 @@ import pytest
 from blender import OptinCounts, ParameterError, PrivacyParameters, Record, randomizer_for
 from blender.gaussian_histogram import calibrate
 from blender.profiles import PROFILES, build_head_list, estimate_epoch
+from blender.stable_histogram import luck_below
 from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
 
 A, B, C, D, E = (Record("q1", "a"), Record("q1", "b"), Record("q2", "c"), Record("q3", "d"),
@@ -61,7 +62,7 @@ def test_the_names_of_the_mechanisms_are_published():
     assert (paper.selector, paper.randomizer, paper.blender) == (
         "threshold", "two-stage", "inverse-variance")  # fmt: skip
     assert (sharp.profile, sharp.selector, sharp.randomizer, sharp.blender) == (
-        "sharp", "stable-histogram", "randomized-response", "pooled-score")  # fmt: skip
+        "sharp", "stable-histogram", "randomized-response", "between-groups")  # fmt: skip
 
 
 def test_known_records_that_nobody_holds_are_noised_and_dropped_by_the_rule():
@@ -76,25 +77,27 @@ def test_known_records_that_nobody_holds_are_noised_and_dropped_by_the_rule():
     assert release.head_list.noisy_counts == (9, 2)
 
 
-def test_what_listing_took_is_the_threshold_or_the_first_record_that_was_not_listed():
+def test_what_is_not_listed_changes_no_estimate_of_what_is_but_through_the_law_of_all():
+    """A count says the same of its record wherever the list is cut."""
     counts = optin({A: 20, B: 12, C: 12, D: 11})
-    few = PrivacyParameters(head_list_cells=2)
+    cut = build_head_list("sharp", counts, PrivacyParameters(head_list_cells=2), NoNoise())
+    whole = build_head_list("sharp", counts, PrivacyParameters(), NoNoise())
 
-    cut = build_head_list("sharp", counts, few, NoNoise())
-    whole = build_head_list("sharp", counts, PrivacyParameters(), NoNoise(), known=(D,))
-
-    # C is the first unlisted record, at 12: A and B come before it in text, and would win a tie.
-    assert cut.head_list.records[:2] == (A, B)
-    assert cut.least == (12, 12)
-    assert whole.least == (7, 7, 7, 2)
+    assert cut.head_list.records[:2] == whole.head_list.records[:2] == (A, B)
+    assert cut.optin.cells.probability[:2] == pytest.approx(whole.optin.cells.probability[:2])
 
 
-def test_a_record_that_would_lose_the_tie_needs_one_more():
-    counts = optin({C: 20, A: 12, B: 12})
-    release = build_head_list("sharp", counts, PrivacyParameters(head_list_cells=2), NoNoise())
+def test_a_new_record_one_below_the_threshold_shows_when_its_coin_says_so():
+    class Heads(NoNoise):
+        def coins(self, number, *, heads):
+            assert heads == luck_below(4.0, 1e-5)
+            return np.arange(number) == 0
 
-    assert release.head_list.records == (C, A, B)
-    assert release.least == (13, 12)
+    counts = optin({A: 20, B: 6, C: 6, D: 5})
+    release = build_head_list("sharp", counts, PrivacyParameters(), Heads())
+
+    assert release.head_list.records == (A, B)
+    assert release.luck == pytest.approx(0.1327, abs=1e-4)
 
 
 def test_without_a_t_the_counts_of_s_estimate_alone():
@@ -117,7 +120,8 @@ def test_more_records_a_user_select_by_gaussian_noise_and_estimate_from_t_alone(
     assert release.mechanisms.selector == "gaussian-histogram"
     assert release.mechanisms.optin_estimator == "noisy-counts"
     assert release.head_list.records == (A, B)
-    assert release.selected is None
+    assert release.shares is not None
+    assert release.shares.users == 60
     assert release.optin.cells.probability.tolist() == [40 / 60, 20 / 60, 0]
 
 

@@ -14,8 +14,13 @@ import numpy as np
 import pytest
 
 from blender import ParameterError, PrivacyParameters
-from blender.noise import laplace_scale
-from blender.stable_histogram import StableHistogram, drop_level, stable_threshold
+from blender.noise import COIN_BITS, ExactNoise, laplace_scale
+from blender.stable_histogram import (
+    StableHistogram,
+    drop_level,
+    luck_below,
+    stable_threshold,
+)
 from tests.doubles import NoNoise, ScriptedNoise
 from tests.laws import GONE, divergence, selector_law
 
@@ -64,6 +69,59 @@ def test_every_move_of_one_user_keeps_epsilon_and_delta_counts_and_known_records
 
     assert worst <= delta + ROUNDING
     assert worst > delta / 1000, "the enumeration must reach the cases that cost something"
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), SETTINGS[:-1])
+def test_the_coin_one_below_the_threshold_spends_all_of_delta_and_no_more(
+    epsilon, delta, monkeypatch
+):
+    """Whole numbers left much of it unused. Deliberately broken: heads a hundredth too often."""
+    worst = worst_divergence(epsilon, delta)
+    assert 0.99 * delta < worst <= delta + ROUNDING
+
+    fair = luck_below(epsilon, delta)
+    monkeypatch.setattr(
+        "blender.stable_histogram.luck_below", lambda *_: fair + 2**COIN_BITS // 100
+    )
+    assert worst_divergence(epsilon, delta) > delta * 1.001
+
+
+def test_without_the_coin_nearly_half_of_delta_was_unused(monkeypatch):
+    monkeypatch.setattr("blender.stable_histogram.luck_below", lambda *_: 0)
+    assert worst_divergence(4.0, 1e-5) == pytest.approx(5.41e-6, rel=0.01)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("delta", [0.9, 0.3, 1e-3, 1e-5, 1e-12])
+def test_luck_is_the_largest_multiple_that_keeps_pi_within_its_bounds(epsilon, delta):
+    """π ≤ δ and 1/(1−π) ≤ e^(ε/2), by 60 digits, and no longer with one more in 2^32."""
+    scale = laplace_scale(sensitivity=2, epsilon=epsilon)
+    theta, luck = stable_threshold(epsilon, delta), luck_below(epsilon, delta)
+    assert 0 <= luck < 2**COIN_BITS
+    if theta == 2:
+        assert luck == 0
+        return
+
+    def holds(heads: int) -> bool:
+        r = (-1 / Decimal(scale)).exp()
+        at_least = [r**j / (1 + r) for j in (theta - 1, theta - 2)]
+        pi = at_least[0] + Decimal(heads) / 2**COIN_BITS * (at_least[1] - at_least[0])
+        return pi <= Decimal(delta) and 1 / (1 - pi) <= (Decimal(epsilon) / 2).exp()
+
+    with localcontext() as context:
+        context.prec = 60
+        assert holds(luck)
+        assert not holds(luck + 2)
+
+
+def test_coins_are_exact_in_their_32_bits():
+    """heads of 2^32 values of four bytes, none lost to rounding."""
+    values = np.array([0, 1, 569_934_460, 569_934_461, 2**32 - 1], dtype="<u4")
+    noise = ExactNoise(lambda size: values.tobytes()[:size])
+    assert noise.coins(5, heads=569_934_461).tolist() == [True, True, True, False, False]
+    assert not noise.coins(5, heads=0).any()
+    assert noise.coins(5, heads=2**COIN_BITS).all()
+    assert len(noise.coins(0, heads=5)) == 0
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9])

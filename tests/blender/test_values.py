@@ -16,7 +16,6 @@ import pytest
 
 import blender
 from blender import (
-    BLENDERS,
     RANDOMIZERS,
     SELECTORS,
     Cell,
@@ -97,7 +96,7 @@ def test_no_module_draws_from_a_generator_of_its_own():
                 assert node.attr == "Generator", f"{path.name}:{node.lineno}"
 
 
-@pytest.mark.parametrize("registry", [SELECTORS, RANDOMIZERS, BLENDERS])
+@pytest.mark.parametrize("registry", [SELECTORS, RANDOMIZERS])
 def test_mechanisms_are_registered_under_their_own_names(registry):
     for name, mechanism in registry.items():
         assert mechanism.name == name

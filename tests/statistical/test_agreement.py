@@ -27,6 +27,7 @@ from blender import (
 from blender.cell_estimates import unknown_group
 from blender.errors import ParameterError
 from blender.optin import NoisyCounts
+from blender.optin_shares import optin_shares
 from tests.doubles import SeededNoise
 
 pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]
@@ -55,7 +56,7 @@ def p_value(optin_p, client_p, seed, *, users=150_000, rounds=999):
         optin.noisy,
         randomizer.estimate(reported, clients),
         randomizer,
-        ranked_by_t=True,
+        shares=None,
         best_trimmed=optin.best_trimmed,
         rng=rng,
         rounds=rounds,
@@ -100,8 +101,7 @@ def test_a_list_ranked_without_t_needs_no_cut():
             noisy,
             client,
             randomizer,
-            ranked_by_t=False,
-            best_trimmed=None,
+            shares=optin_shares(None, noisy, 12),
             rng=rng,
             rounds=999,
         )
@@ -126,8 +126,7 @@ def test_with_nothing_to_compare_there_is_no_answer():
             noisy,
             client,
             randomizer,
-            ranked_by_t=False,
-            best_trimmed=None,
+            shares=optin_shares(None, noisy, 2) if noisy.users else None,
             rng=rng,
             rounds=rounds,
         )
@@ -149,7 +148,7 @@ def test_a_list_that_t_trimmed_is_not_judged_without_its_cut():
             NoisyCounts(some, np.ones_like(some), 0.5, 12),
             randomizer.estimate(some, int(some.sum())),
             randomizer,
-            ranked_by_t=True,
+            shares=None,
             best_trimmed=None,
             rng=np.random.default_rng(0),
         )

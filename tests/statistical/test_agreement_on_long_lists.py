@@ -38,7 +38,7 @@ def p_value(profile, seed, *, list_size=500, spread=0.0, rounds=199):
     release = epoch.release
     found = measure_agreement(
         release.head_list, release.noisy, epoch.estimates.client, randomizer_for(release.head_list),
-        ranked_by_t=release.ranked_by_t, best_trimmed=release.best_trimmed, rng=rng, rounds=rounds,
+        shares=release.shares, best_trimmed=release.best_trimmed, rng=rng, rounds=rounds,
     )  # fmt: skip
     assert found is not None
     assert found.compared == 500

@@ -40,7 +40,7 @@ def p_value(client_p, seed):
     reports = draw_report_counts(randomizer, rng.multinomial(CLIENTS, in_cells), rng)
     found = measure_agreement(
         release.head_list, release.noisy, estimate_epoch(release, reports, CLIENTS).client,
-        randomizer, ranked_by_t=release.ranked_by_t, best_trimmed=release.best_trimmed, rng=rng,
+        randomizer, shares=release.shares, rng=rng,
     )  # fmt: skip
     assert found is not None
     return found.p_value

@@ -12,9 +12,10 @@ import pytest
 
 from blender import RandomizerSpec, Record
 from blender.cells import HeadList
+from blender.difference_blend import blend_groups
 from blender.optin import NoisyCounts, estimate_noisy_counts
+from blender.optin_shares import optin_shares
 from blender.registry import randomizer_for
-from blender.stable_blend import StableBlender
 from tests.channels import all_answers, channel_fractions
 from tests.doubles import SeededNoise
 
@@ -126,13 +127,13 @@ def test_client_intervals_cover_94_to_97_percent(records, epsilon, name, report)
     assert (coverage + margin).max() <= 0.97
 
 
-def test_the_blend_on_a_fixed_list_is_unbiased_and_covers(thorough, report):
-    """No selection here: T and clients on a list that neither of them chose; 2 500 epochs.
+def test_the_blend_on_a_fixed_list_covers_and_is_closer_than_either_group(thorough, report):
+    """No selection here: T and clients on a list that neither of them chose; 300 epochs.
 
-    Of all cells together the coverage is above 94 % at odds of 1e-6 (± 0.5 %); of each cell and
-    total alone in the long version's 40 000 epochs.
+    A coverage of 94 % of all cells together is not refuted at odds of 1e-6; with --slow twenty
+    times as many epochs are above it.
     """
-    runs = 40_000 if thorough else 2_500
+    runs = 6_000 if thorough else 300
     head = head_list(20, 4.0, "randomized-response")
     randomizer, cells = randomizer_for(head), head.cells
     rng, noise = np.random.default_rng(13), SeededNoise(14)
@@ -142,27 +143,23 @@ def test_the_blend_on_a_fixed_list_is_unbiased_and_covers(thorough, report):
     reports = many_epochs(randomizer, p, n, runs, rng)
     held = noise.discrete_laplace(rng.multinomial(t_users, p, size=runs).ravel(), scale=0.5)
     ones = np.ones(len(cells), dtype=np.int64)
-    found, stated, covered, totals_covered, width = [], [], [], [], []
+    errors, covered, totals_covered = np.zeros(3), [], []
     for shown, counts in zip(reports, held.reshape(runs, -1), strict=True):
         t = NoisyCounts(counts, ones, 0.5, t_users)
-        optin = estimate_noisy_counts(t, cells, intervals=False)
-        blended = StableBlender().blend(optin, randomizer.estimate(shown, n), cells)
-        found.append(blended.cells.probability)
-        stated.append(blended.cells.variance)
+        optin = estimate_noisy_counts(t, cells, intervals_from=20)
+        client = randomizer.estimate(shown, n)
+        shares = optin_shares(None, t, 20)
+        blended = blend_groups(shares, optin, client, cells, devices_admitted=True).estimates
+        groups = (optin, client, blended)
+        errors += [((g.cells.probability[:-1] - p[:-1]) ** 2).sum() for g in groups]
         covered.append((blended.cells.low <= p) & (p <= blended.cells.high))
-        width.append(blended.cells.high - blended.cells.low)
         totals = blended.query_totals
         totals_covered.append((totals.low <= true_totals) & (true_totals <= totals.high))
-    estimates = np.array(found)
-    error = estimates.std(axis=0, ddof=1) / np.sqrt(runs)
-    # Weights at the pooled p still share a little of its noise: half a per cent of p is allowed.
-    assert (np.abs(estimates.mean(axis=0) - p) < 4 * error + 0.005 * p).all()
-    ratio = np.mean(stated, axis=0) / estimates.var(axis=0)
-    assert (np.abs(ratio - 1) < 4 * np.sqrt(2 / runs) + 0.03).all(), "1/I is the variance"
+    report(f"blend on a fixed list: squared error {errors[2] / errors[:2].min():.3f} of the better "
+           "group's")  # fmt: skip
+    assert errors[2] < 0.95 * errors[:2].min()
     for what, kind in (("cells", covered), ("totals", totals_covered)):
-        coverage = np.mean(kind, axis=0) if thorough else np.array([np.mean(kind)])
-        report(f"blend on a fixed list, {what}: coverage {coverage.min():.4f}, "
-               f"mean width of cells {np.mean(width):.2e}")  # fmt: skip
-        size = runs if thorough else np.size(kind)
-        margin = ONE_IN_A_MILLION * np.sqrt(coverage * (1 - coverage) / size)
-        assert (coverage - margin).min() >= 0.94, what
+        coverage = np.mean(kind)
+        report(f"blend on a fixed list, {what}: coverage {coverage:.4f} of {np.size(kind)}")
+        margin = ONE_IN_A_MILLION * np.sqrt(0.95 * 0.05 / np.size(kind))
+        assert coverage > 0.94 - (0 if thorough else margin), what

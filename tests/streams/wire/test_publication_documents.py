@@ -158,13 +158,14 @@ def test_the_papers_query_marginal_stands_beside_the_total():
     assert {query.marginal for query in published("sharp", 5000).queries} == {None}
 
 
-def test_groups_that_disagree_are_said_to_and_the_clients_are_preferred():
-    """A blend of two populations is precise and wrong."""
-    document = published("sharp", 5000)  # Opt-in users are skewed, the clients uniform.
+@pytest.mark.parametrize(("profile", "prefer"), [("paper", "client"), ("sharp", "blend")])
+def test_groups_that_disagree_are_said_to(profile: str, prefer: str):
+    """The paper's blend of two populations is precise and wrong; that of `sharp` knows of them."""
+    document = published(profile, 5000)  # Opt-in users are skewed, the clients uniform.
 
     assert document.agreement is not None
     assert not document.agreement.agree
-    assert document.agreement.prefer == "client"
+    assert document.agreement.prefer == prefer
     assert all(cell.client is not None for cell in document.records)
 
 

@@ -1,0 +1,64 @@
+"""The law of a noisy count: against plain sums, and at its edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from blender.count_law import (
+    ShareGrid,
+    count_likelihood,
+    gaussian_law,
+    laplace_law,
+    pass_probability,
+)
+
+NOISES = {"laplace": laplace_law(0.5), "wide laplace": laplace_law(2.0), "gauss": gaussian_law(3.0)}
+
+
+def by_summation(y, users, noise, p):
+    half = len(noise) // 2
+    return sum(
+        mass * binom.pmf(y - x, users, p)
+        for x, mass in zip(range(-half, half + 1), noise, strict=True)
+    )
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_likelihood_is_the_sum_over_holders_and_noise(noise):
+    law, p = NOISES[noise], np.array([1e-4, 0.01, 0.3])
+    counts = np.array([-2, 0, 3, 40, 3])
+    rows, row = count_likelihood(counts, 100, law, p)
+
+    for count, at in zip(counts, row, strict=True):
+        assert rows[at] == pytest.approx(by_summation(count, 100, law, p), rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_chance_to_pass_is_the_sum_of_all_counts_from_the_threshold_on(noise):
+    law, p = NOISES[noise], np.array([1e-4, 0.01, 0.3])
+    above = np.arange(7, 160)
+    rows, _ = count_likelihood(above, 100, law, p)
+    assert pass_probability(7, 100, law, p) == pytest.approx(rows.sum(axis=0), rel=1e-6)
+
+
+def test_every_law_of_noise_sums_to_one_and_is_even():
+    for law in NOISES.values():
+        assert law.sum() == pytest.approx(1)
+        assert law == pytest.approx(law[::-1])
+
+
+@pytest.mark.parametrize(("share", "users"), [(0.0, 10), (0.001, 20_000), (1.0, 3), (0.6, 100_000)])
+def test_the_grid_resolves_and_reaches_every_share(share, users):
+    """Sums over the grid are integrals: of a Beta law of the counts, exact to nine digits."""
+    grid = ShareGrid.up_to(share, users)
+    assert (np.diff(grid.p) > 0).all()
+    assert 0 < grid.p[0] <= 1 / users
+    assert grid.p[-1] < 1
+    if share * users > 10 and share < 1:
+        n, k = users, round(share * users)
+        # d p = p·d log p, and the mean of Beta(k+1, n−k+1) is (k+1)/(n+2).
+        log_law = k * np.log(grid.p) + (n - k) * np.log1p(-grid.p) + np.log(grid.p)
+        law = np.exp(log_law - log_law.max()) * grid.width
+        assert (law @ grid.p) / law.sum() == pytest.approx((k + 1) / (n + 2), rel=1e-9)
