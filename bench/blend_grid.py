@@ -1,13 +1,13 @@
 """Two groups that may differ: what the blend covers, and its error beside simpler estimators.
 
-    python -m bench.blend_grid [--runs 40] [--quick] [--csv FILE]
+    python -m bench.blend_grid [--runs 50] [--quick] [--no-t] [--epsilon 4] [--csv FILE]
 
 A grid of activity (share of people with a record) × difference between the groups × list size M ×
 number of people, ε = 4, δ = 1e-5, 5 % opt-in, the population of `bench/_sharp_settings.py`. Within
 a run all differences share the opt-in users and their head list, all estimators the reports. Truth
 is the share of participating clients. For each cell: coverage of 95 % intervals (of disputed
-records the spanning ones), squared error over the listed records over that of the clients, L1.
-By tenths of the published list, pooled over activity and size: bias and coverage.
+records the spanning ones), squared error over the listed records divided by that of the clients
+alone, L1. By tenths of the published list, pooled over activity and size: bias and coverage.
 Devices are admitted, so disputed records show the clients' number.
 """
 
@@ -25,12 +25,9 @@ import numpy as np
 
 from bench._sharp_settings import PEOPLE
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
-from blender.difference_blend import blend_groups, optin_group
 from blender.evaluation.two_groups import DIFFERENCES, Groups, draw_release, draw_reports
 from blender.intervals import Z_95
 from blender.noise import laplace_variance
-from blender.optin import estimate_noisy_counts
-from blender.optin_shares import optin_shares
 from blender.profiles import OptinRelease, estimate_epoch
 
 ACTIVITIES = (1.0, 0.9, 0.7, 0.5)
@@ -64,13 +61,9 @@ def plain_blend(release: OptinRelease, client: GroupEstimates) -> Estimates:
 
 @dataclass
 class Scores:
-    """Sums over the runs of one cell, by estimator."""
+    """What one estimator did: of each run the covered, the records, squared error and L1."""
 
-    covered: int = 0
-    records: int = 0
-    square: float = 0.0
-    distance: float = 0.0
-    runs: int = 0
+    runs: list[tuple[float, ...]] = field(default_factory=list)
     #: By tenths of the list that this estimator would publish: Σ(p̂ − p), Σp, Σ covered, records.
     tenths: FloatArray = field(default_factory=lambda: np.zeros((4, TENTHS)))
 
@@ -79,15 +72,19 @@ class Scores:
         m = len(truth)
         p, low, high = found.probability[:m], found.low[:m], found.high[:m]
         covered = (low <= truth) & (truth <= high)
-        self.covered += int(covered.sum())
-        self.records += m
-        self.square += float(((p - truth) ** 2).sum())
-        self.distance += float(np.abs(p - truth).sum())
-        self.runs += 1
+        square, distance = ((p - truth) ** 2).sum(), np.abs(p - truth).sum()
+        self.runs.append((float(covered.sum()), float(m), float(square), float(distance)))
         order = np.argsort(-p, kind="stable")
         tenth = np.arange(m) * TENTHS // m
         for row, values in enumerate((p - truth, truth, covered, np.ones(m))):
             self.tenths[row] += np.bincount(tenth, values[order], minlength=TENTHS)
+
+
+def ratio(above: FloatArray, below: FloatArray) -> tuple[float, float]:
+    """Σ above/Σ below over runs, and its standard error (delta method, runs independent)."""
+    value = above.sum() / below.sum()
+    off = np.std(above - value * below, ddof=1) if len(above) > 1 else np.nan
+    return float(value), float(off * np.sqrt(len(above)) / below.sum())
 
 
 def one_epoch(
@@ -98,20 +95,15 @@ def one_epoch(
 ) -> None:
     """All differences and estimators on one head list."""
     release, listed = draw_release(groups, rng)
-    cells = release.head_list.cells
     m = len(listed)
-    shares = optin_shares(release.selection_counts, release.noisy, m)
-    optin = optin_group(shares, estimate_noisy_counts(release.noisy, cells), cells)
     for difference in differences:
         reports = draw_reports(groups, release, listed, DIFFERENCES[difference], rng)
-        estimates = estimate_epoch(release, reports.counts, reports.devices)
+        estimates = estimate_epoch(release, reports.counts, reports.devices, devices_admitted=True)
         client = estimates.client
-        blend = blend_groups(shares, optin, client, cells, devices_admitted=True)
         found = {
             "clients": client.cells,
             "plain": plain_blend(release, client),
-            "conditional": estimates.blended.cells,
-            "blend": blend.estimates.cells,
+            "blend": estimates.blended.cells,
         }
         for name, of in found.items():
             scores.setdefault((difference, name), Scores()).add(of, reports.truth[:m])
@@ -122,9 +114,10 @@ def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=40, help="epochs a cell")
+    parser.add_argument("--runs", type=int, default=50, help="epochs a cell, at least 2")
     parser.add_argument("--quick", action="store_true", help="two activities, the smaller size")
     parser.add_argument("--no-t", action="store_true", help="f_O = 1: nobody is in T")
+    parser.add_argument("--epsilon", type=float, default=4.0)
     parser.add_argument("--seed", type=int, default=16)
     parser.add_argument("--csv", type=Path, help="write every cell here too")
     arguments = parser.parse_args(words)
@@ -138,7 +131,7 @@ def main(words: Sequence[str] = ()) -> None:
             for activity in activities:
                 groups = Groups(
                     PEOPLE, users, activity, list_size=list_size,
-                    selection_share=1.0 if arguments.no_t else 0.9,
+                    selection_share=1.0 if arguments.no_t else 0.9, epsilon=arguments.epsilon,
                 )  # fmt: skip
                 scores: dict[tuple[str, str], Scores] = {}
                 rng = np.random.default_rng(
@@ -166,13 +159,18 @@ def _cell_rows(
 ) -> list[dict[str, object]]:
     rows = []
     for (difference, name), score in scores.items():
+        covered, records, square, distance = np.array(score.runs).T
+        coverage, coverage_off = ratio(covered, records)
+        clients = np.array(scores[difference, "clients"].runs).T[2]
+        error, error_off = ratio(square, clients)
         rows.append(
             {
                 "M": list_size, "people": users, "activity": activity, "difference": difference,
-                "estimator": name, "epochs": score.runs, "records": score.records,
-                "coverage": round(score.covered / score.records, 4),
-                "error": round(score.square / scores[difference, "clients"].square, 4),
-                "L1": round(score.distance / score.runs, 6),
+                "estimator": name, "epochs": len(score.runs), "records": int(records.sum()),
+                "coverage": round(coverage, 4), "coverage_se": round(coverage_off, 4),
+                "error": round(error, 4), "error_se": round(error_off, 4),
+                "L1": round(float(distance.mean()), 6),
+                "L1_se": round(float(distance.std(ddof=1) / np.sqrt(len(distance))), 6),
             }
         )  # fmt: skip
     return rows

@@ -10,6 +10,7 @@ from bench._measured import measure, show
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, project_onto_simplex
 from blender.cells import Cells, RandomizerSpec
+from blender.difference_blend import blend_groups
 from blender.interfaces import OptinCounts
 from blender.local import TwoStage
 from blender.noise import ExactNoise
@@ -18,7 +19,6 @@ from blender.parameters import PrivacyParameters
 from blender.profiles import OptinRelease, build_head_list, estimate_epoch
 from blender.record import Record
 from blender.registry import randomizer_for
-from blender.stable_blend import StableBlender
 
 SIZES = (500, 50_000)
 CLIENTS, OPTIN = 4_875_000, 6_250
@@ -129,9 +129,13 @@ def sharp_blend(size: int) -> Callable[[], float]:
     release = SharpEpoch(size).release()
     counts, devices = sharp_reports(release), CLIENTS // 100_000 * 100_000
     client = randomizer_for(release.head_list).estimate(counts, devices)
-    cells, selected = release.head_list.cells, release.selected
-    t = estimate_noisy_counts(release.noisy, cells, intervals=False)
-    return lambda: float(StableBlender().blend(t, client, cells, selected).cells.probability.sum())
+    cells, shares, optin = release.head_list.cells, release.shares, release.optin
+
+    def work() -> float:
+        blend = blend_groups(shares, optin, client, cells, devices_admitted=True)
+        return float(blend.estimates.cells.probability.sum())
+
+    return work
 
 
 def sharp_agreement(size: int) -> Callable[[], float]:
@@ -143,7 +147,7 @@ def sharp_agreement(size: int) -> Callable[[], float]:
 
     def work() -> float:
         found = measure_agreement(
-            release.head_list, release.noisy, client, randomizer, ranked_by_t=release.ranked_by_t,
+            release.head_list, release.noisy, client, randomizer, shares=release.shares,
             best_trimmed=release.best_trimmed, rng=np.random.default_rng(6),
         )  # fmt: skip
         assert found is not None
