@@ -215,7 +215,7 @@ def _points(
     )  # fmt: skip
     reach = np.linspace(-_REACH, _REACH, _POINTS)
     points = [c[:, np.newaxis] + reach * s[:, np.newaxis] for c, s in centres]
-    lowest = 1e-3 * m[:, np.newaxis]
+    lowest = 1e-3 * np.minimum(m, deviation)[:, np.newaxis]
     return np.asarray(np.clip(np.sort(np.concatenate(points, axis=1), axis=1), lowest, 1.0))
 
 

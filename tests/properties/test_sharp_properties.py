@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from blender import Cells, PrivacyParameters, Record
@@ -108,6 +108,12 @@ def test_epochs_estimated_at_once_are_as_one_after_the_other(name, size, epsilon
     ),
     clients=st.sampled_from([2, 1_000, 10**7]),
     admitted=st.booleans(),
+)
+@example(
+    # Clients are certain of 0 where opt-in users say 0.83: below what was once looked at.
+    rows=[(0, 0, 1.0), (347, 420, 0.0), (520, 498, 0.0), (700, 163, 1.0), (3584, -1, 0.5)],
+    clients=10**7,
+    admitted=False,
 )
 def test_a_blend_of_whatever_counts_is_a_share_with_an_interval(rows, clients, admitted):
     """However the groups contradict each other: finite, in order, in [0, 1], disputed or not."""
