@@ -103,8 +103,9 @@ def shapes() -> list[tuple[tuple[int, ...], RandomizerSpec]]:
 
 
 def spec_of(spec: RandomizerSpec) -> dict[str, Any]:
-    """A randomizer as a head list describes it."""
-    return {name: getattr(spec, name) for name in RandomizerSpec.__slots__}
+    """A randomizer as a head list describes it: `listed_64ths` does not travel yet."""
+    names = (name for name in RandomizerSpec.__slots__ if name != "listed_64ths")
+    return {name: getattr(spec, name) for name in names}
 
 
 def channels() -> dict[str, object]:
