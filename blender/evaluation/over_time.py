@@ -1,0 +1,341 @@
+"""Thirty epochs of simulated people, seen through the filter over epochs.
+
+Opt-in users are counted record by record, without playing each of them: of those who hold a record
+a binomial number stays, and the places of the others are filled by people drawn anew. Devices are
+drawn from the exact law of their reports (`simulated_reports`). What is released,
+and what is estimated from it, is the service's own code with seeded noise.
+
+Promises: given the same generator, the same epochs. The truth is the clients' p of each epoch.
+Symbols: h = share of opt-in users who stay, with their records; n_O, n_C = people; θ = threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from blender.best_randomizer import best_randomizer
+from blender.cell_estimates import FloatArray, GroupEstimates, unknown_group
+from blender.cells import HeadList
+from blender.evaluation.populations import Setting
+from blender.evaluation.simulated_noise import SimulatedNoise
+from blender.evaluation.simulated_reports import draw_report_counts
+from blender.filter_modes import FilterModes, default_modes
+from blender.intervals import Z_95
+from blender.remembered_records import forgotten, shown
+from blender.noise import IntArray, laplace_scale, laplace_variance
+from blender.optin import NoisyCounts, estimate_noisy_counts
+from blender.parameters import PrivacyParameters
+from blender.period_budget import calibrate_period, select_in_period
+from blender.publication_filter import ClientFigures, Publication, RecordFilter
+from blender.record import Record
+from blender.registry import randomizer_for
+from blender.selected_counts import SelectedCounts
+from blender.stable_blend import StableBlender
+from blender.stable_histogram import stable_threshold
+
+__all__ = ["EpochScores", "Plan", "simulate"]
+
+#: Records rarer than the rest of these are one bucket: S never sees enough of them to list one.
+_HEAD = {"aol": 100_000, "yandex": 300_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One way of spending, and how people and records change."""
+
+    epochs: int = 30
+    epsilon: float = 4.0
+    #: One budget for all epochs, clients taking turns; otherwise ε in each epoch, for everybody.
+    one_budget: bool = False
+    selection_share: float = 0.9
+    drift: float = 0.0
+    shock_epoch: int | None = None
+    #: Share of opt-in users who stay with their records; 1 is a fixed panel.
+    staying: float = 0.0
+    #: Share of epochs in which a person of a fixed panel holds their own favourite.
+    habit: float | None = None
+    clients_staying: float = 0.0
+    #: Deviation of ln p between the groups, and what the filter is given for it.
+    groups_differ: float = 0.0
+    between_groups: float | None = None
+    #: List the records that the filter ranks highest, not those of the highest counts.
+    list_by_filter: bool = False
+    modes: FilterModes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochScores:
+    """How far one epoch's estimates were from the truth."""
+
+    own_l1: float
+    filter_l1: float
+    top_l1: float
+    top_listed_l1: float
+    covered: float
+    covered_shown: float
+    covered_queries: float
+    listed: int
+    shown: int
+    on_top: float
+    known: int
+    staying: float
+    drift: float
+
+
+@lru_cache(maxsize=2)
+def _head(setting: Setting) -> tuple[IntArray, FloatArray, IntArray]:
+    numbers = setting.people.top(_HEAD[setting.name])
+    p = setting.people.probability(numbers)
+    return numbers, np.append(p, 1 - p.sum()), setting.people.query(numbers)
+
+
+@dataclass
+class _People:
+    """How many of n people hold each record; the last place is everything rare."""
+
+    users: int
+    staying: float
+    habit: float | None
+    holders: IntArray | None = field(default=None)
+
+    def next(self, p: FloatArray, rng: np.random.Generator) -> IntArray:
+        if self.holders is None:
+            self.holders = rng.multinomial(self.users, p)
+            if self.habit is None:
+                return self.holders
+        stay = rng.binomial(self.holders, self.staying if self.habit is None else self.habit)
+        now = stay + rng.multinomial(self.users - int(stay.sum()), p)
+        if self.habit is None:
+            self.holders = now
+        return np.asarray(now, dtype=np.int64)
+
+
+#: A known record is released at any count.
+_ANY = -(10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """Released records by their place in the population, with their texts and noisy counts."""
+
+    places: IntArray
+    texts: list[Record]
+    counts: IntArray
+    noise: float
+    least: IntArray
+
+    def ordered(self, order: IntArray) -> _Release:
+        return _Release(
+            self.places[order],
+            [self.texts[i] for i in order.tolist()],
+            self.counts[order],
+            self.noise,
+            self.least[order],
+        )
+
+
+def simulate(setting: Setting, plan: Plan, rng: np.random.Generator) -> Iterator[EpochScores]:
+    """One run, epoch by epoch."""
+    run = _Run(setting, plan, rng)
+    for epoch in range(1, plan.epochs + 1):
+        yield run.epoch(epoch)
+
+
+class _Run:
+    """One run: what is known, who takes part, and the generator."""
+
+    def __init__(self, setting: Setting, plan: Plan, rng: np.random.Generator) -> None:
+        self.setting, self.plan, self.rng = setting, plan, rng
+        self.numbers, self.p, self.query = _head(setting)
+        users = round(setting.users * setting.optin_share)
+        self.n_s = round(users * (1.0 if plan.one_budget else plan.selection_share))
+        self.n_t = users - self.n_s
+        self.n_c = setting.users - users
+        if plan.one_budget:
+            self.n_c //= plan.epochs
+        self.s, self.t = (_People(n, plan.staying, plan.habit) for n in (self.n_s, self.n_t))
+        self.c = _People(self.n_c, plan.clients_staying, None)
+        self.differ = np.exp(plan.groups_differ * rng.standard_normal(len(self.p)))
+        self.tau = plan.groups_differ if plan.between_groups is None else plan.between_groups
+        self.filter = RecordFilter.start(
+            plan.modes or default_modes(clients_rotate=plan.one_budget)
+        )
+        #: The filter's records, by their place in the population.
+        self.known = np.zeros(0, dtype=np.int64)
+        self.place: dict[Record, int] = {}
+        self.scale = laplace_scale(sensitivity=2, epsilon=plan.epsilon)
+        self.parameters = PrivacyParameters(
+            epsilon=plan.epsilon, delta=setting.delta, head_list_cells=setting.list_size
+        )
+        self.noise = SimulatedNoise(rng)
+
+    def epoch(self, epoch: int) -> EpochScores:
+        """Draw, release, report, blend, filter, and compare with the truth."""
+        self._drift(epoch)
+        optin_p = self.p * self.differ
+        optin_p /= optin_p.sum()
+        release = self._ranked(epoch, self._release(self.s.next(optin_p, self.rng)[:-1]))
+        listed = slice(0, min(self.setting.list_size, len(release.places)))
+        cells = release.places[listed]
+        head = self._head_list(release.texts[listed])
+        client = self._clients(head, cells)
+        t_alone, t_counts = self._estimation(head, cells, optin_p)
+        own = StableBlender().blend(t_alone, client, head.cells, self._selected(release, listed))
+        self.filter = self.filter.follow(
+            self._publication(epoch, release, len(cells), t_counts, client)
+        )
+        self.known = self._places(self.filter.records)
+        scores = self._scores(cells, own)
+        gone = forgotten(self.filter.state, self.n_s)
+        self.filter = self.filter.without(
+            record for record, left in zip(self.filter.records, gone, strict=True) if left
+        )
+        self.known = self.known[~gone]
+        return scores
+
+    def _drift(self, epoch: int) -> None:
+        size = len(self.p) - 1
+        change = np.zeros(size)
+        if epoch > 1 and self.plan.drift:
+            change = self.plan.drift * self.rng.standard_normal(size)
+        if epoch == self.plan.shock_epoch:
+            struck = self.rng.random(size) < 0.1
+            change += struck * np.where(self.rng.random(size) < 0.5, 1, -1) * np.log(3)
+        p = self.p.copy()
+        p[:-1] *= np.exp(change)
+        self.p = p / p.sum()
+
+    def _release(self, counts: IntArray) -> _Release:
+        known = np.zeros(len(counts), dtype=np.bool_)
+        known[self.known] = True
+        if self.plan.one_budget:
+            rule = calibrate_period(self.plan.epsilon, self.setting.delta, 1, self.plan.epochs)
+            selection = select_in_period(rule, counts, known, self.noise)
+            kept, noisy, variance = selection.kept, selection.noisy_counts, rule.scale**2
+            theta = rule.threshold
+        else:
+            theta = stable_threshold(self.plan.epsilon, self.setting.delta)
+            looked_at = np.flatnonzero(known | (counts > 0))
+            noisy = self.noise.discrete_laplace(counts[looked_at], scale=self.scale)
+            stays = known[looked_at] | (noisy >= theta)
+            kept, noisy, variance = looked_at[stays], noisy[stays], laplace_variance(self.scale)
+        assert noisy is not None
+        texts = self.setting.people.records(self.numbers[kept])
+        self.place.update(zip(texts, kept.tolist(), strict=True))
+        least = np.where(known[kept], _ANY, theta)
+        return _Release(kept, texts, noisy, variance, least)
+
+    def _ranked(self, epoch: int, release: _Release) -> _Release:
+        """In the order in which records get cells."""
+        value: FloatArray = release.counts.astype(np.float64)
+        if self.plan.list_by_filter or self.plan.one_budget:
+            seen = self.filter.follow(self._publication(epoch, release, 0, None, None))
+            value = np.zeros(len(self.p))
+            value[self._places(seen.records)] = seen.state.probability
+            value = value[release.places]
+        return release.ordered(np.argsort(-value, kind="stable"))
+
+    def _places(self, records: tuple[Record, ...]) -> IntArray:
+        return np.fromiter((self.place[r] for r in records), np.int64, len(records))
+
+    def _publication(
+        self,
+        epoch: int,
+        release: _Release,
+        listed: int,
+        t_counts: IntArray | None,
+        client: GroupEstimates | None,
+    ) -> Publication:
+        figures = None
+        if client is not None:
+            of = client.cells
+            figures = ClientFigures(
+                of.probability[:listed], of.variance[:listed], client.participants
+            )
+        return Publication(
+            epoch=epoch,
+            records=tuple(release.texts),
+            counts=release.counts,
+            users=self.n_s,
+            noise=release.noise,
+            listed=listed,
+            estimation=t_counts,
+            estimation_users=self.n_t,
+            estimation_noise=laplace_variance(self.scale),
+            clients=figures,
+            between_groups=self.tau,
+        )
+
+    def _selected(self, release: _Release, listed: slice) -> SelectedCounts | None:
+        if self.plan.one_budget or self.plan.list_by_filter:
+            return None
+        # What the first record that is not listed showed, all others had to reach.
+        rest = release.counts[listed.stop :]
+        rival = rest[0] if len(rest) else _ANY
+        least = np.maximum(release.least[listed], rival)
+        return SelectedCounts(release.counts[listed], least, self.n_s, self.scale)
+
+    def _head_list(self, texts: list[Record]) -> HeadList:
+        spec = best_randomizer(texts, self.parameters, self.parameters.max_cells_per_answer)
+        return HeadList(tuple(texts), len(texts), spec, query_wildcards=False)
+
+    def _clients(self, head: HeadList, cells: IntArray) -> GroupEstimates:
+        if self.plan.clients_staying:
+            listed = self.c.next(self.p, self.rng)[cells]
+            holders = np.append(listed, self.n_c - listed.sum())
+        else:
+            p = self.p[cells]
+            holders = self.rng.multinomial(self.n_c, np.append(p, max(0.0, 1 - p.sum())))
+        randomizer = randomizer_for(head)
+        return randomizer.estimate(draw_report_counts(randomizer, holders, self.rng), self.n_c)
+
+    def _estimation(
+        self, head: HeadList, cells: IntArray, p: FloatArray
+    ) -> tuple[GroupEstimates, IntArray | None]:
+        if self.n_t == 0:
+            return unknown_group(len(head.cells), len(head.cells.queries)), None
+        listed = self.t.next(p, self.rng)[cells]
+        raw = np.append(listed, self.n_t - listed.sum())
+        noisy = self.noise.discrete_laplace(raw, scale=self.scale)
+        counts = NoisyCounts(noisy, np.ones_like(noisy), self.scale, self.n_t)
+        return estimate_noisy_counts(counts, head.cells, intervals=False), noisy[:-1]
+
+    def _scores(self, cells: IntArray, own: GroupEstimates) -> EpochScores:
+        state, truth = self.filter.state, self.p[self.known]
+        low, high = (state.mean[0] + z * np.sqrt(state.variance) for z in (-Z_95, Z_95))
+        covered = (low <= truth) & (truth <= high)
+        where = np.zeros(len(self.p), dtype=np.int64)
+        where[self.known] = np.arange(len(self.known))
+        listed = where[cells]
+        visible = shown(state, self.n_s)
+        length = max(1, int(visible.sum()))
+        cut = np.partition(self.p[:-1], -length)[-length]
+        top = np.argsort(-self.p[:-1], kind="stable")[: self.setting.list_size]
+        published, in_cells = np.zeros(len(self.p)), np.zeros(len(self.p))
+        published[self.known] = np.where(visible, state.probability, 0.0)
+        in_cells[cells] = state.probability[listed]
+        _, group = np.unique(self.query[cells], return_inverse=True)
+        total, total_truth, total_variance = (
+            np.bincount(group, weights=a[listed]) for a in (state.mean[0], truth, state.variance)
+        )
+        in_query = np.abs(total - total_truth) <= Z_95 * np.sqrt(total_variance)
+        of_own = own.cells.probability[: len(cells)]
+        return EpochScores(
+            own_l1=float(np.abs(of_own - self.p[cells]).sum()),
+            filter_l1=float(np.abs(state.probability - truth)[listed].sum()),
+            top_l1=float(np.abs(published - self.p)[top].sum()),
+            top_listed_l1=float(np.abs(in_cells - self.p)[top].sum()),
+            covered=float(covered[listed].mean()),
+            covered_shown=float(covered[visible].mean()),
+            covered_queries=float(in_query.mean()),
+            listed=len(listed),
+            shown=int(visible.sum()),
+            on_top=float((truth[visible] >= cut).mean()),
+            known=state.size,
+            staying=state.staying,
+            drift=state.drift,
+        )

@@ -1,0 +1,245 @@
+"""Follow the published documents, epoch by epoch: what all of them together say of every record.
+
+Beside an epoch's own estimate, which looks at that epoch alone, a publication carries this one:
+
+    the epoch's own     what people had in this window; independent of all other epochs
+    filtered            the best guess at it from all publications so far; closer to the truth, and
+                        the one for rankings, trends and history
+
+Promises: post-processing only. The state depends on publications and on nothing else, so that it
+can be rebuilt from them on any machine, after any loss. Floats may differ in their last digits
+between processors; what is decided with them (which records are forgotten) travels in the
+publication.
+Assumes: publications come in order, each with all records that were known to it.
+
+Symbols: m, P = the filter's mean and variance of a record's probability; τ = between_groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from blender.cell_estimates import Estimates, FloatArray
+from blender.epoch_filter import FilterState, advance, empty_state
+from blender.errors import HeadListMismatch, ParameterError
+from blender.filter_model import Observed
+from blender.filter_modes import FilterModes
+from blender.intervals import Z_95
+from blender.remembered_records import shown
+from blender.noise import IntArray
+from blender.record import Record
+
+__all__ = [
+    "ClientFigures",
+    "FilteredEstimates",
+    "Publication",
+    "RecordFilter",
+    "clients_observed",
+    "optin_observed",
+    "rebuild",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFigures:
+    """What the clients' reports said of the listed records: p̂ and σ̂² as published."""
+
+    probability: FloatArray
+    variance: FloatArray
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The numbers of one epoch's documents that the filter reads, and no others.
+
+    `counts` are S's noisy counts of `records`, with noise of variance `noise`; the first `listed`
+    have cells, on which `estimation` (T's noisy counts) and `clients` run. `forgotten` are the
+    records that were new again after this epoch.
+    """
+
+    epoch: int
+    records: tuple[Record, ...]
+    counts: IntArray
+    users: int
+    noise: float
+    listed: int
+    estimation: IntArray | None = None
+    estimation_users: int = 0
+    estimation_noise: float = 0.0
+    clients: ClientFigures | None = None
+    between_groups: float = 0.0
+    forgotten: tuple[Record, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Everything runs over the records it says."""
+        if not len(self.records) == len(self.counts) >= self.listed >= 0:
+            raise HeadListMismatch(
+                f"counts must run over the {len(self.records)} records, of which at most all are "
+                f"listed, got {len(self.counts)} counts and listed={self.listed}"
+            )
+        for name, size in (
+            ("estimation", None if self.estimation is None else len(self.estimation)),
+            ("clients", None if self.clients is None else len(self.clients.probability)),
+        ):
+            if size is not None and size != self.listed:
+                raise HeadListMismatch(
+                    f"{name} must run over the {self.listed} listed records, got {size}"
+                )
+        if self.users < 1:
+            raise ParameterError(f"a publication needs users, got users={self.users}")
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredEstimates:
+    """p̂, σ̂² and 95 % intervals of all shown records, largest first, and of their queries."""
+
+    records: tuple[Record, ...]
+    of_records: Estimates
+    queries: tuple[str, ...]
+    of_queries: Estimates
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """The filter's state with the records that it runs over."""
+
+    records: tuple[Record, ...]
+    state: FilterState
+    last_epoch: int | None = None
+    users: int = 0
+    _place: dict[Record, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Number the records once."""
+        place = {record: i for i, record in enumerate(self.records)}
+        object.__setattr__(self, "_place", place)
+
+    @classmethod
+    def start(cls, modes: FilterModes | None = None) -> RecordFilter:
+        """Before the first publication."""
+        return cls((), empty_state(modes))
+
+    def follow(self, publication: Publication) -> RecordFilter:
+        """After one more publication, and without what it says is forgotten."""
+        if self.last_epoch is not None and publication.epoch <= self.last_epoch:
+            raise ParameterError(
+                f"publications must come in order, got epoch {publication.epoch} "
+                f"after epoch {self.last_epoch}"
+            )
+        missing = len(set(self.records) - set(publication.records))
+        if missing:
+            raise HeadListMismatch(
+                f"a publication must hold all {len(self.records)} known records, "
+                f"epoch {publication.epoch} lacks {missing}"
+            )
+        fresh = [record for record in publication.records if record not in self._place]
+        records = (*self.records, *fresh)
+        place = {record: i for i, record in enumerate(records)}
+        # Where each of the publication's records is in the filter.
+        order = np.fromiter((place[r] for r in publication.records), np.int64, len(records))
+        state = advance(
+            self.state,
+            _placed(optin_observed(publication), order),
+            _placed(clients_observed(publication), order),
+            between_groups=publication.between_groups,
+        )
+        followed = RecordFilter(records, state, publication.epoch, publication.users)
+        return followed.without(publication.forgotten)
+
+    def without(self, forgotten: Iterable[Record]) -> RecordFilter:
+        """Without these records, which are new again."""
+        gone = set(forgotten)
+        if not gone:
+            return self
+        stays = np.fromiter((r not in gone for r in self.records), np.bool_, len(self.records))
+        kept = tuple(r for r in self.records if r not in gone)
+        return replace(self, records=kept, state=self.state.keep(stays))
+
+    def estimates(self) -> FilteredEstimates:
+        """What is published: every shown record, and sums by query."""
+        state = self.state
+        visible = np.flatnonzero(shown(state, max(self.users, 1)))
+        ranked = sorted(visible.tolist(), key=lambda i: (-state.mean[0, i], self.records[i]))
+        records = tuple(self.records[i] for i in ranked)
+        m, v = state.probability[ranked], state.variance[ranked]
+        queries: dict[str, int] = {}
+        for record in records:
+            queries.setdefault(record.query, len(queries))
+        group = np.fromiter((queries[r.query] for r in records), np.int64, len(records))
+        # Records move and are counted nearly independently: their variances add up.
+        sums, variances = (
+            np.bincount(group, weights=a, minlength=len(queries)).astype(np.float64) for a in (m, v)
+        )
+        return FilteredEstimates(
+            records, _estimates(m, v), tuple(queries), _estimates(sums, variances)
+        )
+
+
+def rebuild(publications: Iterable[Publication], modes: FilterModes | None = None) -> RecordFilter:
+    """The filter from publications alone: what a machine does that has lost everything else."""
+    current = RecordFilter.start(modes)
+    for publication in publications:
+        current = current.follow(publication)
+    return current
+
+
+def optin_observed(publication: Publication) -> Observed:
+    """S's and T's counts as one share of one group of people.
+
+    Both are counts of the same group, with noise of their own: weighed by their precision at a
+    common p. A weight of a on S makes sampling a²/n_S + (1−a)²/n_T, as of one larger group.
+    """
+    size = len(publication.records)
+    n = float(publication.users)
+    share, users = publication.counts / n, np.full(size, n)
+    noise = np.full(size, publication.noise / n**2)
+    if publication.estimation is None or publication.estimation_users == 0:
+        return Observed(share, users, noise)
+    t = float(publication.estimation_users)
+    listed = slice(0, publication.listed)
+    other = publication.estimation / t
+    p = np.maximum(publication.counts[listed] + publication.estimation, 0.5) / (n + t)
+    of_s = p / n + publication.noise / n**2
+    of_t = p / t + publication.estimation_noise / t**2
+    a = of_t / (of_s + of_t)
+    share[listed] = a * share[listed] + (1 - a) * other
+    users[listed] = 1 / (a**2 / n + (1 - a) ** 2 / t)
+    noise[listed] = (a**2 * publication.noise / n**2) + (
+        (1 - a) ** 2 * publication.estimation_noise / t**2
+    )
+    return Observed(share, users, noise)
+
+
+def clients_observed(publication: Publication) -> Observed:
+    """The clients' estimates; what their variance has beyond the sampling of people is noise."""
+    size, clients = len(publication.records), publication.clients
+    share, users, noise = np.full(size, np.nan), np.ones(size), np.zeros(size)
+    if clients is None or clients.reports == 0:
+        return Observed(share, users, noise)
+    users[:] = clients.reports
+    known = np.isfinite(clients.variance)
+    inside = np.clip(clients.probability, 0.0, 1.0)
+    sampling = inside * (1 - inside) / clients.reports
+    added = np.maximum(np.where(known, clients.variance, 1.0) - sampling, 0.0)
+    share[: publication.listed] = np.where(known, clients.probability, np.nan)
+    noise[: publication.listed] = added
+    return Observed(share, users, noise)
+
+
+def _placed(group: Observed, order: IntArray) -> Observed:
+    arrays = []
+    for values in (group.share, group.users, group.noise):
+        moved = np.empty_like(values)
+        moved[order] = values
+        arrays.append(moved)
+    return Observed(*arrays)
+
+
+def _estimates(mean: FloatArray, variance: FloatArray) -> Estimates:
+    reach = Z_95 * np.sqrt(variance)
+    low, high = np.clip(mean - reach, 0.0, 1.0), np.clip(mean + reach, 0.0, 1.0)
+    return Estimates(mean, variance, low, high)
