@@ -39,8 +39,9 @@ from blender.stable_histogram import stable_threshold
 
 __all__ = ["EpochScores", "Plan", "simulate"]
 
-#: Records rarer than the rest of these are one bucket: S never sees enough of them to list one.
-_HEAD = {"aol": 100_000, "yandex": 300_000}
+#: So many records for each opt-in user are followed; all rarer ones are one bucket, since S never
+#: sees enough of them to list one.
+_FOLLOWED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,9 @@ class EpochScores:
 
 @lru_cache(maxsize=2)
 def _head(setting: Setting) -> tuple[IntArray, FloatArray, IntArray]:
-    numbers = setting.people.top(_HEAD[setting.name])
+    numbers = setting.people.top(round(_FOLLOWED * setting.users * setting.optin_share))
     p = setting.people.probability(numbers)
-    return numbers, np.append(p, 1 - p.sum()), setting.people.query(numbers)
+    return numbers, np.append(p, max(0.0, 1 - p.sum())), setting.people.query(numbers)
 
 
 @dataclass
