@@ -8,14 +8,15 @@ far. All other records are then moved by these weights (`blender.epoch_filter`).
 The world may change, so a mode is left for another one with probability ν each epoch ("interacting
 multiple models"): a mode of small weight w continues from
 
-    (w(1−ν)·x + ν/K·x̄) / (w(1−ν) + ν/K)
+    (w(1−ν)·x + w⁰ν·x̄) / (w(1−ν) + w⁰ν)
 
-with x its own state and x̄ the average of all, and the weight itself becomes the denominator. So a
-mode that was long wrong starts again from where the others are.
+with x its own state, x̄ the average of all and w⁰ its weight before anything was seen, and the
+weight itself becomes the denominator. So a mode that was long wrong starts again from where the
+others are.
 
 Promises: post-processing only. One record moves the odds of two modes by at most e^LOG_CAP in an
 epoch: a forged one cannot move them all.
-Symbols: K = modes, w = weights, ν = SWITCH.
+Symbols: w = weights, ν = SWITCH; the others as in `filter_model`.
 """
 
 from __future__ import annotations
