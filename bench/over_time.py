@@ -4,10 +4,10 @@
     python -m bench.over_time --table FILE --columns QUERY,URL,COUNT
 
 Every row is `--runs` simulated histories of 30 epochs; `blender/evaluation/over_time.py` says how
-they are drawn. ± is one standard error over runs. L1 is over the listed records (`own`: the epoch
-alone, by `sharp`'s blend; `filter`) and over the true top M (`top`: records not shown count
-as 0; `cells`: those that were not asked of clients count as 0). Coverage is of 95 % intervals of
-listed records, of all shown records and of the listed queries.
+they are drawn. ± is one standard error over runs. L1 is over the listed records, of the epoch alone
+(`own`, by `sharp`'s blend) and of the filter, and over the true top M (`top`), where records that
+are not shown count as 0; with `own` and `cells` those not asked of clients count as 0 too. Coverage
+is of 95 % intervals of listed records, of all shown records and of the listed queries.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from blender.evaluation.populations import Setting
 CASES: Sequence[tuple[str, Plan, slice]] = (
     ("one-budget", Plan(one_budget=True), slice(18, 30)),
     ("one-budget h=.9", Plan(one_budget=True, staying=0.9), slice(18, 30)),
+    ("rotated", Plan(rotated=True), slice(18, 30)),
     ("each-epoch", Plan(), slice(15, 30)),
     ("list", Plan(selection_share=1.0), slice(29, 30)),
     *(
@@ -71,8 +72,8 @@ def measure(setting: Setting, case: str, plan: Plan, epochs: slice, runs: int) -
     error = dict(zip(NAMES, by_run.std(axis=0, ddof=1) / np.sqrt(runs), strict=True))
     ratio = mean["filter_l1"] / mean["own_l1"]
     print(
-        f"{setting.name:7} {case:26} L1 own {mean['own_l1']:.4f} filter {mean['filter_l1']:.4f}"
-        f" ± {error['filter_l1']:.4f} ratio {ratio:.3f}"
+        f"{setting.name:7} {case:26} L1 own {mean['own_l1']:.4f} (top {mean['own_top_l1']:.4f})"
+        f" filter {mean['filter_l1']:.4f} ± {error['filter_l1']:.4f} ratio {ratio:.3f}"
         f"  top {mean['top_l1']:.4f} ± {error['top_l1']:.4f} cells {mean['top_listed_l1']:.4f}"
         f"  covers {mean['covered']:.3f} shown {mean['covered_shown']:.3f}"
         f" queries {mean['covered_queries']:.3f}"
@@ -91,7 +92,7 @@ def main(words: Sequence[str] = ()) -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--setting", choices=[*SETTINGS, "both"], default="both")
     parser.add_argument("--only", default="", help="cases that start with this word")
-    parser.add_argument("--quick", action="store_true", help="the first four cases only")
+    parser.add_argument("--quick", action="store_true", help="the first five cases only")
     parser.add_argument("--table", type=Path, help="people of a table, TSV or CSV, .gz or not")
     parser.add_argument("--columns", default="query,url,count", help="the table's columns")
     arguments = parser.parse_args(words)
@@ -101,7 +102,7 @@ def main(words: Sequence[str] = ()) -> None:
     for name, setting in settings.items():
         if arguments.setting not in (name, "both"):
             continue
-        for case, plan, epochs in CASES[:4] if arguments.quick else CASES:
+        for case, plan, epochs in CASES[:5] if arguments.quick else CASES:
             if case.startswith(arguments.only):
                 measure(setting, case, plan, epochs, arguments.runs)
 

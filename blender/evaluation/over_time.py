@@ -52,6 +52,8 @@ class Plan:
     epsilon: float = 4.0
     #: One budget for all epochs, clients taking turns; otherwise ε in each epoch, for everybody.
     one_budget: bool = False
+    #: ε in each epoch, and everybody takes part in one epoch of all: the same total, fewer people.
+    rotated: bool = False
     selection_share: float = 0.9
     drift: float = 0.0
     shock_epoch: int | None = None
@@ -73,6 +75,7 @@ class EpochScores:
     """How far one epoch's estimates were from the truth."""
 
     own_l1: float
+    own_top_l1: float
     filter_l1: float
     top_l1: float
     top_listed_l1: float
@@ -115,8 +118,8 @@ class _People:
         return np.asarray(now, dtype=np.int64)
 
 
-#: A known record is released at any count.
-_ANY = -(10**9)
+#: A known record is released at any count; Laplace noise at ε = 4 never reaches this.
+_ANY = -10
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +156,19 @@ class _Run:
         self.setting, self.plan, self.rng = setting, plan, rng
         self.numbers, self.p, self.query = _head(setting)
         users = round(setting.users * setting.optin_share)
+        self.n_c = setting.users - users
+        if plan.rotated:
+            users //= plan.epochs
+        if plan.rotated or plan.one_budget:
+            self.n_c //= plan.epochs
         self.n_s = round(users * (1.0 if plan.one_budget else plan.selection_share))
         self.n_t = users - self.n_s
-        self.n_c = setting.users - users
-        if plan.one_budget:
-            self.n_c //= plan.epochs
         self.s, self.t = (_People(n, plan.staying, plan.habit) for n in (self.n_s, self.n_t))
         self.c = _People(self.n_c, plan.clients_staying, None)
         self.differ = np.exp(plan.groups_differ * rng.standard_normal(len(self.p)))
         self.tau = plan.groups_differ if plan.between_groups is None else plan.between_groups
         self.filter = RecordFilter.start(
-            plan.modes or default_modes(clients_rotate=plan.one_budget)
+            plan.modes or default_modes(clients_rotate=plan.one_budget or plan.rotated)
         )
         #: The filter's records, by their place in the population.
         self.known = np.zeros(0, dtype=np.int64)
@@ -316,7 +321,7 @@ class _Run:
         length = max(1, int(visible.sum()))
         cut = np.partition(self.p[:-1], -length)[-length]
         top = np.argsort(-self.p[:-1], kind="stable")[: self.setting.list_size]
-        published, in_cells = np.zeros(len(self.p)), np.zeros(len(self.p))
+        published, in_cells, in_own = (np.zeros(len(self.p)) for _ in range(3))
         published[self.known] = np.where(visible, state.probability, 0.0)
         in_cells[cells] = state.probability[listed]
         _, group = np.unique(self.query[cells], return_inverse=True)
@@ -325,8 +330,10 @@ class _Run:
         )
         in_query = np.abs(total - total_truth) <= Z_95 * np.sqrt(total_variance)
         of_own = own.cells.probability[: len(cells)]
+        in_own[cells] = of_own
         return EpochScores(
             own_l1=float(np.abs(of_own - self.p[cells]).sum()),
+            own_top_l1=float(np.abs(in_own - self.p)[top].sum()),
             filter_l1=float(np.abs(state.probability - truth)[listed].sum()),
             top_l1=float(np.abs(published - self.p)[top].sum()),
             top_listed_l1=float(np.abs(in_cells - self.p)[top].sum()),

@@ -39,6 +39,7 @@ def test_the_same_generator_gives_the_same_epochs():
         Plan(one_budget=True, epsilon=8.0),
         Plan(shock_epoch=3, groups_differ=0.2),
         Plan(list_by_filter=True),
+        Plan(rotated=True, epsilon=8.0),
     ],
 )
 def test_every_plan_lists_covers_and_comes_close(plan):
