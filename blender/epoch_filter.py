@@ -265,4 +265,8 @@ def _moved(state: FilterState, optin: Observed, clients: Observed, tau: float) -
     first /= total
     second /= total
     second -= first[:, np.newaxis] * first[np.newaxis]
-    return FilterState(state.mean + first, second, scouts)
+    mean = state.mean + first
+    if len(rows):
+        # The scouts have been followed under every mode from the start: nothing was merged away.
+        mean[:, rows], second[:, :, rows] = scouts.merged()
+    return FilterState(mean, second, scouts)

@@ -203,19 +203,47 @@ class Scouts:
             likely * (inner * variance + (1 - likely) * mean_change**2),
         )
 
+    def merged(self) -> tuple[FloatArray, FloatArray]:
+        """Each scout's mean and covariance, over all modes."""
+        mean, covariance = self._by_mode(len(self.weights))
+        average, spread, _ = _merge(self.weights[np.newaxis], mean, covariance)
+        return average[:, 0], spread[:, :, 0]
+
+    def _by_mode(self, modes: int) -> tuple[FloatArray, FloatArray]:
+        """States as [i, (j,) one group of modes, mode, scout]."""
+        groups, scouts = len(self.weights) // modes, len(self.rows)
+        return (
+            self.mean.reshape(SIZE, groups, modes, scouts),
+            self.covariance.reshape(SIZE, SIZE, groups, modes, scouts),
+        )
+
     def _mixed(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """States and weights after the world may have changed its mode."""
-        modes, scouts = len(self.weights), len(self.rows)
-        mean = self.mean.reshape(SIZE, modes, scouts)
-        covariance = self.covariance.reshape(SIZE, SIZE, modes, scouts)
-        w = self.weights
-        average = np.einsum("k,ikr->ir", w, mean)
-        off = mean - average[:, np.newaxis]
-        spread = np.einsum("k,ijkr->ijr", w, covariance)
-        spread += np.einsum("k,ikr,jkr->ijr", w, off, off)
-        prior = (1 - SWITCH) * w + SWITCH * self.modes.prior
-        own = ((1 - SWITCH) * w / prior)[:, np.newaxis]
-        new_mean = average[:, np.newaxis] + own * off
-        new = own * covariance + (1 - own) * spread[:, :, np.newaxis]
+        """States and weights after the world may have changed its mode.
+
+        Records change how they move; people do not change how they stay. So states are mixed among
+        modes of one way of staying only: the others' are not about the same thing.
+        """
+        ways = self.modes.shape[0]
+        mean, covariance = self._by_mode(len(self.weights) // ways)
+        weights, before = (w.reshape(ways, -1) for w in (self.weights, self.modes.prior))
+        prior = (1 - SWITCH) * self.weights + SWITCH * self.modes.prior
+        within = np.maximum(weights, 1e-300)
+        within = within / within.sum(axis=1, keepdims=True)
+        fresh = SWITCH * before / before.sum(axis=1, keepdims=True)
+        own = ((1 - SWITCH) * within / ((1 - SWITCH) * within + fresh))[:, :, np.newaxis]
+        average, spread, off = _merge(within, mean, covariance)
+        new_mean = average[:, :, np.newaxis] + own * off
+        new = own * covariance + (1 - own) * spread[:, :, :, np.newaxis]
         new += (own * (1 - own)) * off[:, np.newaxis] * off[np.newaxis]
         return new_mean.reshape(SIZE, -1), new.reshape(SIZE, SIZE, -1), prior
+
+
+def _merge(
+    weights: FloatArray, mean: FloatArray, covariance: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean and covariance over the modes of each group, and how far each mode is from the mean."""
+    average = np.einsum("gk,igkr->igr", weights, mean)
+    off = mean - average[:, :, np.newaxis]
+    spread = np.einsum("gk,ijgkr->ijgr", weights, covariance)
+    spread += np.einsum("gk,igkr,jgkr->ijgr", weights, off, off)
+    return average, spread, off
