@@ -28,9 +28,9 @@ from blender.errors import HeadListMismatch, ParameterError
 from blender.filter_model import Observed
 from blender.filter_modes import FilterModes
 from blender.intervals import Z_95
-from blender.remembered_records import shown
 from blender.noise import IntArray
 from blender.record import Record
+from blender.remembered_records import shown
 
 __all__ = [
     "ClientFigures",

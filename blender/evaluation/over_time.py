@@ -16,25 +16,27 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blender.best_randomizer import best_randomizer
-from blender.cell_estimates import FloatArray, GroupEstimates, unknown_group
+from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import HeadList
+from blender.count_law import laplace_law
+from blender.difference_blend import blend_groups, optin_group
 from blender.evaluation.populations import Setting
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
 from blender.filter_modes import FilterModes, default_modes
 from blender.intervals import Z_95
-from blender.remembered_records import forgotten, shown
 from blender.noise import IntArray, laplace_scale, laplace_variance
 from blender.optin import NoisyCounts, estimate_noisy_counts
+from blender.optin_shares import SelectionCounts, optin_shares
 from blender.parameters import PrivacyParameters
 from blender.period_budget import calibrate_period, select_in_period
 from blender.publication_filter import ClientFigures, Publication, RecordFilter
 from blender.record import Record
 from blender.registry import randomizer_for
-from blender.selected_counts import SelectedCounts
-from blender.stable_blend import StableBlender
+from blender.remembered_records import forgotten, shown
 from blender.stable_histogram import stable_threshold
 
 __all__ = ["EpochScores", "Plan", "simulate"]
@@ -118,10 +120,6 @@ class _People:
         return np.asarray(now, dtype=np.int64)
 
 
-#: A known record is released at any count; Laplace noise at ε = 4 never reaches this.
-_ANY = -10
-
-
 @dataclass(frozen=True, slots=True)
 class _Release:
     """Released records by their place in the population, with their texts and noisy counts."""
@@ -130,7 +128,8 @@ class _Release:
     texts: list[Record]
     counts: IntArray
     noise: float
-    least: IntArray
+    threshold: int
+    known: NDArray[np.bool_]
 
     def ordered(self, order: IntArray) -> _Release:
         return _Release(
@@ -138,7 +137,8 @@ class _Release:
             [self.texts[i] for i in order.tolist()],
             self.counts[order],
             self.noise,
-            self.least[order],
+            self.threshold,
+            self.known[order],
         )
 
 
@@ -189,10 +189,10 @@ class _Run:
         cells = release.places[listed]
         head = self._head_list(release.texts[listed])
         client = self._clients(head, cells)
-        t_alone, t_counts = self._estimation(head, cells, optin_p)
-        own = StableBlender().blend(t_alone, client, head.cells, self._selected(release, listed))
+        t_counts = self._estimation(head, cells, optin_p)
+        own = self._blend(head, release, t_counts, client)
         self.filter = self.filter.follow(
-            self._publication(epoch, release, len(cells), t_counts, client)
+            self._publication(epoch, release, len(cells), t_counts.counts[:-1], client)
         )
         self.known = self._places(self.filter.records)
         scores = self._scores(cells, own)
@@ -232,8 +232,7 @@ class _Run:
         assert noisy is not None
         texts = self.setting.people.records(self.numbers[kept])
         self.place.update(zip(texts, kept.tolist(), strict=True))
-        least = np.where(known[kept], _ANY, theta)
-        return _Release(kept, texts, noisy, variance, least)
+        return _Release(kept, texts, noisy, variance, theta, known[kept])
 
     def _ranked(self, epoch: int, release: _Release) -> _Release:
         """In the order in which records get cells."""
@@ -269,21 +268,30 @@ class _Run:
             users=self.n_s,
             noise=release.noise,
             listed=listed,
-            estimation=t_counts,
+            estimation=t_counts if self.n_t else None,
             estimation_users=self.n_t,
             estimation_noise=laplace_variance(self.scale),
             clients=figures,
             between_groups=self.tau,
         )
 
-    def _selected(self, release: _Release, listed: slice) -> SelectedCounts | None:
-        if self.plan.one_budget or self.plan.list_by_filter:
-            return None
-        # What the first record that is not listed showed, all others had to reach.
-        rest = release.counts[listed.stop :]
-        rival = rest[0] if len(rest) else _ANY
-        least = np.maximum(release.least[listed], rival)
-        return SelectedCounts(release.counts[listed], least, self.n_s, self.scale)
+    def _blend(
+        self, head: HeadList, release: _Release, t_counts: NoisyCounts, client: GroupEstimates
+    ) -> GroupEstimates:
+        """What the epoch says by itself, as `sharp` does."""
+        selected = None
+        if not (self.plan.one_budget or self.plan.list_by_filter):
+            noise = laplace_law(self.scale)
+            selected = SelectionCounts(
+                release.counts, self.n_s, noise, release.threshold, release.known
+            )
+        listed = len(head.cells.records)
+        t_alone = estimate_noisy_counts(t_counts, head.cells, intervals_from=listed)
+        if selected is None and self.n_t == 0:
+            return client
+        shares = optin_shares(selected, t_counts, listed)
+        optin = optin_group(shares, t_alone, head.cells)
+        return blend_groups(shares, optin, client, head.cells, devices_admitted=True).estimates
 
     def _head_list(self, texts: list[Record]) -> HeadList:
         spec = best_randomizer(texts, self.parameters, self.parameters.max_cells_per_answer)
@@ -299,16 +307,14 @@ class _Run:
         randomizer = randomizer_for(head)
         return randomizer.estimate(draw_report_counts(randomizer, holders, self.rng), self.n_c)
 
-    def _estimation(
-        self, head: HeadList, cells: IntArray, p: FloatArray
-    ) -> tuple[GroupEstimates, IntArray | None]:
-        if self.n_t == 0:
-            return unknown_group(len(head.cells), len(head.cells.queries)), None
-        listed = self.t.next(p, self.rng)[cells]
-        raw = np.append(listed, self.n_t - listed.sum())
-        noisy = self.noise.discrete_laplace(raw, scale=self.scale)
-        counts = NoisyCounts(noisy, np.ones_like(noisy), self.scale, self.n_t)
-        return estimate_noisy_counts(counts, head.cells, intervals=False), noisy[:-1]
+    def _estimation(self, head: HeadList, cells: IntArray, p: FloatArray) -> NoisyCounts:
+        """T's noisy counts of the listed records and of all others; nothing where there is no T."""
+        noisy = np.zeros(len(head.cells), dtype=np.int64)
+        if self.n_t:
+            listed = self.t.next(p, self.rng)[cells]
+            raw = np.append(listed, self.n_t - listed.sum())
+            noisy = self.noise.discrete_laplace(raw, scale=self.scale)
+        return NoisyCounts(noisy, np.ones_like(noisy), self.scale, self.n_t)
 
     def _scores(self, cells: IntArray, own: GroupEstimates) -> EpochScores:
         state, truth = self.filter.state, self.p[self.known]
