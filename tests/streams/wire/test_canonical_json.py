@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import streams
 from streams.wire.canonical_json import canonical_json
 
-REPOSITORY = Path(__file__).parents[3]
+#: Where the packages are, in a checkout and where they are installed.
+PLACE = Path(streams.__file__).parents[1]
 
 
 def test_equal_values_have_equal_bytes() -> None:
@@ -21,9 +23,9 @@ def test_equal_values_have_equal_bytes() -> None:
 def test_no_other_module_of_the_service_spells_it() -> None:
     """Two spellings were once alike by chance; a change to one would have made two ids of one."""
     spelling = [
-        str(file.relative_to(REPOSITORY))
+        str(file.relative_to(PLACE))
         for folder in ("streams", "agents")
-        for file in sorted((REPOSITORY / folder).rglob("*.py"))
+        for file in sorted((PLACE / folder).rglob("*.py"))
         if re.search(r"sort_keys|separators=", file.read_text())
     ]
     assert spelling == ["streams/wire/canonical_json.py"]
