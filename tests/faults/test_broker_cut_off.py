@@ -77,7 +77,9 @@ async def test_cut_off_while_an_epoch_is_opened_or_sealed(
         before = len(_once(running))
         await running.cut_off_at(f"keeper.{step}")
         await _healed_and_right(running)
-        assert _once(running)[before][0] == entry, "the keeper was at another step"
+        written = [name for name, _ in _once(running)[before:]]
+        # At its turn the keeper has decided nothing: after the cut a seal may be due before it.
+        assert entry in (written if step == "turn" else written[:1]), "the keeper was elsewhere"
 
 
 def _once(running: CutOffService) -> list[tuple[str, int]]:
