@@ -16,7 +16,7 @@ INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # On a terminal the long step shows what it does; a log gets a line for each step.
 QUIET := $$(test -t 2 || echo --quiet)
-# Two processes: one for the tests that start servers, one after another because they are about time,
+# Two processes: one for the tests that disturb servers, one after another because they are about time,
 # and one for all others. JOBS=0 runs everything in one.
 JOBS ?= 2
 ARGS ?=

@@ -255,18 +255,18 @@ FOLDER_MARKS = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling":
-    """Tests with servers run one after another, however many processes there are.
+    """Tests that disturb servers run one after another, however many processes there are.
 
-    They start servers and are about time; everything else may run beside them.
+    They are about time. Everything else may run beside them, each folder or file in one process.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneLaneForServers(LoadScopeScheduling):
+    class LanesForServers(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "servers" if file.split("/")[1] in WITH_SERVERS else file
+            return LANES.get(file.split("/")[1], file)
 
-    return OneLaneForServers(config, log)
+    return LanesForServers(config, log)
 
 
-WITH_SERVERS = ("integration", "faults", "browser", "package")
+LANES = {"integration": "servers", "faults": "servers", "browser": "browser", "package": "package"}
