@@ -1,7 +1,7 @@
 """The command line: `blendstream VERB`.
 
-A verb is a module with `add_arguments(parser)` and `run(arguments) -> int`, and one line in
-`VERBS`. It is imported only when used, so that no verb waits for another's libraries.
+A verb is a module with `run(arguments) -> int`, with `add_arguments(parser)` if it has options, and
+one line in `VERBS`. It is imported only when used, so that no verb waits for another's libraries.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         if words is None or verb.name in words:
             chosen = importlib.import_module(verb.module)
             subparser.description = chosen.__doc__
-            chosen.add_arguments(subparser)
+            if hasattr(chosen, "add_arguments"):
+                chosen.add_arguments(subparser)
     return parser
 
 

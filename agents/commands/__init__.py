@@ -1,1 +1,1 @@
-"""One module for each verb of `blendstream`: `add_arguments(parser)` and `run(arguments)`."""
+"""One module for each verb of `blendstream`: `run(arguments)`, and its options."""

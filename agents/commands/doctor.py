@@ -13,13 +13,9 @@ import sys
 from streams.errors import SettingsError
 from streams.settings import Settings, load_settings
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["run"]
 
 _MARKS = {"ok": "  ok    ", "note": "  note  ", "fix": "  FIX   "}
-
-
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own; the settings say where to look."""
 
 
 def run(arguments: argparse.Namespace) -> int:

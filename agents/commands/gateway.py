@@ -14,11 +14,7 @@ from agents.gateway.gateway_process import run_gateway
 from streams.settings import load_settings
 from streams.telemetry.structured_logs import configure_logging
 
-__all__ = ["add_arguments", "run"]
-
-
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own; everything is a setting."""
+__all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> NoReturn:

@@ -18,13 +18,9 @@ from streams.releases.epoch_state import ReleaseBook
 from streams.releases.ledger import GROUPS, Group, Limit, Paused
 from streams.settings import Settings, load_settings
 
-__all__ = ["add_arguments", "run", "show"]
+__all__ = ["run", "show"]
 
 _SPOKEN: dict[Group, str] = {"optin": "opt-in users", "clients": "clients"}
-
-
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,11 +11,7 @@ from collections.abc import Mapping
 from streams.errors import SettingsError
 from streams.settings import Settings, declared_settings, load_settings, shown
 
-__all__ = ["add_arguments", "run"]
-
-
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own; `blendstream --settings FILE settings` names the file."""
+__all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from streams.stems import Share, Stem
 from streams.stores.stale_epochs import held_epochs
 from streams.wire.head_list_document import HeadListDocument
 
-__all__ = ["add_arguments", "differences", "run"]
+__all__ = ["differences", "run"]
 
 #: What differs, so that a second look can tell the same thing from another, and the sentence
 #: for it, in which numbers may have changed.
@@ -36,10 +36,6 @@ _Differences = dict[tuple[object, ...], str]
 #: Between two checks. Shorter than a job's step (a document is committed, then published; counts
 #: are removed after the release) would report normal work; longer only keeps the operator waiting.
 _AGAIN_AFTER_S = 5.0
-
-
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
 
 
 def run(arguments: argparse.Namespace) -> int:
