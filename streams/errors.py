@@ -22,13 +22,14 @@ __all__ = ["SettingsError", "StoreMismatch", "StoreUnavailable", "TopicMismatch"
 
 
 class SettingsError(BlenderError, ValueError):
-    """The settings cannot be used. `problems` has one sentence for each thing to mend."""
+    """The settings cannot be used. `problems` has one sentence for each thing to correct."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         count = len(self.problems)
-        title = "1 setting must be mended" if count == 1 else f"{count} settings must be mended"
-        super().__init__("\n".join([f"{title} before anything starts:", *_listed(self.problems)]))
+        title = "1 setting must be" if count == 1 else f"{count} settings must be"
+        listed = [f"  - {problem}" for problem in self.problems]
+        super().__init__("\n".join([f"{title} corrected before anything starts:", *listed]))
 
 
 class StoreUnavailable(BlenderError):
@@ -36,12 +37,8 @@ class StoreUnavailable(BlenderError):
 
 
 class StoreMismatch(BlenderError):
-    """The store answered with something that we cannot have written. Retrying would not mend it."""
+    """The store answered with something that we cannot have written. Retrying would not help."""
 
 
 class TopicMismatch(BlenderError):
     """A topic exists with the wrong partition count, clean-up policy or retention."""
-
-
-def _listed(problems: Sequence[str]) -> list[str]:
-    return [f"  - {problem}" for problem in problems]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import types
 import typing
@@ -33,14 +34,15 @@ class Secret:
         self.__text = text
 
     def reveal(self) -> str:
-        """The text itself: hand it to the library that needs it, and to nobody else."""
+        """The text itself, for the library that needs it and for nothing else."""
         return self.__text
 
     def __bool__(self) -> bool:
         return bool(self.__text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other.reveal() == self.__text
+        mine = type(self), self.__text
+        return isinstance(other, Secret) and (type(other), other.reveal()) == mine
 
     def __hash__(self) -> int:
         return hash(self.__text)
@@ -51,22 +53,15 @@ class Secret:
     __str__ = __repr__
 
 
-class Url:
-    """The address of a server, which may hold a user and a password; the password prints masked."""
+class Url(Secret):
+    """A server's address, which may hold a user and a password; only the password is masked."""
 
-    __slots__ = ("__text",)
-
-    def __init__(self, text: str) -> None:
-        self.__text = text
-
-    def reveal(self) -> str:
-        """The whole address, password included."""
-        return self.__text
+    __slots__ = ()
 
     @property
     def scheme(self) -> str:
-        """What stands before ://, or nothing."""
-        return self.__text.partition("://")[0] if "://" in self.__text else ""
+        """The part before ://, or nothing."""
+        return self.reveal().partition("://")[0] if "://" in self.reveal() else ""
 
     @property
     def hosts(self) -> str:
@@ -77,8 +72,8 @@ class Url:
     def readable(self) -> bool:
         """Whether every reader finds the hosts in the same place.
 
-        An unescaped / ? or # in the password ends the part that holds hosts, and what stands before
-        it would be taken for one, and shown.
+        An unescaped / ? or # in the password ends the part that holds hosts; the part before it
+        would be taken for a host, and shown.
         """
         try:
             rest = urlsplit(self._whole)._replace(scheme="", netloc="").geturl()
@@ -96,21 +91,12 @@ class Url:
         """The password, if the address holds one."""
         return Secret(unquote(self._credentials.partition(":")[2]))
 
-    def __bool__(self) -> bool:
-        return bool(self.__text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Url) and other.reveal() == self.__text
-
-    def __hash__(self) -> int:
-        return hash(self.__text)
-
     def __repr__(self) -> str:
-        if not self.__text:
+        if not self:
             return "''"
-        _, at, rest = self.__text.rpartition("@")
+        _, at, rest = self.reveal().rpartition("@")
         if not at:
-            return self.__text.partition("?")[0]
+            return self.reveal().partition("?")[0]
         start = f"{self.scheme}://" if self.scheme else ""
         return f"{start}{self.user}:{MASK}@{rest.partition('?')[0]}"
 
@@ -118,7 +104,7 @@ class Url:
 
     @property
     def _whole(self) -> str:
-        return self.__text if "://" in self.__text else f"//{self.__text}"
+        return self.reveal() if "://" in self.reveal() else f"//{self.reveal()}"
 
     @property
     def _authority(self) -> str:
@@ -135,7 +121,7 @@ def setting(default: T, sentence: str, *checks: Check) -> T:
 
 
 def required(sentence: str, *checks: Check) -> Any:
-    """Declare a setting that has no default: whoever runs the service must decide."""
+    """Declare a setting that has no default: the operator must decide."""
     return dataclasses.field(metadata={"sentence": sentence, "checks": checks})
 
 
@@ -184,26 +170,16 @@ def _secrets_by_id(given: object) -> Mapping[str, Secret]:
     return types.MappingProxyType({str(name): Secret(given[name]) for name in given})
 
 
-def _integer(given: object) -> int:
-    if isinstance(given, str):
-        try:
-            return int(given)
-        except ValueError:
-            pass
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
-    raise SettingProblem("must be a whole number")
+def _number(kind: type[int | float], what: str) -> Callable[[object], int | float]:
+    def read(given: object) -> int | float:
+        if isinstance(given, str):
+            with contextlib.suppress(ValueError):
+                return kind(given)
+        elif isinstance(given, (int, kind)) and not isinstance(given, bool):
+            return kind(given)
+        raise SettingProblem(f"must be {what}")
 
-
-def _number(given: object) -> float:
-    if isinstance(given, str):
-        try:
-            return float(given)
-        except ValueError:
-            pass
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given)
-    raise SettingProblem("must be a number")
+    return read
 
 
 def _truth(given: object) -> bool:
@@ -221,8 +197,8 @@ def _text(given: object) -> str:
 
 
 READERS: Mapping[Any, Callable[[object], Any]] = {
-    int: _integer,
-    float: _number,
+    int: _number(int, "a whole number"),
+    float: _number(float, "a number"),
     bool: _truth,
     str: _text,
     Path: lambda given: Path(_text(given)),

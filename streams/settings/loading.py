@@ -53,7 +53,7 @@ def load_settings(file: Path | None = None, environment: Mapping[str, str] | Non
 
 
 def load_kafka(environment: Mapping[str, str]) -> KafkaSettings:
-    """How to reach Kafka, for who needs it and not the whole service; from the environment."""
+    """How to reach Kafka, from the environment, without the settings of the whole service."""
     return KafkaSettings(**_section("kafka", environment))
 
 
@@ -99,7 +99,7 @@ def _sources(
             continue
         if variable in by_variable:
             yield _Found(by_variable[variable].name, environment[variable], variable)
-        elif (declared := by_variable.get(variable.removesuffix("_FILE"))) and _is_secret(declared):
+        elif (declared := by_variable.get(variable.removesuffix("_FILE"))) and declared.secret:
             yield from _secret_file(declared, Path(environment[variable]), variable, problems)
         else:
             problems.append(_unknown(variable, [*by_variable, FILE_VARIABLE], "the environment"))
@@ -111,11 +111,11 @@ def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -
     except OSError as error:
         problems.append(
             f"the settings file must be readable, got {error.strerror} for {file}; "
-            f"mend the path in --settings or {FILE_VARIABLE}"
+            f"correct the path in --settings or {FILE_VARIABLE}"
         )
         return
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"the settings file must be TOML, got {error} in {file}; mend that line")
+        problems.append(f"the settings file must be TOML, got {error} in {file}; correct that line")
         return
     secrets: list[str] = []
     for section, table in document.items():
@@ -125,26 +125,17 @@ def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -
         for field, given in table.items():
             name = f"{section}.{field}"
             if name in known:
-                if _holds_secret(known[name], given):
+                password = known[name].kind is Url and Url(str(given)).password
+                if password or (known[name].secret and given):
                     secrets.append(name)
                 yield _Found(name, given, str(file))
-            elif (declared := known.get(name.removesuffix("_file"))) and _is_secret(declared):
+            elif (declared := known.get(name.removesuffix("_file"))) and declared.secret:
                 path = file.parent / str(given)
                 yield from _secret_file(declared, path, f"{file}: {name}", problems)
             else:
                 problems.append(_unknown(name, known, f"{file}"))
     if secrets and (problem := exposed(file, f"the settings file, with {', '.join(secrets)},")):
         problems.append(problem)
-
-
-def _is_secret(declared: Declared) -> bool:
-    return declared.kind is Secret or "Secret" in str(declared.kind)
-
-
-def _holds_secret(declared: Declared, given: object) -> bool:
-    if declared.kind is Url:
-        return isinstance(given, str) and bool(Url(given).password)
-    return _is_secret(declared) and bool(given)
 
 
 def _secret_file(
@@ -156,7 +147,7 @@ def _secret_file(
     except (OSError, UnicodeDecodeError) as error:
         problems.append(
             f"{declared.name} must be in a readable file, got {type(error).__name__} for {path}; "
-            f"mend the path in {origin}"
+            f"correct the path in {origin}"
         )
         return
     if problem := exposed(path, f"the file of {declared.name}"):

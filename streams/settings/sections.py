@@ -38,6 +38,11 @@ MIB = 1024 * 1024
 DAY_S = 86_400
 
 
+def _file(sentence: str) -> Path | None:
+    """Declare a file that may be named; if it is, it must exist."""
+    return setting(None, sentence, value_checks.file_exists)
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
     """Where Kafka is and how to prove who we are."""
@@ -47,19 +52,13 @@ class KafkaSettings:
         "KAFKA_URL is taken too.",
         value_checks.url("kafka", "kafka+ssl", ""),
     )
-    tls_ca_file: Path | None = setting(
-        None,
-        "PEM file of the authority that signed the brokers' certificates; none: the system's.",
-        value_checks.file_exists,
+    tls_ca_file: Path | None = _file(
+        "PEM file of the authority that signed the brokers' certificates; none: the system's."
     )
-    tls_certificate_file: Path | None = setting(
-        None,
-        "PEM file of our own certificate, where brokers ask for one.",
-        value_checks.file_exists,
+    tls_certificate_file: Path | None = _file(
+        "PEM file of our own certificate, where brokers ask for one."
     )
-    tls_key_file: Path | None = setting(
-        None, "PEM file of the key to our own certificate.", value_checks.file_exists
-    )
+    tls_key_file: Path | None = _file("PEM file of the key to our own certificate.")
     tls_key_password: Secret = setting(Secret(""), "What unlocks that key file.")
     sasl_mechanism: Literal["none", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = setting(
         "none", "How we prove who we are; none: by certificate or not at all."
@@ -100,10 +99,8 @@ class RedisSettings:
         "REDIS_URL is taken too.",
         value_checks.url("redis", "rediss"),
     )
-    tls_ca_file: Path | None = setting(
-        None,
-        "PEM file of the authority that signed Redis's certificate; none: the system's.",
-        value_checks.file_exists,
+    tls_ca_file: Path | None = _file(
+        "PEM file of the authority that signed Redis's certificate; none: the system's."
     )
     timeout_s: float = setting(
         2.0, "How long one call may take before it is tried again, in seconds.", above(0)
@@ -126,11 +123,11 @@ class TopicsSettings:
     replication: int = setting(3, "Copies of every record in Kafka.", at_least(1))
     min_insync_replicas: int = setting(2, "Copies that must exist to accept.", at_least(1))
     one_node: bool = setting(
-        False, "Says that losing this one node's disk may lose everything: demo and tests only."
+        False, "Allow a single broker without replication. Demo and tests only."
     )
     retention_s: int = setting(
         7 * DAY_S,
-        "How long Kafka keeps records it was not told to delete, in seconds.",
+        "How long Kafka keeps records that the jobs do not delete, in seconds.",
         at_least(1),
     )
     segment_s: int = setting(
@@ -244,10 +241,8 @@ class ClickGraphSettings:
     query_count_share: float = setting(
         0.25, "Share of ε spent on query counts.", between(0.01, 0.98)
     )
-    url_table_file: Path | None = setting(
-        None,
-        "Which URLs each query may show (TSV, from outside the data); none: the last head list.",
-        value_checks.file_exists,
+    url_table_file: Path | None = _file(
+        "Which URLs each query may show (TSV, from outside the data); none: the last head list."
     )
 
 
@@ -331,17 +326,13 @@ class GatewaySettings:
     cors_origins: tuple[str, ...] = setting(
         (), "Origins whose pages may call the API; * for all, but only those named may send tokens."
     )
-    token_file: Path | None = setting(
-        None,
-        "Hashed bearer tokens of applications that send opt-in records; none: all refused.",
-        value_checks.file_exists,
+    token_file: Path | None = _file(
+        "Hashed bearer tokens of applications that send opt-in records; none: all refused."
     )
-    tls_certificate_file: Path | None = setting(
-        None,
-        "PEM file to serve HTTPS with, at up to 0.75 MiB a connection; none: the balancer does.",
-        value_checks.file_exists,
+    tls_certificate_file: Path | None = _file(
+        "PEM file to serve HTTPS with, at up to 0.75 MiB a connection; none: the balancer does."
     )
-    tls_key_file: Path | None = setting(None, "PEM file of its key.", value_checks.file_exists)
+    tls_key_file: Path | None = _file("PEM file of its key.")
     stop_deadline_s: float = setting(
         15.0, "How long a stop may take to flush what was accepted, in seconds.", above(0)
     )

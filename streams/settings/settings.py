@@ -9,23 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from streams.errors import SettingsError
-from streams.settings.fields import Secret, SettingProblem, read_value, shown
+from streams.settings import sections
+from streams.settings.fields import SettingProblem, Url, read_value, shown
 from streams.settings.rules import broken_rules
-from streams.settings.sections import (
-    BudgetSettings,
-    ClickGraphSettings,
-    EpochSettings,
-    GatewaySettings,
-    JobsSettings,
-    KafkaSettings,
-    KeysSettings,
-    LogSettings,
-    MetricsSettings,
-    PrivacySettings,
-    RedisSettings,
-    TopicsSettings,
-    WorkerSettings,
-)
 
 __all__ = ["Declared", "Settings", "declared_settings", "read_values"]
 
@@ -34,19 +20,19 @@ __all__ = ["Declared", "Settings", "declared_settings", "read_values"]
 class Settings:
     """Everything that can be set, read once at start-up. `blender` never sees it."""
 
-    kafka: KafkaSettings
-    redis: RedisSettings
-    budget: BudgetSettings
-    keys: KeysSettings
-    topics: TopicsSettings = field(default_factory=TopicsSettings)
-    epoch: EpochSettings = field(default_factory=EpochSettings)
-    privacy: PrivacySettings = field(default_factory=PrivacySettings)
-    click_graph: ClickGraphSettings = field(default_factory=ClickGraphSettings)
-    gateway: GatewaySettings = field(default_factory=GatewaySettings)
-    worker: WorkerSettings = field(default_factory=WorkerSettings)
-    jobs: JobsSettings = field(default_factory=JobsSettings)
-    metrics: MetricsSettings = field(default_factory=MetricsSettings)
-    log: LogSettings = field(default_factory=LogSettings)
+    kafka: sections.KafkaSettings
+    redis: sections.RedisSettings
+    budget: sections.BudgetSettings
+    keys: sections.KeysSettings
+    topics: sections.TopicsSettings = field(default_factory=sections.TopicsSettings)
+    epoch: sections.EpochSettings = field(default_factory=sections.EpochSettings)
+    privacy: sections.PrivacySettings = field(default_factory=sections.PrivacySettings)
+    click_graph: sections.ClickGraphSettings = field(default_factory=sections.ClickGraphSettings)
+    gateway: sections.GatewaySettings = field(default_factory=sections.GatewaySettings)
+    worker: sections.WorkerSettings = field(default_factory=sections.WorkerSettings)
+    jobs: sections.JobsSettings = field(default_factory=sections.JobsSettings)
+    metrics: sections.MetricsSettings = field(default_factory=sections.MetricsSettings)
+    log: sections.LogSettings = field(default_factory=sections.LogSettings)
 
     def __post_init__(self) -> None:
         """Refuse settings that break a rule, naming every one of them."""
@@ -67,7 +53,7 @@ class Settings:
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
         """Build from dotted names: `{"epoch.window_s": 60, ...}`, texts as in the environment."""
-        sections, problems = read_values(values)
+        given, problems = read_values(values)
         problems += [
             f"{declared.name} must be given and has no default: {declared.sentence} "
             f"Set {declared.variable}"
@@ -77,13 +63,13 @@ class Settings:
         if problems:
             raise SettingsError(problems)
         types = section_types()
-        return cls(**{section: types[section](**sections[section]) for section in sections})
+        return cls(**{section: types[section](**given[section]) for section in given})
 
 
 def read_values(values: Mapping[str, object]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Values by section and field, each checked by itself; and every problem with them."""
     known = {declared.name: declared for declared in declared_settings()}
-    sections: dict[str, dict[str, Any]] = {section: {} for section in section_types()}
+    by_section: dict[str, dict[str, Any]] = {section: {} for section in section_types()}
     problems: list[str] = []
     for name, given in values.items():
         if name not in known:
@@ -93,12 +79,13 @@ def read_values(values: Mapping[str, object]) -> tuple[dict[str, dict[str, Any]]
         try:
             value = read_value(given, declared.kind)
         except SettingProblem as problem:
-            found = "text that is kept secret" if declared.secret else repr(given)
+            hidden = declared.secret or declared.kind is Url
+            found = "text that is kept secret" if hidden else repr(given)
             problems.append(f"{name} {problem}, got {found}; set {declared.variable}")
         else:
             problems += declared.problems(value)
-            sections[declared.section][declared.field] = value
-    return sections, problems
+            by_section[declared.section][declared.field] = value
+    return by_section, problems
 
 
 class Declared(NamedTuple):
@@ -128,8 +115,8 @@ class Declared(NamedTuple):
 
     @property
     def secret(self) -> bool:
-        """Whether what was given must never be shown."""
-        return self.kind is Secret or "Secret" in str(self.kind) or "Url" in str(self.kind)
+        """Whether it is a secret, or several by id; it may then be kept in a file of its own."""
+        return "Secret" in str(self.kind)
 
     def problems(self, value: object) -> list[str]:
         """What this value alone breaks, and what to do."""

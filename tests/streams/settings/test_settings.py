@@ -76,7 +76,7 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         load_settings(file, environment)
 
     message = str(refused.value)
-    assert "6 settings must be mended" in message
+    assert "6 settings must be corrected" in message
     assert "epoch.window_s must be a whole number, got 'soon'" in message
     assert f"epoch.width_s in {file} is not a setting; did you mean epoch.window_s?" in message
     assert "surprise.x" in message
@@ -190,7 +190,7 @@ def test_a_broken_rule_says_what_must_hold_what_was_found_and_what_to_do(
     message = problems_of({**setting_values, **changes})
 
     assert complaint in message
-    assert "1 setting must be mended" in message
+    assert "1 setting must be corrected" in message
     assert "; " in message.splitlines()[1], "says what to do"
 
 
