@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from bench._sharp_settings import SETTINGS, settings_on_table
-from blender.accuracy import ndcg
+from blender.accuracy import l1_distance, ndcg
 from blender.evaluation.populations import Setting
-from blender.evaluation.scores import l1_plain
 from blender.evaluation.simulated_epochs import (
     Optin,
     SimulatedEpoch,
@@ -40,7 +39,7 @@ def one_run(
     epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng)
     listed = len(epoch.truth.listed)
     estimate = epoch.estimates.blended.cells.probability[:listed]
-    error = l1_plain(estimate, epoch.truth.cells[:listed])
+    error = l1_distance(estimate, epoch.truth.cells[:listed])
     return error, _ndcg(epoch, setting), len(epoch.release.head_list.records)
 
 

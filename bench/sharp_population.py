@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench._sharp_settings import SETTINGS
-from blender.evaluation.scores import l1_plain
+from blender.accuracy import l1_distance
 from blender.evaluation.simulated_epochs import draw_optin, parameters_of, run_epoch
 from blender.noise import laplace_scale
 
@@ -37,8 +37,8 @@ def main() -> None:
                     setting.people.probability(optin.numbers[by_s]).sum(),
                     truth[:listed].sum(),
                     1 - truth[-1],
-                    l1_plain(estimate[:listed], truth[:listed]),
-                    l1_plain(told[:listed], truth[:listed]),
+                    l1_distance(estimate[:listed], truth[:listed]),
+                    l1_distance(told[:listed], truth[:listed]),
                     epoch.release.noisy.noise_terms[-1],
                 )
             )

@@ -27,8 +27,8 @@ class Experiment:
     points: Callable[[Setting], Iterable[float]]
     measure: Callable[[Setting, float, np.random.Generator], Iterable[Value]]
     runs: int
-    large_runs: int
     populations: tuple[str, ...] = ("aol", "yandex")
+    large_runs: int | None = None
     tables: bool = False
     table_runs: int | None = None
 
@@ -36,7 +36,7 @@ class Experiment:
         """How many repetitions this population gets."""
         if setting.is_table and self.table_runs is not None:
             return self.table_runs
-        return self.large_runs if setting.is_large else self.runs
+        return (self.large_runs if setting.is_large else None) or self.runs
 
     def suits(self, setting: Setting) -> bool:
         """Whether the experiment is made on this population."""

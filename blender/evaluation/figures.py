@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blender.evaluation.drawing import Line, Panel, draw_figure
-from blender.evaluation.list_checks import REACHED
 from blender.evaluation.populations import Setting
-from blender.evaluation.summary import Curve, Summary
+from blender.evaluation.summary import REACHED, Curve, Summary
 
 __all__ = ["FIGURES", "draw_all"]
 
@@ -101,7 +100,7 @@ def _list_of_ten(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[
             "NDCG of a head list of 10",
             [
                 Line(
-                    _often_reached(summary, "list_of_ten", population, metric, f"{p}, M = 10"),
+                    summary.reached("list_of_ten", population, metric, f"{p}, M = 10"),
                     p + name, p, dash,
                 )
                 for p in ("paper", "sharp")
@@ -141,20 +140,9 @@ def _by_size(summary: Summary, experiment: str, population: str, metric: str) ->
     sizes = sorted({int(name.rsplit(" ", 1)[1]) for name in names})
     for name in names:
         profile, size = name.split(",")[0], int(name.rsplit(" ", 1)[1])
-        shown = _often_reached(summary, experiment, population, metric, name)
+        shown = summary.reached(experiment, population, metric, name)
         label = f"{profile}, {size}" if len(sizes) > 1 else profile
         yield Line(shown, label, profile, sizes.index(size))
-
-
-def _often_reached(
-    summary: Summary, experiment: str, population: str, metric: str, series: str
-) -> Curve:
-    """A curve without the points at which the list seldom got that long."""
-    reached = summary.curve(experiment, population, "reached", series)
-    often = {x for x, m in zip(reached.x, reached.means, strict=True) if m.mean >= REACHED}
-    curve = summary.curve(experiment, population, metric, series)
-    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x in often]
-    return Curve(series, [x for x, _ in kept], [m for _, m in kept])
 
 
 def _head_list(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
@@ -202,13 +190,13 @@ def _coverage(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pan
             ("covered", "intervals that hold the truth"),
             ("relative_width", "mean width / mean true probability"),
         ):
+            # x = 0 is the whole list.
             curves = [
-                Line(
-                    _positive(summary.curve("coverage", population, metric, profile)),
-                    profile,
-                    profile,
+                Line(curve.where(lambda x, _: x > 0), curve.series, curve.series)
+                for curve in (
+                    summary.curve("coverage", population, metric, profile)
+                    for profile in ("paper", "sharp")
                 )
-                for profile in ("paper", "sharp")
             ]
             ticks = sorted({x for line in curves for x in line.curve.x})
             yield Panel(
@@ -223,12 +211,6 @@ def _coverage(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pan
                 mark=(0.95, "95 %") if metric == "covered" else None,
                 x_ticks=ticks,
             )
-
-
-def _positive(curve: Curve) -> Curve:
-    """The curve without x = 0, which is the whole list."""
-    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x > 0]
-    return Curve(curve.series, [x for x, _ in kept], [m for _, m in kept])
 
 
 def _agreement(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
@@ -274,7 +256,7 @@ def _limit(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]
             EPSILON_LABEL,
             PLAIN_LABEL,
             [
-                Line(_often_reached(summary, "epsilon", population, metric, series), name, colour)
+                Line(summary.reached("epsilon", population, metric, series), name, colour)
                 for metric, series, name, colour in (
                     ("l1_plain", paper, "paper", "paper"),
                     ("l1_plain", sharp, "sharp", "sharp"),
@@ -324,8 +306,7 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
 def _in_half_the_runs(curve: Curve) -> Curve:
     """The curve without points at which few runs reached the wanted length of the list."""
     most = max(mean.runs for mean in curve.means)
-    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if m.runs >= REACHED * most]
-    return Curve(curve.series, [x for x, _ in kept], [m for _, m in kept])
+    return curve.where(lambda _, mean: mean.runs >= REACHED * most)
 
 
 def _weights(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:

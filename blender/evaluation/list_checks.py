@@ -21,7 +21,6 @@ from blender.evaluation.paper_checks import Check, Shown, ends_text, mean_text, 
 from blender.evaluation.summary import Curve, Mean, Summary
 
 __all__ = [
-    "REACHED",
     "aol_five_percent",
     "begins",
     "declines",
@@ -35,20 +34,12 @@ __all__ = [
     "yandex_above_aol",
 ]
 
-#: Below this share of runs in which the list got that long, a point is left out.
-REACHED = 0.5
-
 POPULATIONS = ("aol", "yandex")
 
 
 def _line(summary: Summary, experiment: str, population: str, metric: str, size: int) -> Curve:
     """A line of `paper` as it is drawn: where the list got that long in half of the runs."""
-    series = f"paper, M = {size}"
-    reached = summary.curve(experiment, population, "reached", series)
-    often = {x for x, m in zip(reached.x, reached.means, strict=True) if m.mean >= REACHED}
-    curve = summary.curve(experiment, population, metric, series)
-    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x in often]
-    return Curve(series, [x for x, _ in kept], [m for _, m in kept])
+    return summary.reached(experiment, population, metric, f"paper, M = {size}")
 
 
 def _at(

@@ -12,9 +12,9 @@ from blender.blend import optin_weight
 from blender.cell_estimates import Estimates, FloatArray
 from blender.evaluation.experiment import Experiment
 from blender.evaluation.measurements import Value
-from blender.evaluation.paper_experiments import BUDGET_SPLITS, one_point
+from blender.evaluation.paper_experiments import BUDGET_SPLITS, one_point, sampling_l1, values_of
 from blender.evaluation.populations import Setting, ZipfPeople
-from blender.evaluation.scores import l1_plain, missing, ndcg_listed, scores
+from blender.evaluation.scores import missing, ndcg_listed, scores
 from blender.evaluation.simulated_epochs import (
     SimulatedEpoch,
     Truth,
@@ -182,14 +182,11 @@ def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator
     optin = draw_optin(setting, rng)
     for profile in PROFILES:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng)
-        listed = len(epoch.truth.listed)
-        if listed < setting.list_size:
+        if len(epoch.truth.listed) < setting.list_size:
             continue
-        truth = epoch.truth.cells
         yield Value(profile, point, "l1_plain", scores(epoch, setting.people)["l1_plain"])
         if profile == "sharp":
-            shares = rng.multinomial(setting.users, truth) / setting.users
-            yield Value("no privacy", point, "l1_plain", l1_plain(shares[:listed], truth[:listed]))
+            yield Value("no privacy", point, "l1_plain", sampling_l1(setting, epoch, rng))
 
 
 def _people(setting: Setting) -> tuple[float, ...]:
@@ -200,21 +197,16 @@ def _people(setting: Setting) -> tuple[float, ...]:
 def _records_each(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """List and L1 against m_O, when a person's records resemble each other."""
     records_each = int(point)
-    for same_query in SAME_QUERY:
+    parameters = parameters_of(setting, records_per_optin_user=records_each)
+    lines = [(f"{same:.0%} return to a query", "sharp", same) for same in SAME_QUERY]
+    if records_each == 1:
+        lines.append(("paper", "paper", 0.0))
+    for series, profile, same_query in lines:
         optin = draw_optin(setting, rng, records_each=records_each, same_query=same_query)
-        parameters = parameters_of(setting, records_per_optin_user=records_each)
-        epoch = run_epoch("sharp", setting, optin, parameters, rng)
-        series = f"{same_query:.0%} return to a query"
+        epoch = run_epoch(profile, setting, optin, parameters, rng)
         yield Value(series, point, "found", float(len(epoch.release.head_list.records)))
         if len(epoch.truth.listed) == setting.list_size:
-            for metric, value in scores(epoch, setting.people).items():
-                yield Value(series, point, metric, value)
-    if records_each == 1:
-        epoch = run_epoch("paper", setting, draw_optin(setting, rng), parameters_of(setting), rng)
-        yield Value("paper", point, "found", float(len(epoch.release.head_list.records)))
-        if len(epoch.truth.listed) == setting.list_size:
-            for metric, value in scores(epoch, setting.people).items():
-                yield Value("paper", point, metric, value)
+            yield from values_of(series, point, scores(epoch, setting.people))
 
 
 def _weights(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -302,7 +294,6 @@ OWN_EXPERIMENTS = (
         lambda setting: DRIFTS,
         _agreement,
         runs=100,
-        large_runs=100,
         populations=("aol",),
     ),
     Experiment(
@@ -311,7 +302,6 @@ OWN_EXPERIMENTS = (
         _people,
         _limit,
         runs=10,
-        large_runs=10,
         populations=("aol",),
     ),
     Experiment(
@@ -320,7 +310,6 @@ OWN_EXPERIMENTS = (
         lambda setting: RECORDS_EACH,
         _records_each,
         runs=10,
-        large_runs=10,
         populations=("aol",),
     ),
     Experiment(
@@ -329,7 +318,6 @@ OWN_EXPERIMENTS = (
         lambda setting: (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0),
         _weights,
         runs=20,
-        large_runs=20,
         populations=("aol",),
     ),
     Experiment(
@@ -338,7 +326,6 @@ OWN_EXPERIMENTS = (
         lambda setting: CHOOSING_SHARES,
         _chosen_ten,
         runs=60,
-        large_runs=60,
         populations=("aol",),
     ),
     Experiment(
@@ -347,7 +334,6 @@ OWN_EXPERIMENTS = (
         lambda setting: BUDGET_SPLITS,
         _click_shapes,
         runs=20,
-        large_runs=20,
         populations=("aol",),
     ),
 )

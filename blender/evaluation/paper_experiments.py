@@ -121,8 +121,8 @@ def _budget_split(setting: Setting, point: float, rng: np.random.Generator) -> I
         "paper, clients": paper.estimates.client,
     }
     for series, group in groups.items():
-        yield from _values(series, point, scores(paper, setting.people, group))
-    yield from _values("sharp", point, scores(sharp, setting.people))
+        yield from values_of(series, point, scores(paper, setting.people, group))
+    yield from values_of("sharp", point, scores(sharp, setting.people))
 
 
 def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -169,20 +169,20 @@ def _compare(
             yield Value(series, x, "reached", float(reached))
             yield Value(series, x, "found", float(len(epoch.release.head_list.records)))
             if reached:
-                yield from _values(series, x, scores(epoch, setting.people))
-                yield Value(series, x, "limit_l1_plain", _limit(setting, epoch, rng))
+                yield from values_of(series, x, scores(epoch, setting.people))
+                yield Value(series, x, "limit_l1_plain", sampling_l1(setting, epoch, rng))
                 for metric, measure in (also or {}).items():
                     yield Value(series, x, metric, measure(epoch))
 
 
-def _limit(setting: Setting, epoch: SimulatedEpoch, rng: np.random.Generator) -> float:
+def sampling_l1(setting: Setting, epoch: SimulatedEpoch, rng: np.random.Generator) -> float:
     """L1 if everyone reported the truth: the error of sampling alone."""
     listed = len(epoch.truth.listed)
     counts: IntArray = rng.multinomial(setting.users, epoch.truth.cells)
     return float(np.abs(counts / setting.users - epoch.truth.cells)[:listed].sum())
 
 
-def _values(series: str, x: float, measured: dict[str, float]) -> Iterator[Value]:
+def values_of(series: str, x: float, measured: dict[str, float]) -> Iterator[Value]:
     for metric, value in measured.items():
         yield Value(series, x, metric, value)
 
@@ -199,7 +199,6 @@ PAPER_EXPERIMENTS = (
         one_point,
         _top_ten,
         runs=60,
-        large_runs=60,
         populations=("aol",),
     ),
     Experiment(
@@ -208,7 +207,6 @@ PAPER_EXPERIMENTS = (
         lambda setting: BUDGET_SPLITS,
         _budget_split,
         runs=20,
-        large_runs=20,
         populations=("aol",),
     ),
     Experiment(
@@ -217,7 +215,6 @@ PAPER_EXPERIMENTS = (
         lambda setting: FEWER_EPSILONS if setting.coarse else EPSILONS,
         _list_of_ten,
         runs=20,
-        large_runs=20,
         populations=("aol",),
         tables=True,
     ),

@@ -40,31 +40,24 @@ class People(Protocol):
 
     def draw(self, people: int, rng: np.random.Generator) -> IntArray:
         """One record number for each of `people`."""
-        ...
 
     def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
         """For each record another click for the same query (it may be the same URL)."""
-        ...
 
     def probability(self, records: IntArray) -> FloatArray:
         """How likely a person is to hold each record."""
-        ...
 
     def query_probability(self, records: IntArray) -> FloatArray:
         """How likely a person is to hold each record's query, with any URL."""
-        ...
 
     def query(self, records: IntArray) -> IntArray:
         """The number of each record's query."""
-        ...
 
     def top(self, count: int) -> IntArray:
         """The most probable records, first one first."""
-        ...
 
     def records(self, numbers: IntArray) -> list[Record]:
         """The records' texts."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,6 @@ class ZipfPeople:
     offset: float = 0.0
 
     def draw(self, people: int, rng: np.random.Generator) -> IntArray:
-        """One record number for each of `people`."""
         shared = int(rng.binomial(people, self.common))
         query = np.concatenate(
             [
@@ -96,7 +88,6 @@ class ZipfPeople:
         return np.asarray(query * self.urls + self._draw_url(people, rng), dtype=np.int64)
 
     def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
-        """For each record another click for the same query."""
         again = records // self.urls * self.urls + self._draw_url(len(records), rng)
         return np.asarray(again, dtype=np.int64)
 
@@ -106,17 +97,14 @@ class ZipfPeople:
         return np.asarray(np.searchsorted(sums, rng.random(people), side="right"), dtype=np.int64)
 
     def probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record."""
         return self.query_probability(records) * self._url_shares()[records % self.urls]
 
     def query_probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record's query."""
         rank = records // self.urls + 1 + self.offset
         shared = self.common * rank**-self.query_exponent / self._total()
         return np.asarray(shared + (1 - self.common) / self.queries)
 
     def query(self, records: IntArray) -> IntArray:
-        """The number of each record's query."""
         return np.asarray(records // self.urls, dtype=np.int64)
 
     def top(self, count: int) -> IntArray:
@@ -176,11 +164,9 @@ class TablePeople:
         self._query_start = np.concatenate([[0.0], query_sums / query_sums[-1]])
 
     def draw(self, people: int, rng: np.random.Generator) -> IntArray:
-        """One record number for each of `people`."""
         return self._at(rng.random(people))
 
     def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
-        """For each record another click for the same query."""
         query = self._query[records]
         low, high = self._query_start[query], self._query_start[query + 1]
         again = self._at(low + (high - low) * rng.random(len(records)))
@@ -192,23 +178,18 @@ class TablePeople:
         return np.minimum(found, len(self._p) - 1).astype(np.int64)
 
     def probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record."""
         return np.asarray(self._p[records], dtype=np.float64)
 
     def query_probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record's query."""
         return np.asarray(self._query_p[self._query[records]], dtype=np.float64)
 
     def query(self, records: IntArray) -> IntArray:
-        """The number of each record's query."""
         return np.asarray(self._query[records], dtype=np.int64)
 
     def top(self, count: int) -> IntArray:
-        """The most probable records, first one first."""
         return np.argsort(-self._p, kind="stable")[:count].astype(np.int64)
 
     def records(self, numbers: IntArray) -> list[Record]:
-        """The records' texts."""
         return [self._records[number] for number in numbers.tolist()]
 
 

@@ -27,7 +27,7 @@ from blender.evaluation.populations import People
 from blender.evaluation.simulated_epochs import SimulatedEpoch
 from blender.record import Record
 
-__all__ = ["l1_plain", "missing", "ndcg_listed", "scores"]
+__all__ = ["missing", "ndcg_listed", "scores"]
 
 
 def scores(
@@ -52,7 +52,7 @@ def scores(
         "l1": l1_distance(rescale(projected), rescale(truth)),
         "l1_queries": _l1_queries(epoch, people, group),
         "ndcg": ndcg(estimate, _ideal(epoch, people, records)),
-        "l1_plain": l1_plain(cells[:listed], truth),
+        "l1_plain": l1_distance(cells[:listed], truth),
     }
 
 
@@ -87,11 +87,6 @@ def _l1_queries(epoch: SimulatedEpoch, people: People, group: GroupEstimates) ->
     if not projected.sum() > 0:
         return float("nan")
     return l1_distance(rescale(projected), rescale(truth))
-
-
-def l1_plain(estimate: FloatArray, truth: FloatArray) -> float:
-    """Σ|p̂ − p| over the listed records."""
-    return l1_distance(estimate, truth)
 
 
 def _ideal(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,10 @@ import numpy as np
 
 from blender.evaluation.measurements import Measurement
 
-__all__ = ["Curve", "Mean", "Summary"]
+__all__ = ["REACHED", "Curve", "Mean", "Summary"]
+
+#: Below this share of runs in which the list got that long, a point is left out.
+REACHED = 0.5
 
 
 class Mean(NamedTuple):
@@ -28,6 +31,11 @@ class Curve(NamedTuple):
     series: str
     x: list[float]
     means: list[Mean]
+
+    def where(self, keep: Callable[[float, Mean], bool]) -> Curve:
+        """The points that `keep` accepts."""
+        kept = [(x, mean) for x, mean in zip(self.x, self.means, strict=True) if keep(x, mean)]
+        return Curve(self.series, [x for x, _ in kept], [mean for _, mean in kept])
 
 
 class _Key(NamedTuple):
@@ -85,6 +93,12 @@ class Summary:
         wanted = (experiment, population, metric, series)
         points = sorted((k.x, mean) for k, mean in self._means.items() if k[:4] == wanted)
         return Curve(series, [x for x, _ in points], [mean for _, mean in points])
+
+    def reached(self, experiment: str, population: str, metric: str, series: str) -> Curve:
+        """The curve without the points at which the list seldom got that long."""
+        often = self.curve(experiment, population, "reached", series)
+        drawn = often.where(lambda _, mean: mean.mean >= REACHED).x
+        return self.curve(experiment, population, metric, series).where(lambda x, _: x in drawn)
 
     def at(
         self, experiment: str, population: str, metric: str, series: str, x: float

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from blender.evaluation.list_checks import REACHED
 from blender.evaluation.summary import Curve, Mean, Summary
 
 PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
@@ -17,14 +16,6 @@ Says = Callable[[str], None]
 At = Callable[..., Mean]
 
 
-def drawn(summary: Summary, experiment: str, population: str, metric: str, series: str) -> Curve:
-    reached = summary.curve(experiment, population, "reached", series)
-    often = {x for x, m in zip(reached.x, reached.means, strict=True) if m.mean >= REACHED}
-    curve = summary.curve(experiment, population, metric, series)
-    kept = [(x, m) for x, m in zip(curve.x, curve.means, strict=True) if x in often]
-    return Curve(series, [x for x, _ in kept], [m for _, m in kept])
-
-
 def points(
     summary: Summary, experiment: str, metric: str, profile: str, populations: Iterable[str]
 ) -> list[tuple[float, float]]:
@@ -33,7 +24,7 @@ def points(
     for population in populations:
         for series in summary.series(experiment, population, metric):
             if series.startswith(profile):
-                curve = drawn(summary, experiment, population, metric, series)
+                curve = summary.reached(experiment, population, metric, series)
                 found += [(x, m.mean) for x, m in zip(curve.x, curve.means, strict=True)]
     return found
 

@@ -7,12 +7,12 @@ import pytest
 from blender.evaluation.certainty import surely_less
 from blender.evaluation.claims import CLAIMS, check_claims
 from blender.evaluation.summary import Mean, Summary
-from tests.blender.evaluation.page import GENERATED, At, Says, drawn, span
+from tests.blender.evaluation.page import GENERATED, At, Says, span
 
 
 def test_where_lines_begin(summary: Summary, says: Says) -> None:
     begin = {
-        profile: drawn(summary, "optin_share", "aol", "l1", f"{profile}, M = 50").x[0]
+        profile: summary.reached("optin_share", "aol", "l1", f"{profile}, M = 50").x[0]
         for profile in ("paper", "sharp")
     }
     says(f"the line for 50 begins at {100 * begin['paper']:g} %, as in the paper")
@@ -22,12 +22,12 @@ def test_where_lines_begin(summary: Summary, says: Says) -> None:
             if series.startswith("sharp"):
                 other = series.replace("sharp", "paper")
                 sharp, paper = (
-                    drawn(summary, "optin_share", population, "l1", s) for s in (series, other)
+                    summary.reached("optin_share", population, "l1", s) for s in (series, other)
                 )
                 assert sharp.x[0] <= paper.x[0]
                 assert sharp.means[0].mean < paper.means[-1].mean
                 sharp, paper = (
-                    drawn(summary, "epsilon", population, "l1", s) for s in (series, other)
+                    summary.reached("epsilon", population, "l1", s) for s in (series, other)
                 )
                 assert sharp.means[0].mean <= paper.means[paper.x.index(4)].mean
     says("Where each of its lines begins, its L1 is already below that of `paper` with 10 %.")
@@ -65,7 +65,7 @@ def test_where_the_best_split_lies_depends_on_the_clicks(summary: Summary, says:
 def test_where_a_list_of_fifty_begins(summary: Summary, at: At, says: Says) -> None:
     share, found = (at("epsilon", "aol", m, "paper, M = 50", 3).mean for m in ("reached", "found"))
     assert share == pytest.approx(2 / 5, abs=0.05)
-    begins = drawn(summary, "epsilon", "aol", "l1", "paper, M = 50").x[0]
+    begins = summary.reached("epsilon", "aol", "l1", "paper, M = 50").x[0]
     says(f"two in five lists get that long there ({found:.0f} records on average)")
     says(f"so that the line begins at {begins:g}.")
 
@@ -83,7 +83,7 @@ def test_the_list_of_ten(summary: Summary, at: At, says: Says) -> None:
 def test_where_ten_of_few_are_chosen_little_is_left_out(
     summary: Summary, at: At, says: Says
 ) -> None:
-    ten, more = (drawn(summary, "optin_share", "aol", "ndcg", f"paper, M = {m}") for m in (10, 25))
+    ten, more = (summary.reached("optin_share", "aol", "ndcg", f"paper, M = {m}") for m in (10, 25))
     for line in (ten, more):
         assert line.means[0].mean > 0.95
         assert min(line.means).mean < 0.95
@@ -132,7 +132,7 @@ def test_figure_nine(at: At, says: Says) -> None:
 
 def test_ndcg_of_the_first_population(summary: Summary, says: Says) -> None:
     ten, more, fifty = (
-        [mean.mean for mean in drawn(summary, "epsilon", "aol", "ndcg", f"paper, M = {m}").means]
+        [mean.mean for mean in summary.reached("epsilon", "aol", "ndcg", f"paper, M = {m}").means]
         for m in (10, 25, 50)
     )
     low, high = (f"{value:.2f}" for value in (min(ten + more), max(ten + more)))
