@@ -9,13 +9,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from agents.gateway.submit.verdicts import ACCEPTED, Reason, Verdict
 from streams.stems import Stem
-from streams.telemetry.metrics import process_registry
+from streams.telemetry.metrics import Meters, process_registry
 
 __all__ = [
     "CLIENT_REPORTS",
@@ -43,64 +42,49 @@ __all__ = [
 
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 GATEWAY = process_registry()
-GATEWAY_FRAMES = Counter(
-    "blender_gateway_frames", "Frames acknowledged by Kafka.", registry=GATEWAY
-)
-GATEWAY_FRAME_BYTES = Histogram(
+_meters = Meters(GATEWAY)
+
+GATEWAY_FRAMES = _meters.counter("blender_gateway_frames", "Frames acknowledged by Kafka.")
+GATEWAY_FRAME_BYTES = _meters.histogram(
     "blender_gateway_frame_bytes",
     "Size of acknowledged frames.",
     buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
-    registry=GATEWAY,
 )
-GATEWAY_FRAME_ENTRIES = Histogram(
+GATEWAY_FRAME_ENTRIES = _meters.histogram(
     "blender_gateway_frame_entries",
     "Entries in acknowledged frames.",
     buckets=(1, 10, 100, 1_000, 10_000),
-    registry=GATEWAY,
 )
-GATEWAY_LATE_FRAMES = Counter(
-    "blender_gateway_late_frames",
-    "Frames that Kafka did not acknowledge within the deadline.",
-    registry=GATEWAY,
+GATEWAY_LATE_FRAMES = _meters.counter(
+    "blender_gateway_late_frames", "Frames that Kafka did not acknowledge within the deadline."
 )
-GATEWAY_HELD_BYTES = Gauge(
-    "blender_gateway_held_bytes", "Bytes of entries waiting for Kafka.", registry=GATEWAY
+GATEWAY_HELD_BYTES = _meters.gauge(
+    "blender_gateway_held_bytes", "Bytes of entries waiting for Kafka."
 )
-GATEWAY_STALLED_PARTITIONS = Gauge(
+GATEWAY_STALLED_PARTITIONS = _meters.gauge(
     "blender_gateway_stalled_partitions",
-    "Partitions that owe an overdue acknowledgement; their entries are answered 503.",
-    registry=GATEWAY,
+    "Partitions with an overdue acknowledgement; their entries are answered 503.",
 )
-GATEWAY_IN_FLIGHT = Gauge(
-    "blender_gateway_requests_in_flight", "Requests being answered.", registry=GATEWAY
-)
-GATEWAY_CONNECTIONS = Gauge(
-    "blender_gateway_connections", "Open HTTP connections.", registry=GATEWAY
-)
-GATEWAY_LOOP_LAG = Histogram(
+GATEWAY_IN_FLIGHT = _meters.gauge("blender_gateway_requests_in_flight", "Requests being answered.")
+GATEWAY_CONNECTIONS = _meters.gauge("blender_gateway_connections", "Open HTTP connections.")
+GATEWAY_LOOP_LAG = _meters.histogram(
     "blender_gateway_loop_lag_seconds",
-    "How late a timer rang that is set twenty times a second: for so long nobody was served.",
+    "How late a timer rang that is set twenty times a second: no request was served meanwhile.",
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-    registry=GATEWAY,
 )
-GATEWAY_CLOCK_SKEW_SECONDS = Gauge(
+GATEWAY_CLOCK_SKEW_SECONDS = _meters.gauge(
     "blender_gateway_clock_skew_seconds",
     "How far this clock is ahead of the brokers' at least; below 0 when it is behind.",
-    registry=GATEWAY,
 )
-GATEWAY_CLOCK_SKEW_LIMIT = Gauge(
+GATEWAY_CLOCK_SKEW_LIMIT = _meters.gauge(
     "blender_gateway_clock_skew_limit_seconds",
-    "Beyond this skew the gateway takes no submissions.",
-    registry=GATEWAY,
+    "Beyond this skew the gateway accepts no submissions.",
 )
-GATEWAY_TOKENS_STALE = Gauge(
+GATEWAY_TOKENS_STALE = _meters.gauge(
     "blender_gateway_tokens_stale",
-    "1 while the token file cannot be read and the tokens of before hold.",
-    registry=GATEWAY,
+    "1 while the token file cannot be read and the tokens read before are used.",
 )
-GATEWAY_READY = Gauge(
-    "blender_gateway_ready", "1 while submissions can be taken.", registry=GATEWAY
-)
+GATEWAY_READY = _meters.gauge("blender_gateway_ready", "1 while submissions are accepted.")
 
 
 class RouteTotals:

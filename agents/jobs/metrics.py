@@ -1,10 +1,10 @@
 """The jobs' Prometheus metrics, declared once: states, times and budget, nothing about records.
 
 Most of what is shown here is published anyway: stages, outcomes, the ledger, how many took part.
-How long drawing took depends on raw data, and is told in coarse buckets only.
+How long drawing took depends on raw data, and is shown in coarse buckets only.
 
-What the log says (`show`) is told by the process that holds the keeper's lease; the others have
-no fresh view of it and stay silent.
+The process that has the keeper's lease shows what the log says (`show`); the others have no fresh
+view of it and stay silent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -20,7 +20,7 @@ from streams.releases.blocked import BlockedLog
 from streams.releases.entries import Entry, EpochOutcome, Kind
 from streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.ledger import GROUPS, Limit
-from streams.telemetry.metrics import process_registry
+from streams.telemetry.metrics import Meters, process_registry
 from streams.wire.estimates_document import EstimatesDocument
 
 __all__ = [
@@ -38,128 +38,118 @@ __all__ = [
 ]
 
 JOBS = process_registry()
-STEPS = Counter("blender_job_steps", "Steps that jobs have taken.", ["kind"], registry=JOBS)
-FAILURES = Counter(
-    "blender_job_failures", "Steps that failed, whatever the reason.", ["kind"], registry=JOBS
+_BOOK = CollectorRegistry()
+_process, _log = Meters(JOBS), Meters(_BOOK)
+
+_KINDS = [kind for kind in Kind if kind is not Kind.OPERATOR]
+_WAITING = [stage for stage in Stage if not stage.over]
+_ABANDONED = "abandoned"
+_ENTRIES = (
+    "epoch_opened", "records_sealed", "head_list_released", "reports_sealed", "estimate_released",
+    "click_graph_released", "epoch_abandoned", "service_paused", "log_trimmed", "checkpoint",
+)  # fmt: skip
+
+STEPS = _process.counter("blender_job_steps", "Steps that jobs have taken.", kind=_KINDS)
+FAILURES = _process.counter("blender_job_failures", "Steps that failed.", kind=_KINDS)
+LEASE_HELD = _process.gauge(
+    "blender_job_lease_held", "1 while this process holds the lease.", kind=_KINDS
 )
-LEASE_HELD = Gauge(
-    "blender_job_lease_held", "1 while this process holds the lease.", ["kind"], registry=JOBS
-)
-CLOCK_SKEW_SECONDS = Gauge(
+CLOCK_SKEW_SECONDS = _process.gauge(
     "blender_jobs_clock_skew_seconds",
     "How far this clock is ahead of a broker's at least, of the broker that is furthest off; below "
     "0 when it is behind.",
-    registry=JOBS,
 )
-CLOCK_SKEW_LIMIT = Gauge(
-    "blender_jobs_clock_skew_limit_seconds",
-    "Beyond this skew the process gives up its leases.",
-    registry=JOBS,
+CLOCK_SKEW_LIMIT = _process.gauge(
+    "blender_jobs_clock_skew_limit_seconds", "Beyond this skew the process gives up its leases."
 )
-RELEASES = Counter(
-    "blender_releases", "Entries this process committed to the log.", ["entry"], registry=JOBS
+RELEASES = _process.counter(
+    "blender_releases", "Entries this process committed to the log.", entry=_ENTRIES
 )
-LOG_BLOCKED = Gauge(
+LOG_BLOCKED = _process.gauge(
     "blender_release_log_blocked_seconds",
     "For how long a transaction that hangs, or is open longer than any may be, has blocked the "
     "release log; 0 while none does.",
-    ["producer_id", "producer_epoch", "offset"],
-    registry=JOBS,
+    producer_id=[""],
+    producer_epoch=[""],
+    offset=[""],
 )
-FINALIZE_SECONDS = Histogram(
+FINALIZE_SECONDS = _process.histogram(
     "blender_finalize_seconds",
     "From the seal to the committed release.",
-    ["kind"],
     # Coarse on purpose: how long a draw takes depends on raw data.
     buckets=(10, 60, 300, 900, 3600),
-    registry=JOBS,
+    kind=(Kind.HEAD_LISTS, Kind.ESTIMATES, Kind.CLICK_GRAPHS),
 )
 
 # --- what the log says ---------------------------------------------------------------------------
 
-_BOOK = CollectorRegistry()
-EPOCHS = Gauge("blender_epochs", "Recent epochs in each stage.", ["stage"], registry=_BOOK)
-AGE = Gauge(
+EPOCHS = _log.gauge("blender_epochs", "Recent epochs in each stage.", stage=Stage)
+AGE = _log.gauge(
     "blender_epoch_age_seconds",
     "How long ago the oldest epoch in this stage began; 0 when there is none.",
-    ["stage"],
-    registry=_BOOK,
+    stage=_WAITING,
 )
-OVERDUE = Gauge(
+OVERDUE = _log.gauge(
     "blender_epoch_overdue_seconds",
     "How long the epoch that waits longest should have left this stage; 0 when none should have.",
-    ["stage"],
-    registry=_BOOK,
+    stage=_WAITING,
 )
-OUTCOMES = Gauge(
-    "blender_epoch_outcomes", "Recent publications by outcome.", ["outcome"], registry=_BOOK
+OUTCOMES = _log.gauge(
+    "blender_epoch_outcomes", "Recent publications by outcome.", outcome=EpochOutcome
 )
-LAST_OUTCOME = Gauge(
+LAST_OUTCOME = _log.gauge(
     "blender_last_epoch_outcome",
     "1 for how the epoch that ended last ended.",
-    ["outcome"],
-    registry=_BOOK,
+    outcome=(*EpochOutcome, _ABANDONED),
 )
-LAST_PUBLISHED = Gauge(
-    "blender_last_published_epoch",
-    "The highest epoch published; -1 before the first.",
-    registry=_BOOK,
+LAST_PUBLISHED = _log.gauge(
+    "blender_last_published_epoch", "The highest epoch published; -1 before the first."
 )
-TWICE = Gauge(
+TWICE = _log.gauge(
     "blender_releases_recorded_twice",
-    "Releases with a second record in the log; readers take the first. Must be 0.",
-    registry=_BOOK,
+    "Releases with a second record in the log; readers use the first. Must be 0.",
 )
-PAUSED = Gauge("blender_service_paused", "1 while the period's budget is spent.", registry=_BOOK)
-EPOCH_EPSILON = Gauge(
-    "blender_epoch_epsilon",
-    "ε that the newest epoch costs a person (replace-one).",
-    ["group"],
-    registry=_BOOK,
+PAUSED = _log.gauge("blender_service_paused", "1 while the period's budget is spent.")
+EPOCH_EPSILON = _log.gauge(
+    "blender_epoch_epsilon", "ε that the newest epoch costs a person (replace-one).", group=GROUPS
 )
-EPSILON = Gauge(
+EPSILON = _log.gauge(
     "blender_epsilon_spent",
     "ε spent in the current period by the person worst off, at the limit's δ (replace-one).",
-    ["group"],
-    registry=_BOOK,
+    group=GROUPS,
 )
-EPSILON_LIMIT = Gauge(
-    "blender_epsilon_limit", "Most ε that a person may spend in a period.", ["group"],
-    registry=_BOOK,
-)  # fmt: skip
+EPSILON_LIMIT = _log.gauge(
+    "blender_epsilon_limit", "Most ε that a person may spend in a period.", group=GROUPS
+)
 # ε at the limit's δ hardly moves where δ is what runs out first, and δ at the limit's ε hardly
 # moves where ε is: the larger share of its limit says how near the pause is.
-DELTA = Gauge(
+DELTA = _log.gauge(
     "blender_delta_spent",
     "δ spent in the current period by the person worst off, at the limit's ε (replace-one).",
-    ["group"],
-    registry=_BOOK,
+    group=GROUPS,
 )
-DELTA_LIMIT = Gauge(
-    "blender_delta_limit", "Most δ that a person may spend in a period.", ["group"], registry=_BOOK
+DELTA_LIMIT = _log.gauge(
+    "blender_delta_limit", "Most δ that a person may spend in a period.", group=GROUPS
 )
-HEAD_LIST_CELLS = Gauge("blender_head_list_cells", "Cells of the newest head list.", registry=_BOOK)
-REPORTS = Gauge(
-    "blender_head_list_reports", "Reports on the newest head list that is published.",
-    registry=_BOOK,
-)  # fmt: skip
-AGREEMENT = Gauge(
+HEAD_LIST_CELLS = _log.gauge("blender_head_list_cells", "Cells of the newest head list.")
+REPORTS = _log.gauge(
+    "blender_head_list_reports", "Reports on the newest head list that is published."
+)
+AGREEMENT = _log.gauge(
     "blender_agreement_p_value",
     "How well the groups agree in the newest publication; NaN when that was not tested.",
-    registry=_BOOK,
 )
 # One publication in a hundred is below 0.01 by chance; two in a row hardly are.
-AGREEMENT_BEFORE = Gauge(
-    "blender_agreement_p_value_before",
-    "The same of the publication before the newest.",
-    registry=_BOOK,
+AGREEMENT_BEFORE = _log.gauge(
+    "blender_agreement_p_value_before", "The same of the publication before the newest."
 )
 # A keeper that hangs holds its lease and leaves every other gauge as it was.
-KEPT_AT = Gauge(
+KEPT_AT = _log.gauge(
     "blender_keeper_last_pass_timestamp_seconds",
     "When the keeper last went through all that is due.",
-    registry=_BOOK,
 )
+AGREEMENT.set(math.nan)
+AGREEMENT_BEFORE.set(math.nan)
 
 
 class _WhileKeeping(Collector):
@@ -173,38 +163,6 @@ class _WhileKeeping(Collector):
 
 _KEEPING = _WhileKeeping()
 JOBS.register(_KEEPING)
-
-_ABANDONED = "abandoned"
-_WAITING = [stage for stage in Stage if not stage.over]
-_ENTRIES = (
-    "epoch_opened", "records_sealed", "head_list_released", "reports_sealed", "estimate_released",
-    "click_graph_released", "epoch_abandoned", "service_paused", "log_trimmed", "checkpoint",
-)  # fmt: skip
-
-for _kind in Kind:
-    if _kind is not Kind.OPERATOR:
-        STEPS.labels(_kind)
-        FAILURES.labels(_kind)
-        LEASE_HELD.labels(_kind).set(0)
-for _kind in (Kind.HEAD_LISTS, Kind.ESTIMATES, Kind.CLICK_GRAPHS):
-    FINALIZE_SECONDS.labels(_kind)
-for _entry in _ENTRIES:
-    RELEASES.labels(_entry)
-for _stage in Stage:
-    EPOCHS.labels(_stage).set(0)
-for _stage in _WAITING:
-    AGE.labels(_stage).set(0)
-    OVERDUE.labels(_stage).set(0)
-for _outcome in EpochOutcome:
-    OUTCOMES.labels(_outcome).set(0)
-for _ended in (*EpochOutcome, _ABANDONED):
-    LAST_OUTCOME.labels(_ended).set(0)
-for _group in GROUPS:
-    for _gauge in (EPOCH_EPSILON, EPSILON, EPSILON_LIMIT, DELTA, DELTA_LIMIT):
-        _gauge.labels(_group).set(0)
-AGREEMENT.set(math.nan)
-AGREEMENT_BEFORE.set(math.nan)
-LOG_BLOCKED.labels("", "", "").set(0)
 
 
 def tell_lease(kind: Kind, *, held: bool) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections.abc import Iterable, Mapping
 
-from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from agents.worker.halt_reasons import StopReason
 from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
-from streams.telemetry.metrics import process_registry
+from streams.telemetry.metrics import Meters, process_registry
 
 __all__ = [
     "BATCH_ENTRIES",
@@ -40,104 +39,75 @@ __all__ = [
 ]
 
 WORKER = process_registry()
+_meters = Meters(WORKER)
 
-_STEM = ["stem"]
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
-BATCH_ENTRIES = Histogram(
+BATCH_ENTRIES = _meters.histogram(
     "blender_batch_entries",
     "Entries stored by one script.",
-    _STEM,
     buckets=(1, 10, 100, 1_000, 10_000, 50_000, 131_072),
-    registry=WORKER,
+    stem=Stem,
 )
-BATCH_SECONDS = Histogram(
-    "blender_batch_seconds",
-    "Time to judge and store one batch.",
-    _STEM,
-    buckets=_SECONDS,
-    registry=WORKER,
+BATCH_SECONDS = _meters.histogram(
+    "blender_batch_seconds", "Time to judge and store one batch.", _SECONDS, stem=Stem
 )
-SCRIPT_SECONDS = Histogram(
-    "blender_script_seconds",
-    "Time Redis took to store one batch.",
-    _STEM,
-    buckets=_SECONDS,
-    registry=WORKER,
+SCRIPT_SECONDS = _meters.histogram(
+    "blender_script_seconds", "Time Redis took to store one batch.", _SECONDS, stem=Stem
 )
-FRAME_BYTES = Histogram(
+FRAME_BYTES = _meters.histogram(
     "blender_frame_bytes",
     "Size of the frames whose entries were stored.",
-    _STEM,
     buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
-    registry=WORKER,
+    stem=Stem,
 )
-RETRIES = Counter(
-    "blender_store_retries",
-    "Calls made again because Redis or Kafka did not answer.",
-    _STEM,
-    registry=WORKER,
+RETRIES = _meters.counter(
+    "blender_store_retries", "Calls made again because Redis or Kafka did not answer.", stem=Stem
 )
-RELOADS = Counter(
-    "blender_partition_reloads",
-    "Partitions whose state was read again from Redis.",
-    _STEM,
-    registry=WORKER,
+RELOADS = _meters.counter(
+    "blender_partition_reloads", "Partitions whose state was read again from Redis.", stem=Stem
 )
-SEEKS = Counter(
+SEEKS = _meters.counter(
     "blender_partition_seeks",
     "Times the consumer was moved to another offset of a partition.",
-    _STEM,
-    registry=WORKER,
+    stem=Stem,
 )
-GAPS = Counter(
+GAPS = _meters.counter(
     "blender_offset_gaps",
     "Offsets skipped because they hold no record (control records).",
-    _STEM,
-    registry=WORKER,
+    stem=Stem,
 )
-LOST_OFFSETS = Counter(
+LOST_OFFSETS = _meters.counter(
     "blender_lost_offsets",
     "Offsets that Kafka removed before they were counted; their epochs are incomplete.",
-    _STEM,
-    registry=WORKER,
+    stem=Stem,
 )
-LAG = Gauge(
+LAG = _meters.gauge(
     "blender_partition_lag",
     "Offsets that are in the log and not yet counted.",
-    ["stem", "partition"],
-    registry=WORKER,
+    stem=Stem,
+    partition=(),
 )
-BEHIND_SECONDS = Gauge(
+BEHIND_SECONDS = _meters.gauge(
     "blender_partition_behind_seconds",
     "Age of the last frame counted while there are more; 0 when all is counted. It grows while a "
     "partition is stopped.",
-    ["stem", "partition"],
-    registry=WORKER,
+    stem=Stem,
+    partition=(),
 )
-REBALANCES = Counter(
-    "blender_rebalances", "Times that Kafka reassigned the partitions.", registry=WORKER
+REBALANCES = _meters.counter("blender_rebalances", "Times that Kafka reassigned the partitions.")
+PARTITIONS_ASSIGNED = _meters.gauge(
+    "blender_partitions_assigned", "Partitions this worker counts.", stem=Stem
 )
-PARTITIONS_ASSIGNED = Gauge(
-    "blender_partitions_assigned", "Partitions this worker counts.", _STEM, registry=WORKER
+PARTITION_STOPPED = _meters.gauge(
+    "blender_partitions_stopped",
+    "Partitions stopped until an operator intervenes.",
+    stem=Stem,
+    reason=StopReason,
 )
-PARTITION_STOPPED = Gauge(
-    "blender_partitions_stopped", "Partitions stopped until an operator intervenes.",
-    ["stem", "reason"], registry=WORKER)  # fmt: skip
-READY = Gauge(
-    "blender_worker_ready",
-    "1 while Redis and Kafka answer and no partition is stopped.",
-    registry=WORKER,
+READY = _meters.gauge(
+    "blender_worker_ready", "1 while Redis and Kafka answer and no partition is stopped."
 )
-
-for _stem in Stem:
-    for _metric in (
-        BATCH_ENTRIES, BATCH_SECONDS, SCRIPT_SECONDS, FRAME_BYTES, RETRIES, RELOADS, SEEKS, GAPS,
-        LOST_OFFSETS, PARTITIONS_ASSIGNED,
-    ):  # fmt: skip
-        _metric.labels(_stem)
-    for _reason in StopReason:
-        PARTITION_STOPPED.labels(_stem, _reason).set(0)
 
 
 class EntryTotals(Collector):

@@ -1,16 +1,22 @@
 """Metrics that several processes share. Each process has a registry of its own.
 
 So a process exposes only what it knows: a gateway must not say that no worker is ready. A process's
-other metrics are in its folder's `metrics.py`. Label values start at zero, so that a first failure
-shows as a rise. No query, URL, user id or contributor key is ever a label or a value.
+other metrics are in its folder's `metrics.py`, declared by `Meters`. No query, URL, user id or
+contributor key is ever a label or a value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import TypeVar
+
 from prometheus_client import (
     CollectorRegistry,
+    Counter,
     Gauge,
     GCCollector,
+    Histogram,
     Info,
     PlatformCollector,
     ProcessCollector,
@@ -19,7 +25,9 @@ from prometheus_client import (
 
 from streams.version import version_of
 
-__all__ = ["SERVER_UP", "process_registry"]
+__all__ = ["SERVER_UP", "Meters", "process_registry"]
+
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 # The `_created` series double what is scraped, and no panel or alert uses them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -33,8 +41,6 @@ SERVER_UP = Gauge(
 _BUILD = Info(
     "blender_build", "The version that runs, as a label; the value is always 1.", registry=None
 )
-
-
 _BUILD.info({"version": version_of("blendstream")})
 
 
@@ -47,3 +53,32 @@ def process_registry() -> CollectorRegistry:
     made.register(_BUILD)
     made.register(SERVER_UP)
     return made
+
+
+class Meters:
+    """Declares the metrics of one registry, each label with the values that it may have.
+
+    These start at zero, so that a first failure shows as a rise. A label without known values, such
+    as a partition, gets none.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, sentence: str, **labels: Iterable[str]) -> Counter:
+        return _at_zero(Counter(name, sentence, tuple(labels), registry=self._registry), labels)
+
+    def gauge(self, name: str, sentence: str, **labels: Iterable[str]) -> Gauge:
+        return _at_zero(Gauge(name, sentence, tuple(labels), registry=self._registry), labels)
+
+    def histogram(
+        self, name: str, sentence: str, buckets: Sequence[float], **labels: Iterable[str]
+    ) -> Histogram:
+        made = Histogram(name, sentence, tuple(labels), registry=self._registry, buckets=buckets)
+        return _at_zero(made, labels)
+
+
+def _at_zero(metric: _Metric, labels: Mapping[str, Iterable[str]]) -> _Metric:
+    for values in product(*labels.values()) if labels else ():
+        metric.labels(*values)
+    return metric
