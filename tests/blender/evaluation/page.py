@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from blender.evaluation.summary import Curve, Mean, Summary
+from blender.evaluation.summary import Mean, Summary
 
 PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
 GENERATED = ("aol", "yandex")
