@@ -5,6 +5,9 @@ Prints two lines for the shell:
     export KAFKA_URL=kafka://127.0.0.1:PORT
     export REDIS_URL=redis://127.0.0.1:PORT/0
 
+--brokers 3 starts three Kafka nodes that replicate, --redis cluster or sentinel a Redis that
+survives the loss of a node: end a node by its process id to see what the service does then.
+
 The first time, Kafka's jars are fetched by Maven into the user's cache. Data lives in a temporary
 folder and ends with the command, unless --folder names one. Where KAFKA_URL or REDIS_URL is already
 set, that server is used and nothing is started in its place.
@@ -19,15 +22,27 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from agents.local import LocalKafka, LocalRedis, Stack
+from agents.local import Stack
+from agents.local.local_cluster import ClusterNode
+from agents.local.replicated_redis import RedisNode
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --folder."""
+    """Add --folder, --brokers and --redis."""
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="keep the data there for the next start"
+    )
+    parser.add_argument(
+        "--brokers", type=int, choices=(1, 3), default=1, help="Kafka nodes (default: 1)"
+    )
+    parser.add_argument(
+        "--redis",
+        choices=("single", "cluster", "sentinel"),
+        default="single",
+        help="one Redis; three masters with a replica each; or a primary with a replica behind "
+        "three Sentinels (default: single)",
     )
 
 
@@ -36,7 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     began = time.monotonic()
     try:
-        with Stack.start(arguments.folder, progress=_say) as stack:
+        with Stack.start(
+            arguments.folder,
+            progress=_say,
+            brokers=arguments.brokers,
+            redis_kind=arguments.redis,
+        ) as stack:
             print(f"export KAFKA_URL={stack.kafka.url}")
             print(f"export REDIS_URL={stack.redis.url}", flush=True)
             _say(f"ready after {time.monotonic() - began:.1f} s; Ctrl-C stops it")
@@ -47,14 +67,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _watch(stack: Stack) -> int:
-    started = [
-        part for part in (stack.kafka, stack.redis) if isinstance(part, LocalKafka | LocalRedis)
-    ]
-    while all(part.server.running for part in started):
-        time.sleep(0.5)
-    for part in started:
-        if not part.server.running:
+    """Say which server ended by itself; one of several may, and the others go on."""
+    running = stack.started
+    alone = not any(isinstance(part, RedisNode | ClusterNode) for part in running)
+    while running:
+        for part in [part for part in running if not part.server.running]:
+            running.remove(part)
             _say(f"{part.name} ended by itself. It last printed:\n{part.server.last_words()}")
+            if alone:
+                return 1
+        time.sleep(0.5)
     return 1
 
 

@@ -3,7 +3,8 @@
     with Stack.start() as stack:
         stack.kafka.url, stack.redis.url
 
-`LocalCluster` is three Kafka nodes instead of one.
+`LocalCluster` is three Kafka nodes instead of one; `LocalRedisCluster` and `LocalSentinels` are a
+Redis that survives the loss of a node.
 
 `LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. They end,
 and their files are removed, when the program that started them ends, even by SIGKILL: see
@@ -14,6 +15,7 @@ from agents.local.local_cluster import LocalCluster
 from agents.local.local_kafka import LocalKafka
 from agents.local.local_redis import LocalRedis, RedisSnapshot
 from agents.local.process_guard import StackError
+from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
 from agents.local.servers import GivenServer, Stack
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "LocalCluster",
     "LocalKafka",
     "LocalRedis",
+    "LocalRedisCluster",
+    "LocalSentinels",
     "RedisSnapshot",
     "Stack",
     "StackError",

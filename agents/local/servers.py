@@ -1,24 +1,28 @@
 """Kafka and Redis together: started here, or those that KAFKA_URL and REDIS_URL name."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import Final, Literal, NoReturn, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from redis import Redis
-from redis.exceptions import RedisError
 
 from agents.local.jars import Progress
+from agents.local.local_cluster import LocalCluster
 from agents.local.local_kafka import LocalKafka
 from agents.local.local_redis import LocalRedis
-from agents.local.local_server import ticking
+from agents.local.local_server import LocalPart, ticking
 from agents.local.process_guard import StackError
+from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
+from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings import load_kafka, load_redis
 from streams.stores.kafka import librdkafka_settings
+from streams.stores.redis import connect_redis
 
 __all__ = ["GivenServer", "Stack"]
 
@@ -50,12 +54,38 @@ class GivenServer:
     resume = kill = stop = restart = pause
 
 
+#: One server, six nodes of a cluster, or a primary with a replica that Sentinels watch.
+RedisKind = Literal["single", "cluster", "sentinel"]
+LocalRedisKind = LocalRedis | LocalRedisCluster | LocalSentinels
+_REDIS: Final[Mapping[RedisKind, Callable[[Path | None], LocalRedisKind]]] = {
+    "single": LocalRedis,
+    "cluster": LocalRedisCluster,
+    "sentinel": LocalSentinels,
+}
+
+
 class Stack:
     """A Kafka and a Redis to use. A context manager: leaving it ends what it started."""
 
-    def __init__(self, kafka: LocalKafka | GivenServer, redis: LocalRedis | GivenServer) -> None:
+    def __init__(
+        self, kafka: LocalKafka | LocalCluster | GivenServer, redis: LocalRedisKind | GivenServer
+    ) -> None:
         self.kafka = kafka
         self.redis = redis
+
+    @property
+    def started(self) -> list[LocalPart]:
+        """Every server that was started here."""
+        parts: list[LocalPart] = []
+        for server in (self.kafka, self.redis):
+            if isinstance(server, LocalCluster):
+                parts += server.nodes.values()
+            elif isinstance(server, LocalRedisCluster | LocalSentinels):
+                parts += server.nodes
+                parts += getattr(server, "sentinels", [])
+            elif not isinstance(server, GivenServer):
+                parts.append(server)
+        return parts
 
     @classmethod
     def start(
@@ -65,6 +95,8 @@ class Stack:
         environment: Mapping[str, str] = os.environ,
         progress: Progress = lambda _line: None,
         archive_option: str | None = None,
+        brokers: Literal[1, 3] = 1,
+        redis_kind: RedisKind = "single",
     ) -> Self:
         """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
 
@@ -72,20 +104,22 @@ class Stack:
         `archive_option` is `LocalKafka`'s: for those who start it once.
         """
         with ExitStack() as undo:
-            redis: LocalRedis | GivenServer
+            redis: LocalRedisKind | GivenServer
             if url := environment.get("REDIS_URL"):
                 redis = GivenServer(url)
                 with ticking(progress, "waiting until Redis answers"):
                     _ask_redis(environment)
             else:
                 progress("starting Redis ...")
-                redis = LocalRedis(folder / "redis" if folder else None)
+                redis = _REDIS[redis_kind](folder / "redis" if folder else None)
             undo.callback(redis.close)
-            kafka: LocalKafka | GivenServer
+            kafka: LocalKafka | LocalCluster | GivenServer
             if url := environment.get("KAFKA_URL"):
                 kafka = GivenServer(url)
                 with ticking(progress, "waiting until Kafka answers"):
                     _ask_kafka(environment)
+            elif brokers > 1:
+                kafka = LocalCluster(folder / "kafka" if folder else None, progress=progress)
             else:
                 progress("starting Kafka ...")
                 kafka = LocalKafka(
@@ -121,14 +155,16 @@ def _ask_kafka(environment: Mapping[str, str]) -> None:
 
 def _ask_redis(environment: Mapping[str, str]) -> None:
     settings = load_redis({**environment, "BLENDSTREAM_REDIS_URL": environment["REDIS_URL"]})
-    tls = {"ssl_ca_certs": str(settings.tls_ca_file)} if settings.tls_ca_file else {}
-    limits = {"socket_timeout": settings.timeout_s, "socket_connect_timeout": settings.timeout_s}
+
+    async def ask() -> None:
+        await (await connect_redis(settings)).aclose()
+
     try:
-        with Redis.from_url(settings.url.reveal(), **limits, **tls) as client:
-            client.ping()
-    except (RedisError, OSError) as error:
-        hosts = settings.url.hosts
-        raise _away("Redis", hosts, "REDIS_URL", type(error).__name__) from error
+        # In its own thread, since the caller may be inside a running event loop.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, ask()).result()
+    except (StoreMismatch, StoreUnavailable) as error:
+        raise _away("Redis", settings.url.hosts, "REDIS_URL", str(error)) from error
 
 
 def _away(name: str, hosts: str, variable: str, why: str) -> StackError:

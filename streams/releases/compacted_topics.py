@@ -60,7 +60,7 @@ class Publisher:
                 )  # fmt: skip
                 producer.poll(0)
             producer.flush(self._timeout_s + 0.1 * len(document.parts))
-        except (KafkaException, BufferError) as error:
+        except (KafkaException, BufferError, SystemError) as error:
             raise StoreUnavailable("Kafka did not take a publication") from error
         if sent != [None] * len(document.parts):
             raise StoreUnavailable("Kafka did not take a publication in time")

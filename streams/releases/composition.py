@@ -123,7 +123,8 @@ def spent_at(costs: Costs, delta: float) -> Cost:
     # What is lost whatever ε is: where that alone passes δ there is nothing to compose.
     always = 1 - math.prod((1 - d) ** n for _, d, n in costs)
     hopeless = always > delta + 1e-12
-    tight = math.inf if hopeless else float(_composed(costs).get_epsilon_for_delta(delta))
+    # At a large δ the library answers with an ε below zero, which says no more than zero does.
+    tight = math.inf if hopeless else max(0.0, float(_composed(costs).get_epsilon_for_delta(delta)))
     if total_delta <= delta * (1 + 1e-12):
         return Cost(min(tight, total_epsilon), delta)
     if math.isfinite(tight):

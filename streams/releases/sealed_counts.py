@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,14 +66,6 @@ class ReportsRead:
     lost: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    """What must still be there after a reading: our token, and each partition's mark."""
-
-    token: str
-    rebuilt: Sequence[str | None]
-
-
 class SealedCounts:
     """Counts of one topic, for one kind of job, whose name is `reader`."""
 
@@ -91,12 +84,11 @@ class SealedCounts:
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
         """Opt-in counts; `complete` insists that every partition is counted up to its bound."""
         partitions = range(len(bounds))
-        marks = await self._begin(bounds, complete)
-        shares = {
-            share: await self._tables.record_counts(epoch, share, partitions) for share in Share
-        }
-        totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(marks, epoch)
+        async with self._unchanged(epoch, bounds, complete):
+            shares = {
+                share: await self._tables.record_counts(epoch, share, partitions) for share in Share
+            }
+            totals = [await self._tables.totals(partition, epoch) for partition in partitions]
 
         # A million records take seconds to sort; leases are renewed meanwhile.
         return await asyncio.to_thread(_optin_read, shares, totals)
@@ -106,18 +98,39 @@ class SealedCounts:
     ) -> ReportsRead:
         """Report counts over `cells` cells."""
         partitions = range(len(bounds))
-        marks = await self._begin(bounds, complete)
-        counts = await self._tables.cell_counts(epoch, partitions, cells)
-        totals = [await self._tables.totals(partition, epoch) for partition in partitions]
-        await self._end(marks, epoch)
+        async with self._unchanged(epoch, bounds, complete):
+            counts = await self._tables.cell_counts(epoch, partitions, cells)
+            totals = [await self._tables.totals(partition, epoch) for partition in partitions]
         return ReportsRead(
             counts,
             sum(t.get("counted", 0) for t in totals),
             any(t.get("incomplete", 0) for t in totals),
         )
 
-    async def _begin(self, bounds: Sequence[int], complete: bool) -> _Marks:
+    @asynccontextmanager
+    async def _unchanged(
+        self, epoch: int, bounds: Sequence[int], complete: bool
+    ) -> AsyncIterator[None]:
+        """Around a reading: raise `CountsMoved` if Redis lost or replaced counts meanwhile."""
         token = secrets.token_hex(8)
+        try:
+            rebuilt = await self._begin(token, bounds, complete)
+            yield
+            await self._end(token, rebuilt, epoch)
+        except CountsMoved:
+            # Readings are repeated many times a minute until the counts are whole.
+            await self._drop(token, len(bounds))
+            raise
+        await self._drop(token, len(bounds))
+
+    async def _drop(self, token: str, partitions: int) -> None:
+        for partition in range(partitions):
+            await self._tables.drop_token(partition, self._name(token))
+
+    async def _begin(
+        self, token: str, bounds: Sequence[int], complete: bool
+    ) -> Sequence[str | None]:
+        """Mark each partition with our token, and return the mark of its last rebuild."""
         rebuilt = []
         for partition in range(len(bounds)):
             rebuilt.append(await self._tables.rebuilt(partition))
@@ -130,11 +143,11 @@ class SealedCounts:
                         f"partition {partition} must be counted up to {bound}, found {offset}: "
                         "Redis lost its tail; the counts come again from Kafka"
                     )
-        return _Marks(token, rebuilt)
+        return rebuilt
 
-    async def _end(self, marks: _Marks, epoch: int) -> None:
-        token = marks.token
-        for partition, rebuilt in enumerate(marks.rebuilt):
+    async def _end(self, token: str, marks: Sequence[str | None], epoch: int) -> None:
+        """Look whether our token and each partition's mark are still there."""
+        for partition, rebuilt in enumerate(marks):
             # Counts are barred before they are removed: not barred yet, so what was read is whole.
             if (await self._tables.stored_state(partition)).released_through >= epoch:
                 # Not a lost tail: where this is no race, waiting would never end it.

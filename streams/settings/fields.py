@@ -69,6 +69,18 @@ class Url(Secret):
         return self._authority.rpartition("@")[2]
 
     @property
+    def path(self) -> str:
+        """What stands after the hosts, without its slash: a database's number, for example."""
+        return urlsplit(self._whole).path.strip("/") if self.readable else ""
+
+    def of_each_host(self, scheme: str, path: str) -> list[Url]:
+        """The same address for each of its hosts alone."""
+        at = f"{self._credentials}@" if self._credentials else ""
+        query = urlsplit(self._whole).query
+        end = f"{path}?{query}" if query else path
+        return [Url(f"{scheme}://{at}{host}/{end}") for host in self.hosts.split(",") if host]
+
+    @property
     def readable(self) -> bool:
         """Whether every reader finds the hosts in the same place.
 

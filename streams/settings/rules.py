@@ -22,7 +22,17 @@ __all__ = ["broken_rules"]
 def broken_rules(settings: Settings) -> Iterator[str]:
     """Every rule that the settings break, with what to do."""
     found = False
-    for rule in (_lateness, _privacy, _budget, _click_graph, _ports, _topics, _secrets, _leases):
+    for rule in (
+        _lateness,
+        _privacy,
+        _budget,
+        _click_graph,
+        _ports,
+        _topics,
+        _secrets,
+        _redis,
+        _leases,
+    ):
         for sentence in rule(settings):
             found = True
             yield sentence
@@ -229,10 +239,24 @@ def _secrets(settings: Settings) -> Iterator[str]:
             "kafka.url must begin with kafka+ssl:// when kafka's TLS files are given, got "
             f"{kafka.url.scheme or 'no scheme'}; change it, or leave the files out"
         )
-    if settings.redis.tls_ca_file and settings.redis.url.scheme != "rediss":
+
+
+def _redis(settings: Settings) -> Iterator[str]:
+    redis = settings.redis
+    if redis.tls_ca_file and not redis.url.scheme.startswith("rediss"):
         yield (
             "redis.url must begin with rediss:// when redis.tls_ca_file is given, got "
-            f"{settings.redis.url.scheme}; change it, or leave the file out"
+            f"{redis.url.scheme}; change it, or leave the file out"
+        )
+    if redis.by_sentinel and not redis.url.path.partition("/")[0]:
+        yield (
+            f"redis.url must name the primary after its Sentinels, as {redis.url.scheme}://"
+            "host:26379/NAME/0, got no name; it is the one of `sentinel monitor NAME ...`"
+        )
+    if redis.sentinel_password and not redis.by_sentinel:
+        yield (
+            "redis.sentinel_password is for Sentinels, and redis.url names none, got "
+            f"{redis.url.scheme}://; leave it out, or begin the address with redis+sentinel://"
         )
 
 

@@ -95,9 +95,13 @@ class RedisSettings:
     """Where counts rest."""
 
     url: Url = required(
-        "Redis as redis://host:port/0; rediss:// for TLS; an ACL user as user:password@. "
-        "REDIS_URL is taken too.",
-        value_checks.url("redis", "rediss"),
+        "Redis as redis://host:port/0; several nodes of a cluster as host:port,host:port; a "
+        "primary behind Sentinel as redis+sentinel://host:port,host:port/NAME/0; rediss:// for "
+        "TLS; an ACL user as user:password@. REDIS_URL is taken too.",
+        value_checks.url("redis", "rediss", "redis+sentinel", "rediss+sentinel"),
+    )
+    sentinel_password: Secret = setting(
+        Secret(""), "Password of the Sentinels themselves; empty: they need none."
     )
     tls_ca_file: Path | None = _file(
         "PEM file of the authority that signed Redis's certificate; none: the system's."
@@ -105,6 +109,11 @@ class RedisSettings:
     timeout_s: float = setting(
         2.0, "How long one call may take before it is tried again, in seconds.", above(0)
     )
+
+    @property
+    def by_sentinel(self) -> bool:
+        """Whether the hosts are Sentinels, which know where the primary is."""
+        return self.url.scheme.endswith("+sentinel")
 
 
 @dataclass(frozen=True, slots=True)

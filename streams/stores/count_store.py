@@ -17,7 +17,7 @@ topic and partition, so that one script may touch them all on a cluster too:
 
 Expiry: no key that holds counts has a time to live. `release_epoch` removes all keys of an epoch at
 once, when its release is committed; state, totals, late and unknown hold numbers only and stay. Of
-the tokens, a reader's expires after an hour (`streams.releases.sealed_counts` never removes it);
+the tokens, a reader's is removed after the reading, or expires after an hour where a crash left it;
 the keeper's and a rebuild's stay. Memory: 8 bytes a contributor (a slot, and a record where users
 may send several), and what Redis reserves beyond a string's end: at most as much again below 1 MiB,
 1 MiB above it.
@@ -339,6 +339,10 @@ class CountTables:
         """
         key = self.key(partition, "token", name)
         await answered(self._client.set(key, token, ex=seconds))
+
+    async def drop_token(self, partition: int, name: str) -> None:
+        """Remove a token that has served."""
+        await answered(self._client.delete(self.key(partition, "token", name)))
 
     async def token(self, partition: int, name: str) -> str | None:
         """The token that `put_token` stored, if Redis still has it."""

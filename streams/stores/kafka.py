@@ -51,11 +51,6 @@ _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: How long a broker may take to answer when all are asked.
 _EACH_S: Final = 5.0
-_OLD_LEADERS: Final = (
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +165,11 @@ class KafkaLog:
         self._renew()
 
     def _renew(self) -> None:
+        """Forget what the client believes of the cluster.
+
+        After a failure librdkafka goes on asking the leader that it knew, with the old epoch, even
+        when that broker is gone and another leads; a new client looks the leader up.
+        """
         self._admin = AdminClient({**self._settings})
         self._connected = False
 
@@ -341,12 +341,11 @@ class KafkaLog:
                     "Kafka does not have a topic that was asked for; `blendstream doctor` names "
                     "those that are missing"
                 ) from error
-            if code in _OLD_LEADERS:
-                # librdkafka asks with the leader's old epoch for ever; a new client looks it up.
-                self._renew()
+            self._renew()
             name = error.args[0].name() if error.args else "unknown"
             raise StoreUnavailable(f"Kafka did not answer ({name})") from error
         except TimeoutError as error:
+            self._renew()
             raise StoreUnavailable("Kafka did not answer in time") from error
 
     async def close(self) -> None:

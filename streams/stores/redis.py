@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
@@ -18,11 +19,14 @@ from typing import Any, Final
 import msgspec
 import redis.asyncio as aioredis
 from redis import exceptions as rerrors
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from blender.errors import BlenderError
 from streams.errors import StoreMismatch, StoreUnavailable
+from streams.settings.fields import Url
 from streams.settings.sections import RedisSettings
 
 __all__ = [
@@ -37,10 +41,17 @@ __all__ = [
 ]
 
 Client = aioredis.Redis | aioredis.RedisCluster
+PORT: Final = 6379
+SENTINEL_PORT: Final = 26379
 
 
 async def connect_redis(settings: RedisSettings) -> Client:
-    """A client whose every call ends within the timeout, for a single server or a cluster."""
+    """A client whose every call ends within the timeout, for what redis.url names.
+
+    redis://host:port/0                      one server, or a node of a cluster
+    redis://host:port,host:port/0            a cluster, reached through any of these nodes
+    redis+sentinel://host:port,.../name/0    the primary that these Sentinels know by this name
+    """
     limits: dict[str, Any] = {
         "socket_timeout": settings.timeout_s,
         "socket_connect_timeout": settings.timeout_s,
@@ -49,16 +60,69 @@ async def connect_redis(settings: RedisSettings) -> Client:
     }
     if settings.tls_ca_file is not None:
         limits["ssl_ca_certs"] = str(settings.tls_ca_file)
-    client = aioredis.Redis.from_url(settings.url.reveal(), **limits)
+    if settings.by_sentinel:
+        return await _primary(settings, limits)
+    nodes = settings.url.of_each_host(settings.url.scheme, settings.url.path)
+    if await _is_cluster(nodes, limits):
+        others = [ClusterNode(at["host"], at.get("port", PORT)) for at in map(_parts, nodes)]
+        return aioredis.RedisCluster.from_url(nodes[0].reveal(), startup_nodes=others, **limits)
+    if len(nodes) > 1:
+        raise StoreMismatch(
+            f"redis.url must name one server or nodes of a cluster, and names {len(nodes)} hosts "
+            "that are no cluster; name the primary alone, or its Sentinels as "
+            "redis+sentinel://host:26379,host:26379/NAME/0"
+        )
+    return aioredis.Redis.from_url(nodes[0].reveal(), **limits)
+
+
+async def _is_cluster(nodes: Sequence[Url], limits: Mapping[str, Any]) -> bool:
+    """Whether the first node that answers belongs to a cluster."""
+    for node in nodes:
+        client = aioredis.Redis.from_url(node.reveal(), **limits)
+        try:
+            return bool((await answered(client.info("cluster"))).get("cluster_enabled"))
+        except StoreUnavailable:
+            if node is nodes[-1]:
+                raise
+        finally:
+            await client.aclose()
+    raise AssertionError("redis.url was checked to name a host")
+
+
+async def _primary(settings: RedisSettings, limits: Mapping[str, Any]) -> Client:
+    """The server that Sentinel calls the primary, asked anew for every connection."""
+    service, _, database = settings.url.path.partition("/")
+    scheme = settings.url.scheme.removesuffix("+sentinel")
+    sentinels = [_parts(url) for url in settings.url.of_each_host(scheme, database or "0")]
+    server = {**limits, **sentinels[0]}
+    for name in ("host", "port", "connection_class"):
+        server.pop(name, None)
+    asked = {**limits, "password": settings.sentinel_password.reveal() or None}
+    if scheme == "rediss":
+        server["ssl"] = asked["ssl"] = True
+    manager = Sentinel(  # type: ignore[no-untyped-call]
+        [(at["host"], at.get("port", SENTINEL_PORT)) for at in sentinels], sentinel_kwargs=asked
+    )
+    client: _Primary = manager.master_for(service, redis_class=_Primary, **server)
     try:
-        info = await answered(client.info("cluster"))
-    except BlenderError:
+        await answered(client.ping())
+    except (StoreMismatch, StoreUnavailable):
         await client.aclose()
         raise
-    if not info.get("cluster_enabled"):
-        return client
-    await client.aclose()
-    return aioredis.RedisCluster.from_url(settings.url.reveal(), **limits)
+    return client
+
+
+class _Primary(aioredis.Redis):
+    """Closes its connections to Sentinel too."""
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await super().aclose(close_connection_pool)
+        pool: Any = self.connection_pool
+        await pool.sentinel_manager.aclose()
+
+
+def _parts(url: Url) -> dict[str, Any]:
+    return dict(parse_url(url.reveal()))
 
 
 async def node_info(client: Client, section: str) -> list[Mapping[str, Any]]:
@@ -141,6 +205,11 @@ async def answered(call: Any) -> Any:
         raise
     except _PASSING as error:
         raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+    except AttributeError as error:
+        # redis-py uses a connection that another task has just closed, when a cluster changes.
+        if not _raised_by_redis_py(error):
+            raise
+        raise StoreUnavailable("Redis closed the connection during a call") from error
     except rerrors.ResponseError as error:
         if str(error).startswith(_PASSING_CODES):
             raise StoreUnavailable(f"Redis cannot write now ({str(error).split()[0]})") from error
@@ -148,6 +217,11 @@ async def answered(call: Any) -> Any:
             raise StoreUnavailable(f"Redis cannot write now ({within[1]})") from error
         # Our scripts' messages name keys, sizes and types; keys hold topics and numbers only.
         raise StoreMismatch(f"Redis refused a call: {error}") from error
+
+
+def _raised_by_redis_py(error: BaseException) -> bool:
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return str(frames[-1][0].f_globals.get("__name__", "")).startswith("redis.")
 
 
 def text_of(value: bytes | str) -> str:

@@ -453,7 +453,7 @@ async def test_no_count_has_a_time_to_live_and_a_contributor_costs_at_most_12_by
     with single_redis.client() as client:
         assert client.strlen(key) == 300_000 * 8
         assert client.memory_usage(key, samples=0) / 300_000 <= 12
-    # A job reads, and leaves its mark; the keeper has left one too.
+    # A job reads, and removes its mark; the keeper leaves one.
     await SealedCounts(bench.tables, 1, "estimates").read_reports(1, [30], 40, complete=True)
     await bench.tables.put_token(0, "swept", "through 0", None)
     with single_redis.client() as client:
@@ -462,9 +462,7 @@ async def test_no_count_has_a_time_to_live_and_a_contributor_costs_at_most_12_by
             for name in client.keys("*")
             if made.topics.client_reports.name in name
         }
-    marks = {name: lives.pop(name) for name in list(lives) if name.startswith("token:estimates-")}
-    assert len(marks) == 1
-    assert all(3590 <= ttl <= 3600 for ttl in marks.values())
+    assert not [name for name in lives if name.startswith("token:estimates-")]
     assert lives.keys() >= {"state", "totals", "1:totals", "1:cells", "1:seen:0", "token:swept"}
     assert set(lives.values()) == {-1}
 

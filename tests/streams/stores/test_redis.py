@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from redis.asyncio.connection import Connection
 from redis.exceptions import ReadOnlyError, ResponseError
 
+from agents.local import LocalRedis
+from agents.local.ports import free_port
 from streams.errors import StoreMismatch, StoreUnavailable
-from streams.stores.redis import answered
+from streams.settings.fields import Url
+from streams.settings.sections import RedisSettings
+from streams.stores.redis import answered, connect_redis
 
+HOST = "127.0.0.1"
 SCRIPT = "Error running script (call to f_0123abcd): @user_script:62: @user_script: 62: "
 
 
@@ -53,3 +59,34 @@ async def test_a_server_that_fails_over_is_tried_again() -> None:
 async def test_what_will_be_answered_again_is_not_repeated_for_ever(text: str) -> None:
     with pytest.raises(StoreMismatch):
         await told(ResponseError(text))
+
+
+async def test_a_connection_that_redis_py_closed_under_a_call_is_tried_again() -> None:
+    """Seen while a cluster changed: redis-py reads from a connection that another task closed."""
+    connection = Connection(port=1)
+    connection._parser = None  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable):
+        await answered(connection.read_response())
+
+
+async def test_an_attribute_error_of_our_own_is_a_mistake_and_stays_one() -> None:
+    with pytest.raises(AttributeError):
+        await told(AttributeError("no such thing"))
+
+
+async def test_several_hosts_that_are_no_cluster_are_refused(redis_server: LocalRedis) -> None:
+    """The first may be a replica, or two servers that know nothing of each other."""
+    twice = RedisSettings(url=Url(f"redis://{HOST}:{redis_server.port},{HOST}:{redis_server.port}"))
+    with pytest.raises(StoreMismatch, match=r"names 2 hosts.*redis\+sentinel://"):
+        await connect_redis(twice)
+
+
+async def test_a_cluster_is_reached_although_the_first_node_is_down(
+    own_cluster_redis: LocalRedis,
+) -> None:
+    url = Url(f"redis://{HOST}:{free_port()},{HOST}:{own_cluster_redis.port}/0")
+    client = await connect_redis(RedisSettings(url=url))
+    try:
+        assert await answered(client.set("a", 1))
+    finally:
+        await client.aclose()

@@ -1,0 +1,258 @@
+"""A replicated Redis on this machine, as in production: a cluster, or a primary behind Sentinel.
+
+    with LocalRedisCluster() as redis:
+        redis.url, redis.nodes[0].kill()
+
+A cluster has three masters, each with a replica; behind Sentinel are a primary and a replica, with
+three Sentinels that agree by majority. Replication is asynchronous: a replica that is promoted may
+lack the newest acknowledged writes. Every node is killed, paused and restarted alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Self
+
+import redis
+
+from agents.local.local_redis import LocalRedis, find_redis_server
+from agents.local.local_server import LocalPart
+from agents.local.ports import free_port
+from agents.local.process_guard import StackError
+
+__all__ = ["LocalRedisCluster", "LocalSentinels", "RedisNode", "SentinelNode"]
+
+SLOTS: Final = 16_384
+MASTERS: Final = 3
+SENTINELS: Final = 3
+#: How long a node may be silent before the others replace it.
+SILENCE_MS: Final = 3_000
+#: The name under which the Sentinels know the primary.
+PRIMARY: Final = "blendstream"
+_WHOLE_WITHIN_S: Final = 30.0
+
+
+class RedisNode(LocalRedis):
+    """One of several nodes."""
+
+    def __init__(self, name: str, folder: Path | None, options: Mapping[str, str]) -> None:
+        self.name = name
+        self.bus_port = free_port()
+        if "cluster-enabled" in options:
+            options = {**options, "cluster-port": str(self.bus_port)}
+        super().__init__(folder, options=options)
+
+    def ask(self, *command: object) -> Any:
+        """A command for this node alone."""
+        with self.client() as client:
+            return client.execute_command(*command)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this node takes writes, as it says itself."""
+        return bool(self.ask("ROLE")[0] == "master")
+
+
+class _Nodes:
+    """Nodes that are started together and closed together."""
+
+    def __init__(self) -> None:
+        self.nodes: list[RedisNode] = []
+
+    def _start(self, names: list[str], folder: Path | None, options: Mapping[str, str]) -> None:
+        def start(name: str) -> RedisNode:
+            return RedisNode(name, folder / name if folder else None, options)
+
+        with ThreadPoolExecutor(len(names)) as threads:
+            started = [threads.submit(start, name) for name in names]
+        # One that failed must not leave the others running.
+        self.nodes = [one.result() for one in started if one.exception() is None]
+        for one in started:
+            one.result()
+
+    def close(self) -> None:
+        """End all nodes, and remove their folders unless they were named."""
+        for node in self.nodes:
+            node.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LocalRedisCluster(_Nodes):
+    """Three masters and a replica of each. `folder` keeps the data for the next start."""
+
+    def __init__(
+        self, folder: Path | None = None, *, options: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__()
+        settings = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": str(SILENCE_MS),
+            # A replica that was cut off for long is still better than no slots at all here: what
+            # it lacks is counted again from Kafka.
+            "cluster-replica-validity-factor": "0",
+            **(options or {}),
+        }
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            names = [f"redis-{number}" for number in range(1, 2 * MASTERS + 1)]
+            self._start(names, folder, settings)
+            if int(self.nodes[0].ask("CLUSTER INFO")["cluster_known_nodes"]) == 1:
+                self._join()
+            self.wait_until_whole()
+            undo.pop_all()
+
+    @property
+    def url(self) -> str:
+        """Every node, as REDIS_URL is given."""
+        return f"redis://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}/0"
+
+    def _join(self) -> None:
+        """Make a cluster of nodes that do not know each other."""
+        first, *others = self.nodes
+        for node in others:
+            first.ask("CLUSTER MEET", "127.0.0.1", node.port, node.bus_port)
+        masters, replicas = self.nodes[:MASTERS], self.nodes[MASTERS:]
+        for number, node in enumerate(masters):
+            begin, end = (SLOTS * n // MASTERS for n in (number, number + 1))
+            node.ask("CLUSTER ADDSLOTSRANGE", begin, end - 1)
+        _wait(self._all_met, "know each other")
+        for master, replica in zip(masters, replicas, strict=True):
+            replica.ask("CLUSTER REPLICATE", master.ask("CLUSTER MYID"))
+
+    def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
+        """Return when all slots are served and every replica follows its master."""
+        _wait(self._whole, "serve all slots with a replica each", within_s)
+
+    def _all_met(self) -> bool:
+        return all(
+            int(node.ask("CLUSTER INFO")["cluster_known_nodes"]) == len(self.nodes)
+            for node in self.nodes
+        )
+
+    def _whole(self) -> bool:
+        try:
+            states = [node.ask("CLUSTER INFO")["cluster_state"] for node in self.nodes]
+            return set(states) == {"ok"} and _followed(self.nodes) == MASTERS
+        except redis.RedisError:
+            return False
+
+
+class SentinelNode(LocalPart):
+    """One Sentinel. It keeps what it knows in its own settings file."""
+
+    name = "Redis Sentinel"
+    ready_within_s = 20.0
+
+    def __init__(self, folder: Path | None, primary_port: int) -> None:
+        self.port = free_port()
+        self._primary_port = primary_port
+        super().__init__(folder)
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def _prepare(self) -> None:
+        self._binary = find_redis_server()
+        (self.folder / "sentinel.conf").write_text(
+            f"bind 127.0.0.1\nport {self.port}\ndir {self.folder}\n"
+            f"sentinel monitor {PRIMARY} 127.0.0.1 {self._primary_port} {SENTINELS // 2 + 1}\n"
+            f"sentinel down-after-milliseconds {PRIMARY} {SILENCE_MS}\n"
+            f"sentinel failover-timeout {PRIMARY} {3 * SILENCE_MS}\n"
+        )
+
+    def _command(self) -> list[str]:
+        return [str(self._binary), str(self.folder / "sentinel.conf"), "--sentinel"]
+
+    def ask(self, *command: object) -> Any:
+        """A command for this Sentinel."""
+        with redis.Redis(port=self.port, socket_timeout=3.0, decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.ask("PING"))
+        except redis.RedisError:
+            return False
+
+
+class LocalSentinels(_Nodes):
+    """A primary with its replica, and three Sentinels that replace it when it is silent."""
+
+    def __init__(
+        self, folder: Path | None = None, *, options: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__()
+        self.sentinels: list[SentinelNode] = []
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._start(["redis-1", "redis-2"], folder, options or {})
+            primary, replica = self.nodes
+            replica.ask("REPLICAOF", "127.0.0.1", primary.port)
+            for number in range(1, SENTINELS + 1):
+                place = folder / f"sentinel-{number}" if folder else None
+                self.sentinels.append(SentinelNode(place, primary.port))
+            self.wait_until_whole()
+            undo.pop_all()
+
+    @property
+    def url(self) -> str:
+        """The Sentinels and the primary's name, as REDIS_URL is given."""
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{PRIMARY}/0"
+
+    def primary(self) -> RedisNode:
+        """The node that the first Sentinel that answers calls the primary."""
+        for sentinel in self.sentinels:
+            try:
+                _, port = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME", PRIMARY)
+            except redis.RedisError:
+                continue
+            return next(node for node in self.nodes if node.port == int(port))
+        raise StackError("one Sentinel must answer, and none did; start one again")
+
+    def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
+        """Return when the Sentinels know each other and the replica, which follows."""
+        _wait(self._whole, "know each other and a replica that follows", within_s)
+
+    def _whole(self) -> bool:
+        try:
+            known = [sentinel.ask("SENTINEL MASTER", PRIMARY) for sentinel in self.sentinels]
+            return _followed(self.nodes) == 1 and all(
+                int(state["num-other-sentinels"]) == SENTINELS - 1
+                and int(state["num-slaves"]) == 1
+                and state["flags"] in ("master", {"master"})
+                for state in known
+            )
+        except redis.RedisError:
+            return False
+
+    def close(self) -> None:
+        """End Sentinels and nodes."""
+        for sentinel in self.sentinels:
+            sentinel.close()
+        super().close()
+
+
+def _followed(nodes: list[RedisNode]) -> int:
+    """How many replicas are connected to their master and have all it had."""
+    roles = [node.ask("ROLE") for node in nodes]
+    return sum(role[0] == "slave" and role[3] == "connected" for role in roles)
+
+
+def _wait(condition: Callable[[], bool], what: str, within_s: float = _WHOLE_WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise StackError(f"the Redis nodes must {what} within {within_s:g} s, and did not")
+        time.sleep(0.1)
