@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blender.errors import ParameterError
+from streams.releases.composition import spent_at
 from streams.releases.ledger import GROUPS, Cost, Ledger, Limit, click_graph_cost, worst_of
 
 DAY = 86_400
@@ -165,6 +166,11 @@ def test_no_figure_is_below_what_its_delta_allows():
     spent = spend(10).spent_in_life("optin", delta=1e-9)
 
     assert (spent.epsilon, spent.delta) == (40.0, pytest.approx(1e-4))
+
+
+def test_at_a_delta_that_allows_everything_no_epsilon_is_spent():
+    """dp-accounting answers with one below zero, and a cost refused it: the ledger ended."""
+    assert spent_at(((1.0, 1e-5, 3),), 1.0) == Cost(0.0, 1.0)
 
 
 def test_the_click_graph_is_charged_as_replace_one():

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
+from agents.local.ports import free_port
 from streams.errors import StoreUnavailable
 from streams.releases.retention import LogTrimmer
 from streams.settings import Settings
@@ -75,3 +76,14 @@ async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
     trimmer = LogTrimmer(settings.kafka)
     monkeypatch.setattr(trimmer, "_client", Answers(4, by_time=-1))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [4]
+
+
+async def test_after_a_failure_a_new_client_looks_the_leaders_up() -> None:
+    """librdkafka's goes on asking a leader that is gone: counting stopped until it came back."""
+    values = settings_values(f"kafka://127.0.0.1:{free_port()}", "redis://127.0.0.1:1/0", "t", 1)
+    settings = Settings.from_values({**values, "kafka.request_timeout_s": "0.3"})
+    log = KafkaLog(settings.kafka)
+    asked = log._admin
+    with pytest.raises(StoreUnavailable):
+        await log.ends("t", [0])
+    assert log._admin is not asked
