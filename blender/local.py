@@ -32,23 +32,25 @@ __all__ = ["TwoStage", "local_alg", "truth_probability"]
 
 
 def local_alg(
-    records: Sequence[Record], randomizer: LocalRandomizer, dice: Dice
+    drawn: Sequence[Record | None], randomizer: LocalRandomizer, dice: Dice
 ) -> tuple[tuple[int, ...], ...]:
     """One device's report: exactly m_C answers, each randomised on its own.
 
-    Departure: a device with fewer records than m_C pads with ⟨⋆,⋆⟩ *before* randomising: fewer
-    answers would tell how many it has (docs/decisions/0007-randomizers-in-whole-numbers.md). One
-    with more must choose m_C of them first.
+    `drawn[i]` is what answer i is about: one of the device's records, drawn with replacement, or
+    `None`, which is ⟨⋆,⋆⟩, for a device without any.
+
+    Departure: always m_C answers, since fewer would tell how many records a device has
+    (docs/decisions/0007-randomizers-in-whole-numbers.md), and each about one record drawn from all,
+    so that estimates are of people's shares (docs/decisions/0110-one-quantity.md).
     """
     answers = randomizer.spec.answers
-    if len(records) > answers:
+    if len(drawn) != answers:
         raise ParameterError(
-            f"a report holds {answers} answers (m_C), got {len(records)} records; "
-            "choose that many of them at random first"
+            f"a report holds {answers} answers (m_C), got {len(drawn)} records; draw one for each "
+            "answer, with replacement, or None where there is no record"
         )
-    padded = [*records, *[None] * (answers - len(records))]
     cells = randomizer.cells
-    return tuple(randomizer.answer(cells.number(record), dice) for record in padded)
+    return tuple(randomizer.answer(cells.number(record), dice) for record in drawn)
 
 
 def truth_probability(values: int, *, epsilon: Fraction, delta: Fraction) -> Fraction:

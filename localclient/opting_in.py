@@ -1,12 +1,13 @@
 """Opt-in mode: a person who trusts the curator sends some of a window's records as they are.
 
     ask which epoch is collecting ─▶ check ─▶ draw a time late in its window, soon, keep it
-    at that time: draw m_O distinct records, fix their slots ─▶ write claim and bytes, durably
-    ─▶ forget the raw records ─▶ send, and send again
+    at that time: draw m_O distinct records, fix their slots (none: say so)
+    ─▶ write claim and bytes, durably ─▶ forget the raw records ─▶ send, and send again
 
 Promises: at most m_O records a window, within the device's own limit, each subset of that size as
-likely as any other; a retry repeats epoch, slots and bytes. A window answered in this mode is never
-reported on as well, and the other way round.
+likely as any other; a retry repeats epoch, slots and bytes. Whether and when this device sends does
+not depend on its records: a person without one takes part, and says so. A window answered in this
+mode is never reported on as well, and the other way round.
 Assumes: the person agreed. The (ε,δ) of what is published of them is the curator's promise.
 """
 
@@ -30,7 +31,7 @@ from localclient.delivering import deliver, tidy
 from localclient.errors import HeadListRefused, StorageRefused
 from localclient.head_list_checks import check_collecting_epoch
 from localclient.state import Appointment, Claim, Mode, Outgoing
-from localclient.store import draw_records
+from localclient.store import shuffled
 from streams.wire.submissions import (
     MAX_USER_ID_BYTES,
     CollectingEpoch,
@@ -93,7 +94,7 @@ def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Ta
         )
     outgoing = _fix(context, appointment, opt_in)
     if outgoing is None:
-        return context.nothing_new(appointment.epoch, "there is nothing to send for this window")
+        return context.nothing_new(appointment.epoch, "this window was answered by another process")
     return (yield from deliver(context, outgoing, opt_in.token))
 
 
@@ -156,14 +157,12 @@ def _fix(context: Context, appointment: Appointment, opt_in: OptIn) -> Outgoing 
         records = store.records(start_s, appointment.window_end_s)
         # In random order, repeats left out: slot 0 is a search of this person's drawn at random,
         # and the m_O records are distinct, which the curator's guarantee is stated for.
-        drawn = list(dict.fromkeys(draw_records(records, len(records), context.dice)))
+        drawn = list(dict.fromkeys(shuffled(records, context.dice)))
         chosen = drawn[: appointment.records]
-        outgoing = None
-        if chosen:
-            # Raw records wait no longer for a server than for a head list.
-            until_s = min(appointment.until_s, start_s + context.limits.keep_records_s)
-            body = write_optin_records(opt_in.user_id, appointment.epoch, chosen).decode()
-            outgoing = Outgoing(Mode.OPT_IN, appointment.epoch, body, until_s)
+        # Raw records wait no longer for a server than for a head list.
+        until_s = min(appointment.until_s, start_s + context.limits.keep_records_s)
+        body = write_optin_records(opt_in.user_id, appointment.epoch, chosen).decode()
+        outgoing = Outgoing(Mode.OPT_IN, appointment.epoch, body, until_s)
         forget_before_s = max(state.forget_before_s, min(appointment.window_end_s, now_s + 1))
         store.save(
             replace(claimed, appointment=None, outgoing=outgoing, forget_before_s=forget_before_s)

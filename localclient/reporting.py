@@ -1,8 +1,9 @@
 """One report on one head list, from the first look at the list to the server's 202.
 
     look at the current list ─▶ check ─▶ draw a time in its reporting window, keep it
-    at that time: fetch the list again by id ─▶ check ─▶ draw m_C records, pad with ⋆, randomise
-    ─▶ write budget entry and bytes, durably ─▶ forget the raw records ─▶ send, and send again
+    at that time: fetch the list again by id ─▶ check ─▶ draw a record for each of m_C answers
+    (⋆ without any), randomise ─▶ write budget entry and bytes, durably ─▶ forget the raw records
+    ─▶ send, and send again
 
 Paper: the device's side of LocalAlg (Figure 6).
 Promises: when, whether and how often this device sends, and how many bytes, does not depend on its
@@ -34,7 +35,7 @@ from localclient.errors import HeadListRefused, StorageRefused
 from localclient.head_list_checks import check_head_list, read_head_list
 from localclient.randomizer_check import build_randomizer, check_answer
 from localclient.state import Appointment, Claim, Mode, Outgoing, State
-from localclient.store import draw_records
+from localclient.store import draw_for_answers
 from streams.wire.head_list_document import HeadListDocument
 from streams.wire.submissions import write_report
 
@@ -199,7 +200,7 @@ def _spend(context: Context, document: HeadListDocument) -> Outgoing | None:
         claimed = add_claim(state, _claim(document, now_s), limits)
         start_s = max(document.window_start_s, state.forget_before_s)
         records = store.records(start_s, document.window_end_s)
-        drawn = draw_records(records, randomizer.spec.answers, context.dice)
+        drawn = draw_for_answers(records, randomizer.spec.answers, context.dice)
         contributor = f"{context.dice.below(1 << 128):032x}"
         answers = _answers(local_alg(drawn, randomizer, context.dice), randomizer)
         body = write_report(document.id, contributor, answers, cells=len(randomizer.cells))

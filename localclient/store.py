@@ -26,7 +26,7 @@ from localclient.files import Files
 from localclient.limits import Limits
 from localclient.state import State
 
-__all__ = ["Store", "TimedRecord", "draw_records"]
+__all__ = ["Store", "TimedRecord", "draw_for_answers", "shuffled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,21 @@ class Store:
         return state
 
 
-def draw_records(records: Sequence[Record], wanted: int, dice: Dice) -> list[Record]:
-    """`wanted` of the records, each subset and order equally likely; all when there are fewer."""
+def draw_for_answers(records: Sequence[Record], answers: int, dice: Dice) -> list[Record | None]:
+    """What each answer is about: any of the records, drawn anew each time, or `None` without any.
+
+    With replacement: an answer is then about one record drawn from the window, as an opt-in user's
+    slot 0 is. Drawn without, one search would count as a third of a person among three answers.
+    """
+    if not records:
+        return [None] * answers
+    return [records[dice.below(len(records))] for _ in range(answers)]
+
+
+def shuffled(records: Sequence[Record], dice: Dice) -> list[Record]:
+    """The records in random order, each order equally likely."""
     pool = list(records)
-    drawn = min(wanted, len(pool))
-    for place in range(drawn):
+    for place in range(len(pool)):
         other = place + dice.below(len(pool) - place)
         pool[place], pool[other] = pool[other], pool[place]
-    return pool[:drawn]
+    return pool

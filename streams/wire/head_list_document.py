@@ -59,6 +59,7 @@ class HeadListDocument:
 
     `mechanisms` names selector, opt-in estimator and profile, for readers; devices ignore it.
     `cohorts` is R: a device of cohort c reports only in epochs e with e mod R = c.
+    `quantity` says what is counted, for readers too; older lists have none.
     """
 
     epoch: int
@@ -68,6 +69,7 @@ class HeadListDocument:
     head_list: HeadList
     cohorts: int = 1
     mechanisms: tuple[tuple[str, str], ...] = ()
+    quantity: str | None = None
 
     def __post_init__(self) -> None:
         """Times run forward; epochs and cohorts are counted from 0 and 1."""
@@ -108,6 +110,7 @@ class HeadListDocument:
                     "max_cells_per_answer": spec.max_cells_per_answer,
                 },
                 "mechanisms": dict(self.mechanisms),
+                **({} if self.quantity is None else {"quantity": self.quantity}),
             }
         )
 
@@ -145,7 +148,10 @@ class HeadListDocument:
 
 
 def _document(body: Any) -> HeadListDocument:
-    _require(isinstance(body, dict) and body.keys() == _KEYS, "have exactly the stated keys")
+    _require(
+        isinstance(body, dict) and body.keys() - {"quantity"} == _KEYS,
+        "have exactly the stated keys",
+    )
     _require(body["schema"] == SCHEMA, f"have the schema {SCHEMA}")
     spec = body["randomizer"]
     _require(
@@ -181,6 +187,7 @@ def _document(body: Any) -> HeadListDocument:
             normalisation=_whole(body["normalisation"]),
         ),
         mechanisms=tuple(sorted(mechanisms.items())),
+        quantity=_text(body["quantity"]) if "quantity" in body else None,
     )
 
 
@@ -217,5 +224,5 @@ def _real(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    _require(isinstance(value, str), "name its randomizer as text")
+    _require(isinstance(value, str), "name its randomizer and its quantity as text")
     return str(value)

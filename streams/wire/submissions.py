@@ -2,6 +2,7 @@
 
     POST /v1/reports          {"head_list": ID, "contributor": KEY, "answers": [[cell, …], …]}
     POST /v1/optin-records    {"epoch": e, "user_id": …, "slot": s, "query": …, "url": …}
+                              slot 0, query and URL null: this user has no record
     GET  /v1/epochs           … "collecting": {"epoch", "window_start_s", "window_end_s",
                                                "optin_until_s", "records_per_user"}
 
@@ -112,11 +113,14 @@ def write_report(
 
 
 def write_optin_records(user_id: str, epoch: int, records: Sequence[Record]) -> bytes:
-    """A batch of one user's records, in slots 0, 1, … A retry repeats these bytes."""
+    """A batch of one user's records, in slots 0, 1, … A retry repeats these bytes.
+
+    Without records one entry says so: the number of users must not tell who searched.
+    """
     return canonical_json(
         [
             {"user_id": user_id, "epoch": epoch, "slot": slot, "query": query, "url": url}
-            for slot, (query, url) in enumerate(records)
+            for slot, (query, url) in enumerate(records or [(None, None)])
         ]
     )
 

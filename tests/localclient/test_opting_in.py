@@ -245,13 +245,23 @@ def test_records_wait_for_a_server_no_longer_than_records_are_kept(
     assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
 
 
-def test_a_person_without_searches_sends_nothing(
+def test_a_person_without_searches_takes_part_and_says_so_once(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
+    """Silence would tell everyone who reads the number of participants that there was none."""
     gateway.collecting = collecting()
     clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    gateway.answers["/v1/optin-records"] = (503, {}, b"")
+    assert client.report_now().what is What.TRY_LATER
+    client.record(*LISTED[0])  # After the window was answered: it stays on the device.
+    gateway.answers.clear()
+    assert client.report_now().what is What.SENT
+    [entry] = json.loads(gateway.bodies[0])
+    said = {"slot": 0, "query": None, "url": None}
+    assert entry == {"user_id": "sonja@example", "epoch": 8, **said}
+    assert gateway.bodies == [gateway.bodies[0]] * 2
     assert opted_in(gateway, tmp_path, clock).report_now().what is What.NOTHING_NEW
-    assert gateway.posted == []
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from blender.record import Record
 from localclient import AsyncLocalClient, HeadListRefused, LocalClient, What
 from localclient.local_client import _Parts
 from localclient.state import Mode
-from localclient.store import draw_records
+from localclient.store import draw_for_answers, shuffled
+from tests.doubles import ScriptedDice
 from tests.localclient.support import (
     DAY,
     END,
@@ -326,23 +328,30 @@ def test_a_list_that_asks_about_no_record_is_passed_over(
     assert client.status().records_held == 0
 
 
-def test_a_draw_takes_every_subset_equally_often() -> None:
+def test_every_order_of_the_records_is_equally_likely() -> None:
     """By running through all that the dice can show, not by sampling."""
     pool = [Record(str(i), "u") for i in range(4)]
-    drawn: Counter[tuple[str, ...]] = Counter()
-    for first in range(4):
-        for second in range(3):
-            dice = iter([(4, first), (3, second)])
-
-            class Scripted:
-                def below(self, bound: int, dice=dice) -> int:  # type: ignore[no-untyped-def]
-                    expected, value = next(dice)
-                    assert bound == expected
-                    return int(value)
-
-            drawn[tuple(r.query for r in draw_records(pool, 2, Scripted()))] += 1
-    assert len(drawn) == 12
+    drawn: Counter[tuple[Record, ...]] = Counter()
+    for throws in product(range(4), range(3), range(2), range(1)):
+        dice = ScriptedDice(*throws)
+        drawn[tuple(shuffled(pool, dice))] += 1
+        assert dice.bounds == [4, 3, 2, 1]
+    assert len(drawn) == 24
     assert set(drawn.values()) == {1}
+
+
+def test_each_answer_is_about_any_of_the_records_whatever_the_others_are_about() -> None:
+    """With replacement: by running through all that the dice can show, for 0, 1 and 3 records."""
+    assert draw_for_answers([], 3, ScriptedDice()) == [None] * 3
+    only = Record("only", "u")
+    assert draw_for_answers([only], 3, ScriptedDice(0, 0, 0)) == [only] * 3
+    pool = [Record(str(i), "u") for i in range(3)]
+    drawn = {
+        tuple(draw_for_answers(pool, 2, ScriptedDice(first, second)))
+        for first in range(3)
+        for second in range(3)
+    }
+    assert drawn == set(product(pool, repeat=2))
 
 
 def test_only_records_of_the_window_are_drawn(

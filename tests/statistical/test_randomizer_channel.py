@@ -89,9 +89,8 @@ class Expected:
 def device_bytes(randomizer, per_cell, dice):
     seen = Counter()
     for cell in range(len(randomizer.cells)):
-        held = holder(randomizer.cells, cell)
-        records = [] if held is None else [held]
-        answers = Counter(local_alg(records, randomizer, dice) for _ in range(per_cell))
+        held = [holder(randomizer.cells, cell)]
+        answers = Counter(local_alg(held, randomizer, dice) for _ in range(per_cell))
         for (answer,), number in answers.items():
             seen[cell, as_bytes(answer)] += number
     return seen

@@ -5,7 +5,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { cellsOf } from '../../webclient/src/document.js'
-import { drawRecords, randomizerFor, systemDice } from '../../webclient/src/randomizers.js'
+import {
+  drawForAnswers,
+  randomizerFor,
+  shuffled,
+  systemDice,
+} from '../../webclient/src/randomizers.js'
 import { listOf, vectors } from './support.mjs'
 
 const DRAWS = 200_000
@@ -96,14 +101,25 @@ test('so are the top and bottom of a bound of many bits', () => {
   assert.ok(chi2 <= most)
 })
 
-test('every subset of the searches is as likely, in every order', () => {
+/** @type {(draw: () => unknown[], results: number) => void} */
+const allAsLikely = (draw, results) => {
   const observed = new Map()
   for (let i = 0; i < 60_000; i++) {
-    const drawn = `${drawRecords(['a', 'b', 'c', 'd'], 2, systemDice)}`
+    const drawn = `${draw()}`
     observed.set(drawn, (observed.get(drawn) ?? 0) + 1)
   }
-  assert.equal(observed.size, 12)
-  const expected = Object.fromEntries([...observed.keys()].map((drawn) => [drawn, 5_000]))
+  assert.equal(observed.size, results)
+  const expected = Object.fromEntries([...observed.keys()].map((d) => [d, 60_000 / results]))
   const { chi2, most } = compared(observed, expected)
   assert.ok(chi2 <= most)
+}
+
+test('every order of the searches is as likely', () => {
+  allAsLikely(() => shuffled(['a', 'b', 'c'], systemDice), 6)
+})
+
+test('each answer is about any of the searches, whatever the others are about', () => {
+  allAsLikely(() => drawForAnswers(['a', 'b', 'c', 'd'], 2, systemDice), 16)
+  assert.deepEqual(drawForAnswers(['a'], 3, systemDice), ['a', 'a', 'a'])
+  assert.deepEqual(drawForAnswers([], 3, systemDice), [null, null, null])
 })

@@ -3,7 +3,7 @@
 import { checkClaim, checkedLimits, checkFollows, spent, withClaim } from './budget.js'
 import { cellsOf, idOf, readHeadList } from './document.js'
 import { fits, normalise, NORMALISATIONS } from './normalise.js'
-import { below, drawRecords, makeReport, randomizerFor, systemDice } from './randomizers.js'
+import { below, makeReport, randomizerFor, shuffled, systemDice } from './randomizers.js'
 
 /** @typedef {import('./budget.js').Claim} Claim */
 /** @typedef {import('./budget.js').GivenLimits} GivenLimits */
@@ -326,15 +326,14 @@ export class Device {
   }
 
   /** The one place where budget is spent: claim and bytes are safe before anything is sent.
-   * @param {Loaded} loaded @param {Claim} claim @param {Outgoing | null} outgoing
+   * @param {Loaded} loaded @param {Claim} claim @param {Outgoing} outgoing
    * @param {number} forgetS @returns {Promise<Outcome>} */
   async #spend(loaded, claim, outgoing, forgetS) {
     const forget_before_s = Math.max(loaded.state.forget_before_s, forgetS)
     const claims = withClaim(loaded.state.claims, claim, this.#limits)
     const changes = { claims, outgoing, appointment: null, forget_before_s }
     const safe = await this.#commit(loaded, changes, forget_before_s)
-    if (outgoing) return this.#deliver(safe, outgoing)
-    return this.#outcome('nothing new', claim.epoch, 'there is nothing to send')
+    return this.#deliver(safe, outgoing)
   }
 
   /** @param {string} which @param {number | null} epoch */
@@ -473,21 +472,21 @@ export class Device {
     const startS = Math.max(window_start_s, state.forget_before_s)
     const held = recordsIn(loaded.records, startS, window_end_s)
     // Searches in random order, repeats left out: slot 0 is a search drawn at random.
-    const drawn = drawRecords(held, held.length, this.#dice)
+    const drawn = shuffled(held, this.#dice)
     const distinct = [...new Map(drawn.map((record) => [JSON.stringify(record), record])).values()]
     const user_id = this.#optIn?.userId
-    const entries = distinct
-      .slice(0, appointment.records)
-      .map(([query, url], slot) => ({ epoch, query, slot, url, user_id }))
-    /** @type {Outgoing | null} */
-    const outgoing = entries.length
-      ? {
-          mode: 'opt-in',
-          epoch,
-          body: JSON.stringify(entries),
-          until_s: Math.min(until_s, startS + this.#limits.keepRecordsS),
-        }
-      : null
+    /** @type {([string, string] | [null, null])[]} */
+    const chosen = distinct.slice(0, appointment.records)
+    // Who takes part must not depend on who searched: a person without a record says so.
+    if (!chosen.length) chosen.push([null, null])
+    const entries = chosen.map(([query, url], slot) => ({ epoch, query, slot, url, user_id }))
+    /** @type {Outgoing} */
+    const outgoing = {
+      mode: 'opt-in',
+      epoch,
+      body: JSON.stringify(entries),
+      until_s: Math.min(until_s, startS + this.#limits.keepRecordsS),
+    }
     return this.#spend(loaded, claim, outgoing, Math.min(window_end_s, nowS + 1))
   }
 

@@ -6,7 +6,7 @@ import { bytesOf, byCodePoint, fits } from './normalise.js'
 /** @typedef {{schema: string, epoch: number, window_start_s: number, window_end_s: number,
  *   reports_until_s: number, cohorts: number, normalisation: number, query_wildcards: boolean,
  *   listed: number, records: [string, string][], noisy_counts: number[] | null,
- *   randomizer: Spec, mechanisms: Record<string, string>}} HeadList */
+ *   randomizer: Spec, mechanisms: Record<string, string>, quantity?: string}} HeadList */
 
 const whole = Number.isSafeInteger
 
@@ -32,7 +32,9 @@ function spell(d) {
     `{"cohorts":${d.cohorts},"epoch":${d.epoch},"listed":${d.listed},"mechanisms":{` +
     named.map((key) => quote(key) + ':' + quote(d.mechanisms[key])) +
     `},"noisy_counts":${d.noisy_counts && '[' + d.noisy_counts + ']'}` +
-    `,"normalisation":${d.normalisation},"query_wildcards":${d.query_wildcards}` +
+    `,"normalisation":${d.normalisation}` +
+    (d.quantity === undefined ? '' : `,"quantity":${quote(d.quantity)}`) +
+    `,"query_wildcards":${d.query_wildcards}` +
     `,"randomizer":{"answers":${r.answers},"delta":${spellReal(r.delta)}` +
     `,"epsilon":${spellReal(r.epsilon)},"max_cells_per_answer":${r.max_cells_per_answer}` +
     `,"name":${quote(r.name)},"query_budget_share":${spellReal(r.query_budget_share)}}` +

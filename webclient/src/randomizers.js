@@ -203,17 +203,24 @@ export function randomizerFor(spec, cells, wildcards) {
   return null
 }
 
-/** Raw records in random order, `wanted` of them: each subset and order equally likely.
- * @template T @param {T[]} records @param {number} wanted @param {Dice} dice @returns {T[]} */
-export function drawRecords(records, wanted, dice) {
+/** Raw records in random order, each order equally likely.
+ * @template T @param {T[]} records @param {Dice} dice @returns {T[]} */
+export function shuffled(records, dice) {
   const pool = [...records]
-  const drawn = Math.min(wanted, pool.length)
-  for (let i = 0; i < drawn; i++) {
+  for (let i = 0; i < pool.length; i++) {
     const other = i + below(dice, pool.length - i)
     ;[pool[i], pool[other]] = [pool[other], pool[i]]
   }
-  return pool.slice(0, drawn)
+  return pool
 }
+
+/** What each answer is about: any of the records, drawn anew each time; null without any.
+ * @template T @param {T[]} records @param {number} answers @param {Dice} dice
+ * @returns {(T | null)[]} */
+export const drawForAnswers = (records, answers, dice) =>
+  Array.from({ length: answers }, () =>
+    records.length ? records[below(dice, records.length)] : null,
+  )
 
 /** A report's body; all of one head list have one length.
  * @param {string} id @param {string} contributor @param {number[][]} answers @param {number} K */
@@ -225,13 +232,11 @@ export function reportBody(id, contributor, answers, K) {
   )
 }
 
-/** Draw m records, a contributor, and randomise: the one place where noise is drawn.
+/** Draw a record for each answer, a contributor, and randomise: the one place where noise is drawn.
  * @param {string} id @param {[string, string][]} records @param {Spec} spec @param {Cells} cells
  * @param {Randomizer} randomizer @param {Dice} dice */
 export function makeReport(id, records, spec, cells, randomizer, dice) {
-  /** @type {([string, string] | null)[]} */
-  const drawn = drawRecords(records, spec.answers, dice)
-  while (drawn.length < spec.answers) drawn.push(null)
+  const drawn = drawForAnswers(records, spec.answers, dice)
   const contributor = dice
     .below(1n << 128n)
     .toString(16)

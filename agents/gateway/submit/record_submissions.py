@@ -5,7 +5,8 @@ epoch's key before its record is looked at, and neither kept nor sent on; nothin
 chooses the space. Accepted means in time by the broker's append time, which is what the counters
 judge by. A retry that repeats user, epoch and slot counts once, across the epoch's end
 too, since the epoch it states decides and not the moment it arrives. Only one cohort of users is
-admitted in an epoch.
+admitted in an epoch. A user without a record says so and is queued like any other: who takes part
+must not depend on who searched.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ def _queue(
             f"epoch {target.epoch}; send no more than that, chosen at random",
         )
     try:
-        query, url = normalise(record.query, record.url)
+        query, url = _text(record)
     except ParameterError as error:
         return refused(Reason.MALFORMED, str(error))
     entry = OptinEntry(contributor, record.slot, query.encode(), url.encode())
@@ -204,6 +205,18 @@ def _queue(
     ):
         return BUSY
     return writer.add_optin_record(target.frames, partition, entry)
+
+
+def _text(record: OptinRecord) -> tuple[str, str]:
+    """Query and URL as they are counted; both empty says that the user has no record."""
+    if record.query is None or record.url is None:
+        if record.query is None and record.url is None and record.slot == 0:
+            return "", ""
+        raise ParameterError(
+            "query and url must both be text, or both null in slot 0, which says that the user has "
+            "no record"
+        )
+    return normalise(record.query, record.url)
 
 
 def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verdict:

@@ -68,7 +68,10 @@ class Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class OptinRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One record of an opt-in user. A retry repeats user, epoch and slot, and counts once."""
+    """One record of an opt-in user; or, in slot 0 with null for query and URL, that there is none.
+
+    A retry repeats user, epoch and slot, and counts once.
+    """
 
     user_id: Annotated[
         str,
@@ -83,16 +86,29 @@ class OptinRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         Meta(ge=0, le=(1 << 32) - 1, description="Which of the user's records: 0 to m_O − 1."),
     ]
     # Lengths are in characters here, and in bytes where text is normalised: never more of them.
-    query: Annotated[
-        str,
-        Meta(min_length=1, max_length=MAX_RAW_QUERY_BYTES, description="What was searched for."),
-    ]
-    url: Annotated[
-        str,
-        Meta(
-            min_length=1, max_length=MAX_RAW_URL_BYTES, description="The result that was clicked."
-        ),
-    ]
+    # Null must be written: a field left out by mistake is not taken for "no record".
+    query: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=MAX_RAW_QUERY_BYTES,
+                description="What was searched for. Null, with a null URL: no record.",
+            ),
+        ]
+        | None
+    )
+    url: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=MAX_RAW_URL_BYTES,
+                description="The result that was clicked. Null, with a null query: no record.",
+            ),
+        ]
+        | None
+    )
     epoch: (
         Annotated[EpochNumber, Meta(description="The epoch of the record; left out: now.")] | None
     ) = None

@@ -77,6 +77,7 @@ ACCEPTED: list[tuple[str, HeadListDocument]] = [
     ("a newer normalisation", head_list(normalisation=3)),
     ("cohorts", head_list(cohorts=30)),
     ("longest texts", head_list(records=(Record("é" * 128, "u" * 1024),), listed=1)),
+    ("what it ranks, in a sentence", head_list(quantity="Records are ranked by \u22c6.")),
     ("a key that JavaScript treats as its own", head_list(mechanisms=(("__proto__", "x"),))),
 ]
 
@@ -179,6 +180,8 @@ def refused() -> list[tuple[str, bytes]]:
         ("a list for mechanisms", _set("mechanisms", [])),
         ("a number for a mechanism", _set("mechanisms", {"a": 1})),
         ("null for mechanisms", _set("mechanisms", None)),
+        ("null for its quantity", _set("quantity", None)),
+        ("a number for its quantity", _set("quantity", 1)),
     ]
 
 

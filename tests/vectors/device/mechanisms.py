@@ -15,7 +15,7 @@ from blender.record import Record
 from blender.registry import RANDOMIZERS
 from blender.subset_or_none import best_named_size
 from blender.subset_selection import best_subset_size
-from localclient.store import draw_records
+from localclient.store import draw_for_answers
 from streams.wire.submissions import write_report
 from tests.doubles import SeededDice
 
@@ -183,7 +183,7 @@ def reports() -> dict[str, object]:
     for seed, (name, records, spec, held) in enumerate(cases):
         dice = NotingDice(seed)
         randomizer = built(records, spec)
-        drawn = draw_records(held, spec.answers, dice)
+        drawn = draw_for_answers(held, spec.answers, dice)
         contributor = f"{dice.below(1 << 128):032x}"
         answers = local_alg(drawn, randomizer, dice)
         body = write_report(head_list, contributor, answers, cells=len(randomizer.cells)).decode()
@@ -200,7 +200,8 @@ def reports() -> dict[str, object]:
     return {
         "about": "The body of a report on the head list abab…, listing the first `records` of "
         "[q0, u0], [q0, u1], [q0, u2], [q1, u0], … . `dice` are the bounds asked for and the "
-        "numbers thrown, in order: m of the held records, the contributor, then each answer.",
+        "numbers thrown, in order: which held record each of m answers is about (none held: no "
+        "throw), the contributor, then each answer.",
         "head_list": head_list,
         "reports": rows,
     }

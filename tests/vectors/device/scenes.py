@@ -376,10 +376,11 @@ def opting_in_by_turns(new: New) -> Talker:
     return talker
 
 
-def opting_in_without_searches_sends_nothing(new: New) -> Talker:
+def opting_in_without_searches_says_so(new: New) -> Talker:
     talker = new(opt_in=USER)
-    assert talker.report(START + HOUR, collecting(100), at_once=True) == "nothing new"
-    assert talker.report(START + HOUR, collecting(100), at_once=True) == "nothing new"
+    assert talker.report(START + HOUR, collecting(100, 3), None, at_once=True) == "try later"
+    assert talker.report(START + HOUR, SENT, at_once=True) == "sent"
+    assert talker.report(START + HOUR, collecting(100, 3), at_once=True) == "nothing new"
     return talker
 
 
@@ -493,7 +494,7 @@ SCENES: list[Scene] = [
     opting_in_with_other_dice,
     opting_in_for_a_long_window_waits_until_it_is_near,
     opting_in_by_turns,
-    opting_in_without_searches_sends_nothing,
+    opting_in_without_searches_says_so,
     *OPT_IN_REFUSED,
     opting_in_when_no_epoch_collects,
     consent_that_was_withdrawn,

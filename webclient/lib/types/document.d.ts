@@ -39,5 +39,6 @@ export type HeadList = {
     noisy_counts: number[] | null;
     randomizer: Spec;
     mechanisms: Record<string, string>;
+    quantity?: string;
 };
 export type Cells = ReturnType<typeof cellsOf>;

@@ -15,13 +15,13 @@ export function namedSize(M: number, [n, d]: Fraction, cap: number, lambda?: big
 /** The randomizer that a head list names, or null where it cannot be built.
  * @param {Spec} spec @param {Cells} cells @param {boolean} wildcards @returns {Randomizer | null} */
 export function randomizerFor(spec: Spec, cells: Cells, wildcards: boolean): Randomizer | null;
-/** Raw records in random order, `wanted` of them: each subset and order equally likely.
- * @template T @param {T[]} records @param {number} wanted @param {Dice} dice @returns {T[]} */
-export function drawRecords<T>(records: T[], wanted: number, dice: Dice): T[];
+/** Raw records in random order, each order equally likely.
+ * @template T @param {T[]} records @param {Dice} dice @returns {T[]} */
+export function shuffled<T>(records: T[], dice: Dice): T[];
 /** A report's body; all of one head list have one length.
  * @param {string} id @param {string} contributor @param {number[][]} answers @param {number} K */
 export function reportBody(id: string, contributor: string, answers: number[][], K: number): string;
-/** Draw m records, a contributor, and randomise: the one place where noise is drawn.
+/** Draw a record for each answer, a contributor, and randomise: the one place where noise is drawn.
  * @param {string} id @param {[string, string][]} records @param {Spec} spec @param {Cells} cells
  * @param {Randomizer} randomizer @param {Dice} dice */
 export function makeReport(id: string, records: [string, string][], spec: Spec, cells: Cells, randomizer: Randomizer, dice: Dice): string;
@@ -29,6 +29,7 @@ export function makeReport(id: string, records: [string, string][], spec: Spec, 
  * @type {Dice} */
 export const systemDice: Dice;
 export function below(dice: Dice, bound: number): number;
+export function drawForAnswers<T>(records: T[], answers: number, dice: Dice): (T | null)[];
 /**
  * in lowest terms
  */
