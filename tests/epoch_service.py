@@ -215,7 +215,7 @@ class Service:
         self.run_ahead(0)
         self.skew_jobs(0)
         self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
-        self.sent: dict[tuple[int, Share], Counter[Record]] = {}
+        self.sent: dict[tuple[int, Share], Counter[Record | None]] = {}
         self.reported: dict[int, Counter[int]] = {}
         self.reports: Counter[int] = Counter()
         #: Where the last acknowledged frame of an epoch lies, by partition.
@@ -341,23 +341,32 @@ class Service:
         if self._producer.flush(60):
             raise AssertionError("the broker did not acknowledge in a minute")
 
-    def send_optin(self, state: EpochState, users: int, rng: np.random.Generator) -> None:
-        """Users with one record each, Zipf over a few dozen; every one must be counted."""
+    def send_optin(
+        self, state: EpochState, users: int, rng: np.random.Generator, *, without: int = 0
+    ) -> None:
+        """Users with one record each, Zipf over a few dozen; every one must be counted.
+
+        As many as `without` more say that they have none; `sent` has them as `None`.
+        """
         epoch = state.epoch
         keys = EpochKeys.derive(MASTER, epoch)
-        contributors = [rng.bytes(16) for _ in range(users)]
-        numbers = np.minimum(rng.zipf(1.6, users), 40)
+        contributors = [rng.bytes(16) for _ in range(users + without)]
+        numbers = np.minimum(rng.zipf(1.6, users), 40).tolist() + [None] * without
         columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
         shares = shares_of_contributors(state, keys, columns)
         by_partition: dict[int, list[OptinEntry]] = {}
         for contributor, number, share in zip(contributors, numbers, shares, strict=True):
-            # No text is part of another one: the tests search for them.
-            record = Record(
-                f"query {epoch} {number:03}", f"https://site-{number:03}.example/{epoch}"
-            )
-            self.texts |= {record.query, record.url}
+            record, query, url = None, "", ""
+            if number is not None:
+                # No text is part of another one: the tests search for them.
+                query, url = (
+                    f"query {epoch} {number:03}",
+                    f"https://site-{number:03}.example/{epoch}",
+                )
+                record = Record(query, url)
+                self.texts |= {query, url}
             place = keys.partition_of(contributor, self.partitions)
-            entry = OptinEntry(contributor, 0, record.query.encode(), record.url.encode())
+            entry = OptinEntry(contributor, 0, query.encode(), url.encode())
             by_partition.setdefault(place, []).append(entry)
             self.sent.setdefault((epoch, list(Share)[share]), Counter())[record] += 1
         for partition, entries in by_partition.items():

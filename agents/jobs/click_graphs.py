@@ -32,7 +32,7 @@ from streams.wire.click_graph_document import (
     GraphQuery,
 )
 from streams.wire.head_list_document import HeadListDocument
-from streams.wire.statements import click_graph_statement
+from streams.wire.statements import click_graph_quantity, click_graph_statement
 
 __all__ = ["CLICK_GRAPHS", "mechanism_parameters", "read_url_table"]
 
@@ -221,6 +221,7 @@ def _document(
             },
         },
         versions=dict(made_by),
+        quantity=click_graph_quantity(state.parameters.plan.privacy.records_per_optin_user),
     )
 
 

@@ -39,7 +39,7 @@ from streams.wire.estimates_document import (
     QueryMarginal,
 )
 from streams.wire.head_list_document import HeadListDocument
-from streams.wire.statements import privacy_statement
+from streams.wire.statements import ESTIMATES_QUANTITY, privacy_statement
 
 __all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
 
@@ -112,6 +112,7 @@ def build_estimates(
         agreement=agreement,
         privacy=_privacy(state),
         versions=versions(dice.noise),
+        quantity=ESTIMATES_QUANTITY,
     )
 
 
@@ -139,6 +140,7 @@ def empty_estimates(
         agreement=None,
         privacy=_privacy(state),
         versions=versions(),
+        quantity=ESTIMATES_QUANTITY,
     )
 
 

@@ -27,6 +27,7 @@ from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.optin_release import write_optin_release
 from streams.stems import Stem
 from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
+from streams.wire.statements import head_list_quantity
 
 __all__ = ["HEAD_LISTS"]
 
@@ -112,6 +113,7 @@ def _released(
         head_list=release.head_list,
         cohorts=parameters.plan.cohorts,
         mechanisms=tuple(sorted(names.items())),
+        quantity=head_list_quantity(parameters.plan.privacy.records_per_optin_user),
     )
     head_list = split("head-list", _fitting(document).to_bytes())
     documents = [head_list, split("optin", write_optin_release(release))]

@@ -42,6 +42,7 @@ class ClickGraphDocument:
     queries: tuple[GraphQuery, ...]
     privacy: dict[str, Any]
     versions: dict[str, str]
+    quantity: str
 
     def to_bytes(self) -> bytes:
         """Canonical bytes."""

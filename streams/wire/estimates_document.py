@@ -110,7 +110,7 @@ class Participants:
 
 @dataclass(frozen=True, slots=True)
 class EstimatesDocument:
-    """One epoch's publication."""
+    """One epoch's publication. `quantity` says what is estimated; older documents have none."""
 
     epoch: int
     window_start_s: int
@@ -127,14 +127,16 @@ class EstimatesDocument:
     agreement: PublishedAgreement | None
     privacy: dict[str, Any]
     versions: dict[str, str]
+    quantity: str | None = None
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: UTF-8 JSON, keys sorted, no white space, records by published value."""
         records = sorted(self.records, key=_published_order)
         queries = sorted(self.queries, key=lambda q: (-_value(q.blend), q.query))
+        absent = {"quantity"} if self.quantity is None else set()
         return canonical_json(
             {
-                **{name: getattr(self, name) for name in self.__slots__},
+                **{name: getattr(self, name) for name in self.__slots__ if name not in absent},
                 "schema": SCHEMA,
                 "reasons": sorted(self.reasons),
                 "participants": asdict(self.participants),
@@ -180,6 +182,7 @@ class EstimatesDocument:
                 agreement=None if agreement is None else PublishedAgreement(**agreement),
                 privacy=body["privacy"],
                 versions=body["versions"],
+                quantity=body.get("quantity"),
             )
         except MalformedDocument:
             raise

@@ -1,4 +1,4 @@
-"""What a publication promises and what it does not, for people who do not know the papers.
+"""What a publication estimates, promises and does not, for people who do not know the papers.
 
 Promises: numbers are rounded to the side that promises less. The usual terms, with the neighbouring
 relation without which an epsilon means nothing, follow in brackets.
@@ -8,10 +8,47 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["click_graph_statement", "privacy_statement"]
+__all__ = [
+    "ESTIMATES_QUANTITY",
+    "click_graph_quantity",
+    "click_graph_statement",
+    "head_list_quantity",
+    "privacy_statement",
+]
+
+#: What every number of an epoch's estimates is of: one quantity for both groups.
+ESTIMATES_QUANTITY = (
+    "Each probability is the share of participating people whose one record, drawn at random from "
+    "the window, is this one, where people without a record take part and count for the wildcard: "
+    "optin among opt-in users, client and blend among everyone else."
+)
 
 #: From here on a factor is told by its length: nobody reads ten digits.
 _LONG_FACTOR = 1e9
+
+
+def head_list_quantity(records_per_user: int) -> str:
+    """What a head list ranks and counts."""
+    holding = (
+        "whose one record, drawn at random from the window, is this one"
+        if records_per_user == 1
+        else f"who have this record among up to {records_per_user} different ones, drawn at random "
+        "from the window"
+    )
+    return (
+        f"Records are ranked by the share of participating opt-in users {holding}, where users "
+        f"without a record take part and add to no count."
+    )
+
+
+def click_graph_quantity(records_per_user: int) -> str:
+    """What a click graph counts."""
+    return (
+        f"Each count is of records that hold this query, or this click, "
+        f"{_most(records_per_user, 'record', 'different records')} of each participating opt-in "
+        f"user, drawn at random from the window, where users without a record take part and add to "
+        f"no count."
+    )
 
 
 def privacy_statement(
@@ -33,12 +70,13 @@ def privacy_statement(
     turns = "in every epoch" if cohorts == 1 else f"in one epoch out of {cohorts}, by turns"
     return (
         f"Two kinds of people took part. Opt-in users trusted this service with "
-        f"{_most(records_per_user, 'record', 'records')} each; exact whole-number noise was added "
-        f"to every count before anything left the service, and only records that many people share "
-        f"could appear. Everyone else's device randomised {_number(answers, 'answer', 'answers')} "
-        f"by itself, so that nobody but the device ever held what it really searched for. Had one "
-        f"opt-in account's records been different, any result of this epoch could have become more "
-        f"or less likely by {_odds(*optin)}; had one device's been different, by "
+        f"{_most(records_per_user, 'record', 'records')} each, or said that they had none; "
+        f"exact whole-number noise was added to every count before anything left the service, and "
+        f"only records that many people share could appear. Everyone else's device randomised "
+        f"{_number(answers, 'answer', 'answers')} by itself, so that nobody but the device ever "
+        f"held what it really searched for. Had one opt-in account's records been different, or "
+        f"none at all, any result of this epoch could have become more or less likely by "
+        f"{_odds(*optin)}; had one device's been different, by "
         f"{_odds(*clients)}.{shares} (That is differential privacy between replace-one neighbours, "
         f"for all records of one account or device together: {_terms(*optin)} for opt-in users, "
         f"{_terms(*clients)} for devices.) The promise is for each account and each device: "

@@ -23,6 +23,7 @@ from streams.wire.estimates_document import EstimatesDocument, Participants
 from streams.wire.frames import Marker
 from streams.wire.head_list_document import HeadListDocument
 from streams.wire.schemas import schema
+from streams.wire.statements import head_list_quantity
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import SHORT, Service, service
 
@@ -34,9 +35,9 @@ def shorten() -> dict[str, str]:
 
 
 def optin_counts(made: Service, epoch: int) -> OptinCounts:
-    """What the test sent, as the job must have counted it."""
+    """What the test sent, as the job must have counted it: users without a record are users."""
     s, t = made.sent[epoch, Share.S], made.sent[epoch, Share.T]
-    records = sorted(s.keys() | t.keys())
+    records = sorted(record for record in s.keys() | t.keys() if record is not None)
     return OptinCounts(
         records=records,
         selection=np.array([s[r] for r in records], dtype=np.int64),
@@ -50,7 +51,7 @@ async def _take_part(made: Service, epoch: int, rng: np.random.Generator) -> Non
     """Send records in the epoch's window, and reports as soon as its head list is there."""
     state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
     await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
-    made.send_optin(state, 900, rng)
+    made.send_optin(state, 900, rng, without=300)
     state = await made.until_stage(
         epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=60
     )
@@ -126,6 +127,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             assert heads[epoch] == await made.document(state.head_list.head_list)
             assert HeadListDocument.from_bytes(heads[epoch]).id == state.head_list.head_list.id
             Draft202012Validator(schema("head-list")).validate(json.loads(heads[epoch]))
+            assert HeadListDocument.from_bytes(heads[epoch]).quantity == head_list_quantity(1)
             assert estimates[epoch] == await made.document(state.estimates.document)
 
         await _raw_data_ends(made)

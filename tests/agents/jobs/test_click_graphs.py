@@ -14,7 +14,7 @@ def test_a_graph_that_does_not_fit_keeps_its_highest_published_counts(monkeypatc
     whole = ClickGraphDocument(
         epoch=1, window_start_s=0, window_end_s=1, outcome="complete", reasons=(),
         url_table="file", participants=100, parameters={}, mechanisms={}, queries=queries,
-        privacy={}, versions={},
+        privacy={}, versions={}, quantity="",
     )  # fmt: skip
     assert click_graphs._fitting(whole) is whole
     most = len(whole.to_bytes()) // 2

@@ -23,11 +23,17 @@ from streams.releases.epoch_plan import ClickGraphPlan
 from streams.releases.epoch_state import HeadListRelease
 from streams.releases.optin_release import read_optin_release, write_optin_release
 from streams.releases.sealed_counts import ReportsRead
+from streams.wire.canonical_json import canonical_json
 from streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
 from streams.wire.estimates_document import EstimatedShare, EstimatesDocument
 from streams.wire.head_list_document import MalformedDocument
 from streams.wire.schemas import NAMES, schema
-from streams.wire.statements import click_graph_statement, privacy_statement
+from streams.wire.statements import (
+    click_graph_quantity,
+    click_graph_statement,
+    head_list_quantity,
+    privacy_statement,
+)
 from tests.agents.jobs.model_log import ModelLog
 from tests.agents.jobs.test_epoch_schedule import START, WINDOW_MS, keep
 from tests.doubles_jobs import RepeatableNoise
@@ -206,6 +212,7 @@ def graph() -> ClickGraphDocument:
             },
         },
         versions={},
+        quantity="x" * 100,
     )
 
 
@@ -229,6 +236,41 @@ def test_the_click_graph_never_costs_more_than_it_is_charged():
         assert state.parameters.charge.optin.epsilon == max(4.0, 2 * epsilon)
 
 
+def test_every_document_says_in_one_sentence_what_its_numbers_are_of():
+    """A share of people and a share of searches are two numbers, and nothing else tells which."""
+    said = [
+        *(
+            json.loads(published(profile, 50).to_bytes())["quantity"]
+            for profile in ("sharp", "paper")
+        ),
+        json.loads(empty_estimates(epoch_state(), [], 3, 1, None).to_bytes())["quantity"],
+        head_list_quantity(1),
+        head_list_quantity(3),
+        click_graph_quantity(1),
+        click_graph_quantity(3),
+    ]
+
+    for sentence in said:
+        assert sentence.count(".") == 1
+        assert sentence.endswith(".")
+        assert "participating" in sentence
+        assert "drawn at random from the window" in sentence
+        assert "without a record take part" in sentence
+    assert len(set(said)) == 5
+    assert "people whose one record" in said[0]
+
+
+def test_documents_from_before_there_was_a_quantity_read_back_to_the_same_bytes():
+    """They are published again from the log, by bytes that have a name."""
+    body = json.loads(published("sharp", 50).to_bytes())
+    del body["quantity"]
+    old = canonical_json(body)
+
+    Draft202012Validator(schema("estimates")).validate(body)
+    assert EstimatesDocument.from_bytes(old).quantity is None
+    assert EstimatesDocument.from_bytes(old).to_bytes() == old
+
+
 def test_the_statement_names_the_neighbouring_relation_and_what_is_not_hidden():
     """An epsilon without it means nothing; and nobody should have to know what e^4 is."""
     text = privacy_statement(
@@ -236,7 +278,8 @@ def test_the_statement_names_the_neighbouring_relation_and_what_is_not_hidden():
     )
 
     for words in (
-        "with one record each", "randomised 2 answers by itself", "one epoch out of 3",
+        "with one record each, or said that they had none", "randomised 2 answers by itself",
+        "one epoch out of 3", "records been different, or none at all",
         "a factor of at most about 55, give or take a chance of 1 in 100 000; had one device's",
         "different, by a factor of at most about 7.4.", "Not hidden", "replace-one",
         "epsilon 4 and delta 1e-05 for opt-in users, epsilon 2 and delta 0 for devices",
