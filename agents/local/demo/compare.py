@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.local.demo.people import Crowd, Window
+from agents.local.demo.people import NO_RECORD, Crowd, Window
 from blender.accuracy import l1_distance, ndcg
 from blender.interfaces import OptinCounts
 from blender.noise import ExactNoise
@@ -80,9 +80,10 @@ def other_profile(
         epsilon=given["epsilon"], delta=given["delta"], head_list_cells=given["head_list_cells"]
     )
     in_s = rng.random(len(window.optin)) < parameters.selection_share
-    size = len(crowd.records)
-    selection = np.bincount(window.optin[in_s], minlength=size)
-    estimation = np.bincount(window.optin[~in_s], minlength=size)
+    selection, estimation = (
+        np.bincount(some[some != NO_RECORD], minlength=len(crowd.records))
+        for some in (window.optin[in_s], window.optin[~in_s])
+    )
     present = np.flatnonzero(selection + estimation)
     release = build_head_list(
         profile,
@@ -97,8 +98,8 @@ def other_profile(
         ExactNoise(),
     )
     cells = release.head_list.cells
-    numbers = np.fromiter((cells.number(r) for r in crowd.records), dtype=np.int64, count=size)
-    answers = randomizer_for(release.head_list).answer_batch(numbers[window.clients], rng)
+    held = crowd.cell_of_number(cells)[window.clients]
+    answers = randomizer_for(release.head_list).answer_batch(held, rng)
     counts = np.bincount(answers.ravel(), minlength=len(cells)).astype(np.int64)
     blended = estimate_epoch(release, counts, len(window.clients)).blended.cells
     rows = [

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from agents.local.demo.people import Crowd
+from agents.local.demo.people import NO_RECORD, Crowd
 from blender.cells import HeadList
 from blender.noise import IntArray
 from blender.registry import randomizer_for
@@ -48,17 +48,12 @@ class Sender:
     reports: Sent = field(default_factory=Sent)
 
     async def send_optin(self, crowd: Crowd, numbers: IntArray, epoch: int, over_s: float) -> None:
-        """Every opt-in user's record of window `epoch`, spread over `over_s` seconds."""
-        entries = [
-            {
-                "epoch": epoch,
-                "user_id": f"person-{person}",
-                "slot": 0,
-                "query": crowd.records[number].query,
-                "url": crowd.records[number].url,
-            }
-            for person, number in enumerate(numbers.tolist())
-        ]
+        """Every opt-in user's record of window `epoch`, or none, spread over `over_s` seconds."""
+        entries = []
+        for person, number in enumerate(numbers.tolist()):
+            query, url = (None, None) if number == NO_RECORD else crowd.records[number]
+            who = {"epoch": epoch, "user_id": f"person-{person}", "slot": 0}
+            entries.append({**who, "query": query, "url": url})
         headers = {"authorization": f"Bearer {self.token}"}
         await self._spread("/v1/optin-records", entries, over_s, self.optin, headers)
 
@@ -73,13 +68,9 @@ class Sender:
     ) -> None:
         """Every device's randomised report on one head list, spread over `over_s` seconds."""
         randomizer = randomizer_for(head_list)
-        cell_of_number = np.fromiter(
-            (head_list.cells.number(record) for record in crowd.records),
-            dtype=np.int64,
-            count=len(crowd.records),
-        )
+        cells = crowd.cell_of_number(head_list.cells)[numbers]
         answers = [
-            randomizer.answer_batch(cell_of_number[numbers], rng).tolist()
+            randomizer.answer_batch(cells, rng).tolist()
             for _ in range(head_list.randomizer.answers)
         ]
         entries = [
@@ -154,10 +145,11 @@ class RealDevices:
         return len(self._sent)
 
     async def search(self, crowd: Crowd, rng: np.random.Generator) -> None:
-        """Each searches for something and keeps the record on its device."""
-        for client in self._clients:
-            number = rng.choice(len(crowd.records), p=crowd.probability)
-            await asyncio.to_thread(client.record, *crowd.records[number])
+        """Each may search for something and keeps the record on its device."""
+        numbers = crowd.draw(len(self._clients), rng)
+        for client, number in zip(self._clients, numbers.tolist(), strict=True):
+            if number != NO_RECORD:
+                await asyncio.to_thread(client.record, *crowd.records[number])
 
     async def let_report(self) -> None:
         """Let each do what is due."""

@@ -2,12 +2,8 @@
 
 import io
 
-import numpy as np
-import pytest
-
 from agents.local.demo.compare import Row, Score
 from agents.local.demo.in_process_broker import InProcessBroker
-from agents.local.demo.people import Crowd
 from agents.local.demo.view import View, epoch_table
 from blender.record import Record
 
@@ -97,16 +93,6 @@ def test_the_table_sets_both_profiles_beside_the_truth():
     assert "sharp: 2 records listed, L1 0.0000, NDCG 1.0000, truth in the interval 2 of 2" in table
     assert "paper: 1 records listed, L1 0.2500" in table
     assert max(map(len, table.splitlines())) < 80, "whoever has 80 columns sees it whole"
-
-
-def test_the_crowds_truth_is_a_distribution_and_the_seed_decides_who_searches():
-    """Two runs with one seed are about the same people."""
-    crowd = Crowd()
-    first, again = (crowd.window(50, 100, np.random.default_rng(7)) for _ in range(2))
-
-    assert sum(crowd.truth().values()) == pytest.approx(1)
-    assert (first.optin == again.optin).all()
-    assert (len(first.optin), len(first.clients)) == (50, 100)
 
 
 def test_the_in_process_broker_is_for_where_there_is_no_kafka_to_get(monkeypatch, tmp_path):

@@ -1,0 +1,43 @@
+"""The demo's people: who has a record, and what those without one say."""
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+
+from agents.local.demo.people import NO_RECORD, Crowd
+from agents.local.demo.senders import Sender
+from blender.cells import Cells
+
+
+def test_four_in_five_people_have_a_record_and_the_seed_decides_who():
+    """Two runs with one seed are about the same people. 4 standard errors of 10 000 are .016."""
+    crowd = Crowd()
+    first, again = (crowd.window(50, 10_000, np.random.default_rng(7)) for _ in range(2))
+
+    assert sum(crowd.truth().values()) == pytest.approx(0.8)
+    assert abs(np.mean(first.clients != NO_RECORD) - 0.8) < 0.016
+    assert (first.optin == again.optin).all()
+    assert (len(first.optin), len(first.clients)) == (50, 10_000)
+
+
+async def test_the_crowds_people_without_a_record_say_none_and_star():
+    """Both groups of the demo estimate the share of people, as the service's devices do."""
+    crowd, posted = Crowd(), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        posted.extend(json.loads(request.content))
+        return httpx.Response(202, json={"verdicts": [{"status": "accepted"}] * len(posted)})
+
+    async with httpx.AsyncClient(
+        transport=httpx.MockTransport(answer), base_url="https://gateway.example"
+    ) as http:
+        numbers = np.array([0, NO_RECORD, len(crowd.records) - 1])
+        await Sender(http, "token").send_optin(crowd, numbers, 3, 0.0)
+
+    texts = [(entry["query"], entry["url"]) for entry in posted]
+    assert texts == [crowd.records[0], (None, None), crowd.records[-1]]
+    assert {(entry["slot"], entry["epoch"]) for entry in posted} == {(0, 3)}
+    cells = Cells(tuple(crowd.records[:2]), False)
+    assert crowd.cell_of_number(cells)[numbers].tolist() == [0, 2, 2]
