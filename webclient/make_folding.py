@@ -3,10 +3,15 @@
 JavaScript has no case folding. `toLowerCase` is none (it keeps ß, and depends on the place of a
 sigma), and it would change with the browser's version of Unicode.
 
+Left out is what folds as the parts do that it decomposes into: À, as A with a grave. The text is
+composed afterwards, so both come to the same.
+
     python webclient/make_folding.py > webclient/src/folding.js
 """
 
 from __future__ import annotations
+
+import unicodedata
 
 #: Python 3.11's. Later versions add characters: `normalise.json` would tell if more folded.
 UNICODE = "14.0.0"
@@ -14,6 +19,7 @@ UNICODE = "14.0.0"
 HEAD = """\
 // Full case folding (statuses C and F) of Unicode {version}; made by make_folding.py.
 // Runs that fold to one: gap, length (below 0: every other), distance; then what folds to several.
+// What is not here folds as its parts do, once the text is composed again.
 const RUNS =
   '{runs}'
 const SEVERAL =
@@ -34,11 +40,11 @@ for (const word of SEVERAL.split(' ')) {{
   table.set(from, to.join(''))
 }}
 
-/**
- * @param {{string}} text
- * @returns {{string}}
- */
-export const fold = (text) => Array.from(text, (c) => table.get(c) ?? c).join('')
+/** @param {{string}} text @param {{(c: string) => string}} [other] */
+const each = (text, other = (c) => c) => Array.from(text, (c) => table.get(c) ?? other(c)).join('')
+/** Still to be composed.
+ * @param {{string}} text @returns {{string}} */
+export const fold = (text) => each(text, (c) => each(c.normalize('NFD')))
 """
 
 
@@ -52,10 +58,10 @@ def base36(number: int) -> str:
     return "-" * (number < 0) + text
 
 
-def runs(single: dict[int, int]) -> list[tuple[int, int, int, int]]:
+def runs(single: dict[int, int], needed: set[int]) -> list[tuple[int, int, int, int]]:
     """(first, length, step, distance): longest runs of a constant distance, step 1 or 2."""
     found = []
-    left = sorted(single)
+    left = sorted(needed)
     while left:
         first = left[0]
         distance = single[first]
@@ -63,10 +69,12 @@ def runs(single: dict[int, int]) -> list[tuple[int, int, int, int]]:
         def length(step: int, first: int = first, distance: int = distance) -> int:
             n = 1
             while single.get(first + n * step) == distance:
-                # A run in steps of two may not pass over a character that folds, too.
-                if step == 2 and first + n * 2 - 1 in single:
+                # A run in steps of two may not pass over a character that is needed, too.
+                if step == 2 and first + n * 2 - 1 in needed:
                     break
                 n += 1
+            while first + (n - 1) * step not in needed:
+                n -= 1
             return n
 
         step = max((1, 2), key=length)
@@ -77,14 +85,22 @@ def runs(single: dict[int, int]) -> list[tuple[int, int, int, int]]:
     return found
 
 
+def folds_as_its_parts(point: int) -> bool:
+    """Whether folding what it decomposes into gives the same, once both are decomposed."""
+    parts = unicodedata.normalize("NFD", chr(point))
+    whole = unicodedata.normalize("NFD", chr(point).casefold())
+    return parts != chr(point) and unicodedata.normalize("NFD", parts.casefold()) == whole
+
+
 def main() -> None:
     folded = {c: f for c in range(0x110000) if (f := chr(c).casefold()) != chr(c)}
     single = {c: ord(f) - c for c, f in folded.items() if len(f) == 1}
+    needed = {c for c in folded if not folds_as_its_parts(c)}
     words, place = [], 0
-    for first, n, step, distance in runs(single):
+    for first, n, step, distance in runs(single, needed & set(single)):
         words += [first - place, n if step == 1 else -n, distance]
         place = first + n * step
-    several = [chr(c) + f for c, f in folded.items() if len(f) > 1]
+    several = [chr(c) + f for c, f in folded.items() if len(f) > 1 and c in needed]
     print(
         HEAD.format(
             version=UNICODE,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -97,6 +98,29 @@ def test_the_folding_table_is_the_one_of_pythons_unicode() -> None:
     )
 
     assert (CLIENT / "src/folding.js").read_text() == made.stdout
+
+
+def test_every_character_folds_as_in_python() -> None:
+    """Half of them are not in the table but fold with the parts that they decompose into."""
+    letters = [chr(c) for c in range(0x110000) if chr(c).casefold() != chr(c)]
+    # With a mark that composes, and one that stays behind when an iota is written out.
+    texts = [letter + mark for letter in letters for mark in ("", "\u0301", "\u0327")]
+    folded = subprocess.run(
+        node("--input-type=module", "--eval", FOLD), capture_output=True, check=True, cwd=CLIENT,
+        input=json.dumps(texts).encode(),
+    ).stdout  # fmt: skip
+
+    expected = [normalize("NFC", normalize("NFC", text).casefold()) for text in texts]
+    assert len(letters) > 1400
+    assert json.loads(folded) == expected
+
+
+FOLD = """
+import { readFileSync } from 'node:fs'
+import { fold } from './src/folding.js'
+const texts = JSON.parse(readFileSync(0, 'utf8'))
+console.log(JSON.stringify(texts.map((text) => fold(text.normalize()).normalize())))
+"""
 
 
 def test_every_module_has_types_and_nothing_is_imported_from_elsewhere() -> None:
