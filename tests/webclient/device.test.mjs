@@ -98,8 +98,43 @@ test('a state that is lost or damaged is not taken for a new device', async () =
     const fetch = () => assert.fail('asked')
     assert.equal((await device(store, { fetch }).maybeReport()).what, 'state unreadable')
     assert.equal((await device(store).status()).what, 'state unreadable')
-    assert.equal((await device(store).forget()).what, 'state unreadable')
   }
+})
+
+test('what cannot be read is forgotten too, and is still no new device', async () => {
+  // A damaged state may quote opt-in searches that wait to be sent.
+  const damaged = '{"outgoing":{"body":"a secret search"}'
+  const forgets = async (store) => {
+    assert.equal((await device(store).forget()).detail, 'forgotten')
+    assert.deepEqual((await store.load()).records, [])
+    assert.equal((await device(store).maybeReport()).what, 'state unreadable')
+    assert.equal((await device(store).forget()).detail, 'forgotten')
+  }
+  for (const text of [null, '', 'null', damaged]) {
+    const store = new MemoryStore()
+    await device(store).status()
+    await device(store).record('a secret search', 'https://x.example/')
+    store.text = text
+    await forgets(store)
+    assert.doesNotMatch(store.text, /secret/)
+  }
+  const folder = await newFolder()
+  await device(new FileStore(folder)).status()
+  await device(new FileStore(folder)).record('a secret search', 'https://x.example/')
+  await writeFile(join(folder, 'state'), damaged)
+  await forgets(new FileStore(folder))
+  for (const name of await readdir(folder)) {
+    assert.doesNotMatch(await readFile(join(folder, name), 'utf8'), /secret/)
+  }
+})
+
+test('forgetting on a device that is new leaves it new', async () => {
+  const store = new MemoryStore()
+  await device(store).record('a secret search', 'https://x.example/')
+  assert.equal((await device(store).forget()).detail, 'forgotten')
+  const status = await device(store).status()
+  assert.equal(status.what, 'status')
+  assert.equal(status.recordsHeld, 0)
 })
 
 test('on disk too', async () => {

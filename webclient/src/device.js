@@ -26,7 +26,7 @@ import { below, makeReport, randomizerFor, shuffled, systemDice } from './random
 /** @typedef {{mode: Mode, epoch: number, body: string, until_s: number}} Outgoing */
 /** @typedef {{version: 1, revision: number, cohorts: number, cohort: number, claims: Claim[],
  *   appointment: Appointment | null, outgoing: Outgoing | null, forget_before_s: number}} State */
-/** @typedef {{text: string, state: State, records: TimedRecord[]}} Loaded */
+/** @typedef {{text: string | null, state: State, records: TimedRecord[]}} Loaded */
 /** `bytes` is null when there were more than was asked for.
  * @typedef {{status: number, headers: Headers, bytes: Uint8Array<ArrayBuffer> | null}} Answer */
 /** @typedef {{clock(): number, dice: import('./randomizers.js').Dice}} Parts */
@@ -114,10 +114,9 @@ export class Device {
    * @returns {Promise<Outcome>} */
   forget() {
     return this.#caught(async () => {
-      const loaded = await this.#load()
-      const { outgoing } = loaded.state
-      const left = outgoing?.mode === 'opt-in' ? null : outgoing
-      await this.#commit(loaded, { outgoing: left }, Infinity)
+      const loaded = await this.#load(true)
+      const changes = loaded.state.outgoing?.mode === 'opt-in' ? { outgoing: null } : {}
+      await this.#commit(loaded, changes, Infinity)
       return this.#outcome('nothing new', null, 'forgotten', this.#now())
     })
   }
@@ -209,19 +208,23 @@ export class Device {
     }
   }
 
-  /** @returns {Promise<Loaded>} */
-  async #load() {
+  /** A state that is lost is no new device: it is refused, or with `lostToo` empty, which can be
+   * written and is lost as well. (What cannot be read may quote searches, so nothing of it stays.)
+   * @param {boolean} [lostToo] @returns {Promise<Loaded>} */
+  async #load(lostToo) {
     const { text, begun, records } = await this.#store.load()
-    const lost = { what: 'state unreadable', detail: 'what was spent cannot be known' }
-    if (text === null && begun) throw lost
-    const found = text ?? JSON.stringify(FRESH)
+    const found = text ?? (begun ? '' : JSON.stringify(FRESH))
+    /** @type {any} */ let state
+    try {
+      state = JSON.parse(found)
+    } catch {}
+    if (state?.version !== 1 || !Array.isArray(state.claims)) {
+      if (!lostToo) throw { what: 'state unreadable', detail: 'what was spent cannot be known' }
+      return { text, state: /** @type {any} */ ({}), records }
+    }
     if (text === null) await this.#store.commit(null, found, 0)
     if (!begun) await this.#store.begin()
-    try {
-      const state = JSON.parse(found)
-      if (state.version === 1 && Array.isArray(state.claims)) return { text: found, state, records }
-    } catch {}
-    throw lost
+    return { text: found, state, records }
   }
 
   /** @param {Loaded} loaded @param {Partial<State>} changes @param {number} [forgetBeforeS]

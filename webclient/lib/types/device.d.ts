@@ -93,7 +93,7 @@ export type State = {
     forget_before_s: number;
 };
 export type Loaded = {
-    text: string;
+    text: string | null;
     state: State;
     records: TimedRecord[];
 };
