@@ -12,13 +12,13 @@ from blender.blend import VarianceBlender, project_onto_simplex
 from blender.cells import Cells, RandomizerSpec
 from blender.difference_blend import blend_groups
 from blender.interfaces import OptinCounts
-from blender.local import TwoStage
 from blender.noise import ExactNoise
 from blender.optin import add_noise, estimate_noisy_counts
 from blender.parameters import PrivacyParameters
 from blender.profiles import OptinRelease, build_head_list, estimate_epoch
 from blender.record import Record
 from blender.registry import randomizer_for
+from blender.two_stage_estimates import TwoStageEstimator
 
 SIZES = (500, 50_000)
 CLIENTS, OPTIN = 4_875_000, 6_250
@@ -33,7 +33,7 @@ class Epoch:
         self.cells = Cells(
             tuple(Record(f"query {i // 3}", f"https://example/{i}") for i in range(size)), True
         )
-        self.randomizer = TwoStage(self.cells, RandomizerSpec("two-stage", 4.0, 1e-7))
+        self.randomizer = TwoStageEstimator(self.cells, RandomizerSpec("two-stage", 4.0, 1e-7))
         p = 1 / np.arange(1, len(self.cells) + 1)
         p[-1] = p[:-1].sum()
         p /= p.sum()
@@ -53,7 +53,7 @@ def bare(size: int) -> Callable[[], float]:
 def build(size: int) -> Callable[[], float]:
     """Cells and channel from the records."""
     e = Epoch(size)
-    return lambda: len(TwoStage(Cells(e.cells.records, True), e.randomizer.spec).cells)
+    return lambda: len(TwoStageEstimator(Cells(e.cells.records, True), e.randomizer.spec).cells)
 
 
 def optin(size: int) -> Callable[[], float]:

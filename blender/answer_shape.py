@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import lt
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from blender.interfaces import DeviceRandomizer
 
-from blender.interfaces import LocalRandomizer
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["AnswerShape"]
 
@@ -34,7 +36,7 @@ class AnswerShape:
     wildcard_alone: bool
 
     @classmethod
-    def of(cls, randomizer: LocalRandomizer) -> AnswerShape:
+    def of(cls, randomizer: DeviceRandomizer) -> AnswerShape:
         """What this randomizer's reports look like."""
         return cls(
             len(randomizer.cells),
@@ -63,7 +65,7 @@ class AnswerShape:
 
     def allowed(self, cells: NDArray[np.integer]) -> NDArray[np.bool_]:
         """The same of many: a row holds the cells of all answers of one report, side by side."""
-        legal = np.ones(len(cells), dtype=np.bool_)
+        legal = cells[:, 0] >= 0
         if cells.max(initial=0) >= self.cells or cells.min(initial=0) < 0:
             legal &= ((cells >= 0) & (cells < self.cells)).all(axis=1)
         wide = self.cells_per_answer

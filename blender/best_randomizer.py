@@ -34,6 +34,7 @@ from blender.subset_selection import (
     best_subset_size,
     rare_variance,
 )
+from blender.two_stage_estimates import TwoStageEstimator
 
 __all__ = ["best_randomizer", "share_in_64ths", "worst_variance"]
 
@@ -110,7 +111,7 @@ def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
 def _two_stage_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
     cells = Cells(tuple(listed), query_wildcards=True)
     try:
-        randomizer = TwoStage(cells, spec)
+        randomizer = TwoStageEstimator(cells, spec)
     except ParameterError:  # ε too small for that many queries to carry any signal
         return float("inf")
     # Everyone holds ⟨⋆,⋆⟩; two reports are enough to compute the variance of many.

@@ -18,14 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-import numpy as np
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from blender.errors import HeadListMismatch, ParameterError, require
-from blender.noise import IntArray
 from blender.parameters import require_signal
 from blender.record import NORMALISATION_VERSION, Record
+
+if TYPE_CHECKING:
+    from blender.noise import IntArray
 
 __all__ = ["Cell", "Cells", "HeadList", "RandomizerSpec"]
 
@@ -37,7 +38,7 @@ class Cell(NamedTuple):
     url: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cells:
     """The cells of one head list, numbered.
 
@@ -52,7 +53,7 @@ class Cells:
     query_wildcards: bool
     queries: tuple[str, ...] = field(init=False)
     #: For each cell the number of its query in `queries`; −1 for ⟨⋆,⋆⟩.
-    query_of_cell: IntArray = field(init=False, compare=False, repr=False)
+    query_numbers: tuple[int, ...] = field(init=False, compare=False, repr=False)
     _number: dict[Record, int] = field(init=False, compare=False, repr=False)
     _query_number: dict[str, int] = field(init=False, compare=False, repr=False)
 
@@ -69,13 +70,13 @@ class Cells:
             of_cell += range(len(query_number))
         set_once = object.__setattr__
         set_once(self, "queries", tuple(query_number))
-        set_once(self, "query_of_cell", np.array([*of_cell, -1], dtype=np.int64))
+        set_once(self, "query_numbers", (*of_cell, -1))
         set_once(self, "_number", number)
         set_once(self, "_query_number", query_number)
 
     def __len__(self) -> int:
         """K, the number of cells."""
-        return len(self.query_of_cell)
+        return len(self.query_numbers)
 
     def number(self, record: Record | None) -> int:
         """The cell that `record` falls into; `None` (no record) falls into ⟨⋆,⋆⟩."""
@@ -98,8 +99,19 @@ class Cells:
             return Cell(self.queries[number - len(self.records)], None)
         return Cell(None, None)
 
+    # ---------------------------------------------------- on servers: a device has no NumPy
+
+    @cached_property
+    def query_of_cell(self) -> IntArray:
+        """`query_numbers` as an array."""
+        import numpy as np  # noqa: PLC0415
+
+        return np.array(self.query_numbers, dtype=np.int64)
+
     def count(self, records: Sequence[Record], counts: IntArray) -> IntArray:
         """How many fall into each cell, given how many hold each record."""
+        import numpy as np  # noqa: PLC0415
+
         numbers = np.fromiter((self.number(r) for r in records), dtype=np.int64, count=len(records))
         tally = np.zeros(len(self), dtype=np.int64)
         np.add.at(tally, numbers, counts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from typing import Protocol
 
-__all__ = ["Dice", "SystemDice"]
+__all__ = ["Dice", "SystemDice", "choose"]
 
 
 class Dice(Protocol):
@@ -28,3 +28,12 @@ class SystemDice:
     def below(self, bound: int) -> int:
         """A fair number below `bound` from the operating system."""
         return secrets.randbelow(bound)
+
+
+def choose(n: int, size: int, dice: Dice) -> list[int]:
+    """`size` different numbers below n, every set equally likely (Floyd's method)."""
+    chosen: set[int] = set()
+    for last in range(n - size, n):
+        drawn = dice.below(last + 1)
+        chosen.add(last if drawn in chosen else drawn)
+    return list(chosen)

@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import Dice
 from blender.errors import ParameterError
-from blender.noise import IntArray, Noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
 
-__all__ = ["HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
+if TYPE_CHECKING:  # a device imports this, and has no NumPy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from blender.cell_estimates import FloatArray, GroupEstimates
+    from blender.noise import IntArray, Noise
+
+__all__ = ["DeviceRandomizer", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ class HeadListSelector(Protocol):
         ...
 
 
-class LocalRandomizer(Protocol):
-    """What a device does to its record, and how the server undoes it on average.
+class DeviceRandomizer(Protocol):
+    """What a device does to its record, in whole numbers and without NumPy.
 
     Built from `(cells, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all m_C answers of
     one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers; a
@@ -122,12 +124,16 @@ class LocalRandomizer(Protocol):
         """Randomise one true cell number by integer arithmetic on `dice`."""
         ...
 
-    def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
-        """For simulation only: the same channel for many devices, shape (n, cells_per_answer)."""
-        ...
-
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
         """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        ...
+
+
+class LocalRandomizer(DeviceRandomizer, Protocol):
+    """What a device does to its record, and how the server undoes it on average."""
+
+    def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
+        """For simulation only: the same channel for many devices, shape (n, cells_per_answer)."""
         ...
 
     def expected_shares(self, p: FloatArray) -> FloatArray:

@@ -15,16 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
-
 from blender.answer_shape import AnswerShape
-from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import Cells, RandomizerSpec
-from blender.client import TwoStageChannel, estimate_client_probabilities
 from blender.dice import Dice
 from blender.errors import HeadListMismatch, ParameterError
-from blender.interfaces import LocalRandomizer
-from blender.noise import IntArray
+from blender.interfaces import DeviceRandomizer
 from blender.rational import exp_rounded_down
 from blender.record import Record
 
@@ -32,7 +27,7 @@ __all__ = ["TwoStage", "local_alg", "truth_probability"]
 
 
 def local_alg(
-    drawn: Sequence[Record | None], randomizer: LocalRandomizer, dice: Dice
+    drawn: Sequence[Record | None], randomizer: DeviceRandomizer, dice: Dice
 ) -> tuple[tuple[int, ...], ...]:
     """One device's report: exactly m_C answers, each randomised on its own.
 
@@ -72,7 +67,7 @@ def truth_probability(values: int, *, epsilon: Fraction, delta: Fraction) -> Fra
 
 
 class TwoStage:
-    """Figure 6 on cell numbers: one cell an answer (w = 1)."""
+    """Figure 6 on cell numbers: one cell an answer (w = 1). The device's half, without NumPy."""
 
     name = "two-stage"
     query_wildcards = True
@@ -95,27 +90,20 @@ class TwoStage:
         delta = Fraction(spec.delta) / spec.answers
         epsilon_q, delta_q = share * epsilon, share * delta
 
-        # The cells of each query, ⋆ last: numbers `_members[_start[q] : _start[q + 1]]`.
+        # The cells of each query, ⟨⋆,⋆⟩ last, and each cell's query and place among these.
         queries = len(cells.queries)
-        query_of_cell = np.where(cells.query_of_cell < 0, queries, cells.query_of_cell)
-        self._query_of_cell = query_of_cell
-        self._members = np.argsort(query_of_cell, kind="stable")
-        self._sizes = np.bincount(query_of_cell, minlength=queries + 1)
-        self._start = np.concatenate([[0], np.cumsum(self._sizes)])
-        self._place = np.empty(len(cells), dtype=np.int64)  # of a cell among its query's
-        self._place[self._members] = np.arange(len(cells)) - np.repeat(
-            self._start[:-1], self._sizes
-        )
+        self._members: list[list[int]] = [[] for _ in range(queries + 1)]
+        self._query_of_cell = [queries if q < 0 else q for q in cells.query_numbers]
+        self._place = []
+        for cell, q in enumerate(self._query_of_cell):
+            self._place.append(len(self._members[q]))
+            self._members[q].append(cell)
 
         self.truth = truth_probability(queries + 1, epsilon=epsilon_q, delta=delta_q)
         self.url_truth = {
-            int(k_q): truth_probability(
-                int(k_q), epsilon=epsilon - epsilon_q, delta=delta - delta_q
-            )
-            for k_q in np.unique(self._sizes)
+            k_q: truth_probability(k_q, epsilon=epsilon - epsilon_q, delta=delta - delta_q)
+            for k_q in sorted({len(members) for members in self._members})
         }
-        self._url_truths = np.array([float(self.url_truth[int(k_q)]) for k_q in self._sizes])
-        self._channel = TwoStageChannel.of(cells, float(self.truth), self._url_truths)
         for values, truth in ((queries + 1, self.truth), *self.url_truth.items()):
             if values > 1 and truth * values <= 1:
                 raise ParameterError(
@@ -127,41 +115,18 @@ class TwoStage:
         """Randomise one true cell (lines 12 to 21)."""
         if not 0 <= cell < len(self.cells):
             raise HeadListMismatch(f"cell must lie in 0..{len(self.cells) - 1}, got {cell}")
-        k = len(self._sizes)
-        q = int(self._query_of_cell[cell])
+        k = len(self._members)
+        q = self._query_of_cell[cell]
         if k > 1 and not _happens(self.truth, dice):
             other = dice.below(k - 1)
             other += other >= q
-            return (self._cell(other, dice.below(int(self._sizes[other]))),)
-        k_q = int(self._sizes[q])
+            return (self._members[other][dice.below(len(self._members[other]))],)
+        k_q = len(self._members[q])
         if k_q > 1 and not _happens(self.url_truth[k_q], dice):
             place = dice.below(k_q - 1)
-            place += place >= int(self._place[cell])
-            return (self._cell(q, place),)
+            place += place >= self._place[cell]
+            return (self._members[q][place],)
         return (cell,)
-
-    def _cell(self, query: int, place: int) -> int:
-        return int(self._members[self._start[query] + place])
-
-    def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
-        """The same channel for many simulated devices at once; floats are good enough there."""
-        n, k = len(cells), len(self._sizes)
-        q = self._query_of_cell[cells]
-        place = self._place[cells]
-
-        lie_url = rng.random(n) >= self._url_truths[q]
-        other_place = rng.integers(0, np.maximum(self._sizes[q] - 1, 1))
-        other_place += other_place >= place
-        place = np.where(lie_url & (self._sizes[q] > 1), other_place, place)
-
-        if k > 1:
-            liars = np.flatnonzero(rng.random(n) >= float(self.truth))
-            other = rng.integers(0, k - 1, size=len(liars))
-            other += other >= q[liars]
-            q = q.copy()
-            q[liars] = other
-            place[liars] = rng.integers(0, self._sizes[other])
-        return self._members[self._start[q] + place][:, np.newaxis]
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
         """P(answer | record): tell both, tell the query only, or lie about the query."""
@@ -169,26 +134,12 @@ class TwoStage:
             return Fraction(0)
         (reported,) = answer
         held = self.cells.number(record)
-        q, q_reported = int(self._query_of_cell[held]), int(self._query_of_cell[reported])
-        k, k_q = len(self._sizes), int(self._sizes[q_reported])
+        q, q_reported = self._query_of_cell[held], self._query_of_cell[reported]
+        k, k_q = len(self._members), len(self._members[q_reported])
         if q != q_reported:
             return (1 - self.truth) / ((k - 1) * k_q)
         t_q = self.url_truth[k_q]
         return self.truth * (t_q if held == reported else (1 - t_q) / (k_q - 1))
-
-    def expected_shares(self, p: FloatArray) -> FloatArray:
-        """What the reports would show on average if p were the truth."""
-        return self._channel.expected_shares(p)
-
-    def denoise(self, shares: FloatArray) -> FloatArray:
-        """The p under which these shares are expected."""
-        return self._channel.denoise(shares)
-
-    def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Figure 5: see `blender.client`."""
-        return estimate_client_probabilities(
-            counts, reports=reports, channel=self._channel, answers=self.spec.answers
-        )
 
 
 def _happens(probability: Fraction, dice: Dice) -> bool:

@@ -1,4 +1,4 @@
-"""What all randomizers over whole records share: drawing sets of cells, building estimates."""
+"""What the estimators over whole records share: drawing many sets of cells, building estimates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 
 from blender.cell_estimates import Estimates, FloatArray
-from blender.dice import Dice
 from blender.errors import HeadListMismatch
 from blender.intervals import Z_95
 from blender.noise import IntArray
@@ -17,22 +16,12 @@ from blender.score_intervals import score_interval
 __all__ = [
     "answer_in_chunks",
     "check_counts",
-    "choose",
     "choose_batch",
     "estimates_with_intervals",
     "flat",
     "sum_by_query",
     "without_evidence",
 ]
-
-
-def choose(n: int, size: int, dice: Dice) -> list[int]:
-    """`size` different numbers below n, every set equally likely (Floyd's method)."""
-    chosen: set[int] = set()
-    for last in range(n - size, n):
-        drawn = dice.below(last + 1)
-        chosen.add(last if drawn in chosen else drawn)
-    return list(chosen)
 
 
 #: Devices simulated at once: larger only needs more memory (8 bytes × K a device at worst).

@@ -17,11 +17,11 @@ from itertools import permutations
 
 from blender.answer_shape import AnswerShape
 from blender.cells import HeadList
+from blender.device_registry import DEVICE_RANDOMIZERS, device_randomizer_for
 from blender.dice import Dice
 from blender.errors import BlenderError
-from blender.interfaces import LocalRandomizer
+from blender.interfaces import DeviceRandomizer
 from blender.record import Record
-from blender.registry import RANDOMIZERS, randomizer_for
 from localclient.errors import HeadListRefused
 
 __all__ = ["build_randomizer", "check_answer", "check_channel"]
@@ -34,20 +34,19 @@ _ALL_OUTPUTS = 512
 _DRAWN_OUTPUTS = 16
 
 
-def build_randomizer(head_list: HeadList, dice: Dice) -> LocalRandomizer:
+def build_randomizer(head_list: HeadList, dice: Dice) -> DeviceRandomizer:
     """The randomizer that the head list names, built and checked by this device."""
-    _require(
-        head_list.randomizer.name in RANDOMIZERS, f"be one of {', '.join(sorted(RANDOMIZERS))}"
-    )
+    known = ", ".join(sorted(DEVICE_RANDOMIZERS))
+    _require(head_list.randomizer.name in DEVICE_RANDOMIZERS, f"be one of {known}")
     try:
-        built = randomizer_for(head_list)
+        built = device_randomizer_for(head_list)
     except BlenderError as error:
         raise HeadListRefused(f"the head list's randomizer cannot be built: {error}") from None
     check_channel(built, head_list, dice)
     return built
 
 
-def check_channel(built: LocalRandomizer, head_list: HeadList, dice: Dice) -> None:
+def check_channel(built: DeviceRandomizer, head_list: HeadList, dice: Dice) -> None:
     """Raise unless the randomizer's own probabilities satisfy the head list's ε and δ."""
     _require(
         built.spec == head_list.randomizer and len(built.cells) == len(head_list.cells),
@@ -82,7 +81,7 @@ def check_channel(built: LocalRandomizer, head_list: HeadList, dice: Dice) -> No
         _require(excess <= delta, "keep its stated epsilon and delta between any two records")
 
 
-def check_answer(built: LocalRandomizer, answer: tuple[int, ...]) -> None:
+def check_answer(built: DeviceRandomizer, answer: tuple[int, ...]) -> None:
     """Raise unless servers would take it for an answer."""
     _require(
         AnswerShape.of(built).allows_answer(answer),

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from blender.dice import Dice
-from blender.interfaces import LocalRandomizer
+from blender.interfaces import DeviceRandomizer
 from blender.local import local_alg
 from localclient.budget import add_claim, check_follows, within_limits
 from localclient.conversation import (
@@ -216,7 +216,7 @@ def _spend(context: Context, document: HeadListDocument) -> Outgoing | None:
 
 
 def _answers(
-    answers: tuple[tuple[int, ...], ...], randomizer: LocalRandomizer
+    answers: tuple[tuple[int, ...], ...], randomizer: DeviceRandomizer
 ) -> tuple[tuple[int, ...], ...]:
     for answer in answers:
         check_answer(randomizer, answer)

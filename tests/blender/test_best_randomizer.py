@@ -8,8 +8,8 @@ import pytest
 from blender import RANDOMIZERS, Cells, PrivacyParameters, RandomizerSpec, Record
 from blender.best_randomizer import best_randomizer, share_in_64ths, worst_variance
 from blender.local import TwoStage
+from blender.subset_estimates import SubsetSelectionEstimator
 from blender.subset_or_none import SubsetOrNone
-from blender.subset_selection import SubsetSelection
 
 
 def records(queries: int, urls: int = 1) -> list[Record]:
@@ -77,7 +77,7 @@ def test_an_empty_list_is_served_by_the_simplest():
 def test_the_stated_variance_is_what_the_estimator_states():
     listed = records(20)
     spec = RandomizerSpec("subset-selection", 1.0)
-    randomizer = SubsetSelection(Cells(tuple(listed), query_wildcards=False), spec)
+    randomizer = SubsetSelectionEstimator(Cells(tuple(listed), query_wildcards=False), spec)
     n, w = 1000, randomizer.cells_per_answer
     counts = np.full(21, n * w // 21, dtype=np.int64)
     counts[-1] += n * w - counts.sum()

@@ -11,6 +11,7 @@ import pytest
 
 from blender import Cells, HeadListMismatch, ParameterError, RandomizerSpec, Record
 from blender.subset_or_none import SubsetOrNone, best_named_size, named_variance
+from blender.subset_or_none_estimates import SubsetOrNoneEstimator
 from blender.subset_selection import best_subset_size, rare_variance
 from tests.channels import ExactChannel, all_answers, build, holder
 from tests.doubles import ScriptedDice
@@ -32,7 +33,7 @@ def test_the_channel_by_hand():
 def wide(records: int, width: int, epsilon: float, shape: tuple[int, ...] | None = None):
     """A channel with this ω, whatever ω would have been best."""
 
-    class Wide(SubsetOrNone):
+    class Wide(SubsetOrNoneEstimator):
         def _size(self) -> int:
             return width
 

@@ -23,9 +23,9 @@ from blender import (
 from blender.blend import optin_weight
 from blender.click_graph import best_threshold
 from blender.client import TwoStageChannel
-from blender.local import TwoStage
 from blender.noise import laplace_scale
 from blender.optin import NoisyCounts, probability_and_variance
+from blender.two_stage_estimates import TwoStageEstimator
 from tests.channels import cells_of_shape
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -82,7 +82,7 @@ def test_probabilities_of_telling_the_truth():
     budget = {k: v[k] for k in ("epsilon", "delta", "answers", "query_budget_share")}
     cells = cells_of_shape(tuple(v["urls_per_query"]), query_wildcards=True)
 
-    randomizer = TwoStage(cells, RandomizerSpec("two-stage", **budget))
+    randomizer = TwoStageEstimator(cells, RandomizerSpec("two-stage", **budget))
 
     assert float(randomizer.truth) == pytest.approx(v["query_truth"], abs=1e-8)
     assert float(randomizer.url_truth[3]) == pytest.approx(v["url_truth"]["3"], abs=1e-8)
@@ -130,7 +130,9 @@ def test_the_right_client_variance_where_the_printed_one_fails():
     gives −0.22.
     """
     cells = cells_of_shape((3,) * 19, query_wildcards=True)
-    randomizer = TwoStage(cells, RandomizerSpec("two-stage", epsilon=4.0, query_budget_share=0.5))
+    randomizer = TwoStageEstimator(
+        cells, RandomizerSpec("two-stage", epsilon=4.0, query_budget_share=0.5)
+    )
     k, k_q, n = 20, 4, 20_000
     t, t_q = float(randomizer.truth), float(randomizer.url_truth[4])
     p = np.full(len(cells), 0.8 / (len(cells) - 1))

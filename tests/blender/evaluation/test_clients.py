@@ -16,10 +16,10 @@ from blender.cells import Cells, RandomizerSpec
 from blender.errors import ParameterError
 from blender.evaluation.simulated_reports import draw_report_counts
 from blender.interfaces import LocalRandomizer
-from blender.local import TwoStage
 from blender.record import Record
-from blender.subset_or_none import SubsetOrNone
-from blender.subset_selection import RandomizedResponse, SubsetSelection
+from blender.subset_estimates import RandomizedResponseEstimator, SubsetSelectionEstimator
+from blender.subset_or_none_estimates import SubsetOrNoneEstimator
+from blender.two_stage_estimates import TwoStageEstimator
 
 pytestmark = pytest.mark.long
 
@@ -32,27 +32,27 @@ RECORDS = (
 )
 
 
-def two_stage(epsilon: float = 2.0) -> TwoStage:
-    return TwoStage(
+def two_stage(epsilon: float = 2.0) -> TwoStageEstimator:
+    return TwoStageEstimator(
         Cells(RECORDS, query_wildcards=True), RandomizerSpec("two-stage", epsilon, 1e-5)
     )
 
 
-def subset_selection(epsilon: float, records: int) -> SubsetSelection:
+def subset_selection(epsilon: float, records: int) -> SubsetSelectionEstimator:
     listed = tuple(Record(f"q{i}", "u") for i in range(records))
     spec = RandomizerSpec("subset-selection", epsilon)
-    return SubsetSelection(Cells(listed, query_wildcards=False), spec)
+    return SubsetSelectionEstimator(Cells(listed, query_wildcards=False), spec)
 
 
-def subset_or_none(epsilon: float, records: int) -> SubsetOrNone:
+def subset_or_none(epsilon: float, records: int) -> SubsetOrNoneEstimator:
     listed = tuple(Record(f"q{i}", "u") for i in range(records))
     spec = RandomizerSpec("subset-or-none", epsilon)
-    return SubsetOrNone(Cells(listed, query_wildcards=False), spec)
+    return SubsetOrNoneEstimator(Cells(listed, query_wildcards=False), spec)
 
 
-def randomized_response() -> RandomizedResponse:
+def randomized_response() -> RandomizedResponseEstimator:
     spec = RandomizerSpec("randomized-response", 1.0)
-    return RandomizedResponse(Cells(RECORDS, query_wildcards=False), spec)
+    return RandomizedResponseEstimator(Cells(RECORDS, query_wildcards=False), spec)
 
 
 RANDOMIZERS = {
@@ -146,7 +146,9 @@ def exact_law(
 
 def test_an_empty_head_list_has_one_cell_and_every_answer_is_it() -> None:
     """Nothing to tell apart: the count is the number of devices."""
-    randomizer = TwoStage(Cells((), query_wildcards=True), RandomizerSpec("two-stage", 4.0, 1e-5))
+    randomizer = TwoStageEstimator(
+        Cells((), query_wildcards=True), RandomizerSpec("two-stage", 4.0, 1e-5)
+    )
 
     assert draw_report_counts(randomizer, np.array([17]), np.random.default_rng(1)).tolist() == [17]
 
@@ -154,7 +156,7 @@ def test_an_empty_head_list_has_one_cell_and_every_answer_is_it() -> None:
 def test_several_answers_a_device_are_refused() -> None:
     """Their law within a device is another one."""
     spec = RandomizerSpec("two-stage", 4.0, 1e-5, answers=2)
-    randomizer = TwoStage(Cells(RECORDS, query_wildcards=True), spec)
+    randomizer = TwoStageEstimator(Cells(RECORDS, query_wildcards=True), spec)
 
     with pytest.raises(ParameterError, match="one answer a device, got answers=2"):
         draw_report_counts(randomizer, np.zeros(9, dtype=np.int64), np.random.default_rng(1))

@@ -11,7 +11,7 @@ import pytest
 
 from blender.cells import Cells, RandomizerSpec
 from blender.record import Record
-from blender.subset_or_none import SubsetOrNone
+from blender.subset_or_none_estimates import SubsetOrNoneEstimator
 
 PAGE = Path(__file__).parents[4] / "docs" / "privacy-forged-reports.md"
 ROW = re.compile(
@@ -63,7 +63,7 @@ def test_forged_reports_move_the_estimate_by_as_much_as_stated(row):
 def test_what_lies_weigh_with_subset_or_none():
     """The estimate is linear in the counts, so what one kind of lie does alone is its weight."""
     cells = Cells([Record(f"q{i}", "u") for i in range(500)], query_wildcards=False)
-    randomizer = SubsetOrNone(cells, RandomizerSpec("subset-or-none", 4.0))
+    randomizer = SubsetOrNoneEstimator(cells, RandomizerSpec("subset-or-none", 4.0))
     assert randomizer.cells_per_answer == 16
 
     def weighs(answer: list[int]) -> np.ndarray:

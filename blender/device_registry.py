@@ -1,0 +1,43 @@
+"""Which randomizers a device can answer with, by the names that head lists carry. No NumPy.
+
+`blender.registry` has the same ones with their estimates, for servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from blender.cells import Cells, HeadList, RandomizerSpec
+from blender.errors import ParameterError
+from blender.interfaces import DeviceRandomizer
+from blender.local import TwoStage
+from blender.subset_or_none import SubsetOrNone
+from blender.subset_selection import RandomizedResponse, SubsetSelection
+
+__all__ = ["DEVICE_RANDOMIZERS", "device_randomizer_for", "named"]
+
+_Filled = TypeVar("_Filled")
+
+DEVICE_RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], DeviceRandomizer]]] = {
+    "two-stage": TwoStage,
+    "randomized-response": RandomizedResponse,
+    "subset-selection": SubsetSelection,
+    "subset-or-none": SubsetOrNone,
+}
+
+
+def device_randomizer_for(head_list: HeadList) -> DeviceRandomizer:
+    """The randomizer that this head list names, built for its cells."""
+    spec = head_list.randomizer
+    return named("randomizer", DEVICE_RANDOMIZERS, spec.name)(head_list.cells, spec)
+
+
+def named(role: str, known: Mapping[str, _Filled], name: str) -> _Filled:
+    """The mechanism of that name; a clear refusal where there is none."""
+    if name not in known:
+        raise ParameterError(
+            f"{role} must be one of {', '.join(sorted(known))}, got {name!r}; "
+            "a newer release of this software may know it"
+        )
+    return known[name]

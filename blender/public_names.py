@@ -1,0 +1,74 @@
+"""The names that `from blender import …` finds; most of them need NumPy."""
+
+from blender.accuracy import l1_distance, ndcg
+from blender.agreement import Agreement, measure_agreement
+from blender.blend import blend_probabilities, project_onto_simplex
+from blender.cell_estimates import Estimates, GroupEstimates
+from blender.cells import Cell, Cells, HeadList, RandomizerSpec
+from blender.click_graph import (
+    ClickGraph,
+    ClickGraphParameters,
+    PublicUrlTable,
+    get_click_counts,
+    get_query_counts,
+    release_data,
+    select_queries,
+)
+from blender.client import estimate_client_probabilities
+from blender.dice import Dice, SystemDice
+from blender.errors import BlenderError, HeadListMismatch, ParameterError
+from blender.head_list import create_head_list
+from blender.interfaces import HeadListSelector, LocalRandomizer, OptinCounts, Selection
+from blender.local import local_alg
+from blender.noise import ExactNoise, Noise
+from blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
+from blender.parameters import PrivacyParameters
+from blender.record import Record, normalise
+from blender.registry import RANDOMIZERS, SELECTORS, randomizer_for
+from blender.user_groups import partition_users
+
+__all__ = [
+    "RANDOMIZERS",
+    "SELECTORS",
+    "Agreement",
+    "BlenderError",
+    "Cell",
+    "Cells",
+    "ClickGraph",
+    "ClickGraphParameters",
+    "Dice",
+    "Estimates",
+    "ExactNoise",
+    "GroupEstimates",
+    "HeadList",
+    "HeadListMismatch",
+    "HeadListSelector",
+    "LocalRandomizer",
+    "Noise",
+    "NoisyCounts",
+    "OptinCounts",
+    "OptinEstimates",
+    "ParameterError",
+    "PrivacyParameters",
+    "PublicUrlTable",
+    "RandomizerSpec",
+    "Record",
+    "Selection",
+    "SystemDice",
+    "blend_probabilities",
+    "create_head_list",
+    "estimate_client_probabilities",
+    "estimate_optin_probabilities",
+    "get_click_counts",
+    "get_query_counts",
+    "l1_distance",
+    "local_alg",
+    "measure_agreement",
+    "ndcg",
+    "normalise",
+    "partition_users",
+    "project_onto_simplex",
+    "randomizer_for",
+    "release_data",
+    "select_queries",
+]
