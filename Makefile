@@ -2,7 +2,7 @@
 #
 # Everything Python is installed into .venv/ from requirements.lock, by hash; `make lock` renews it.
 # What lands later is found by convention:
-#   make test              tests/**/test_*.py but those marked `slow`
+#   make test              tests/**/test_*.py but those marked `slow`, and examples in docstrings
 #   make chaos             tests/faults, the long versions too (--slow)
 #   make fuzz              tests/properties and tests marked `fuzz`, many random examples (--slow)
 #   make test-statistical  tests/statistical, the long versions too (--slow)
@@ -22,6 +22,7 @@ JOBS ?= 2
 ARGS ?=
 # Where quick tests are: collecting the others alone takes longer than running these.
 FAST := tests/agents tests/blender tests/docs tests/localclient tests/streams \
+	blender streams agents localclient \
 	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
 .PHONY: help setup demo test test-fast check format bench chaos fuzz test-statistical lock packages clean

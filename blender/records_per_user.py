@@ -65,8 +65,8 @@ def best_records_per_user(
 ) -> Reach:
     """The m_O that finds the rarest records, for given sizes.
 
-    >>> best_records_per_user(epsilon=4.0, delta=1e-5, users=31_000, records_held={1: 1.0})
-    Reach(records_per_user=1, threshold=7, smallest_share=0.0002258064516129032)
+    >>> best_records_per_user(epsilon=4.0, delta=1e-5, users=35_000, records_held={1: 1.0})
+    Reach(records_per_user=1, threshold=7, smallest_share=0.0002)
     """
     require(bool(records_held), "records_held must be shares of users that sum to 1")
     most = max(1, *records_held)

@@ -213,6 +213,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     show_times(terminalreporter)
 
 
+# --- what is collected ---------------------------------------------------------------------------
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Examples are in the packages; a helper of the tests may be made for a process of its own."""
+    if collection_path.suffix == ".py" and not collection_path.name.startswith("test_"):
+        return True
+    return None
+
+
 # --- long versions -------------------------------------------------------------------------------
 
 
