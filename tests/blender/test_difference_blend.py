@@ -95,6 +95,22 @@ def test_groups_that_differ_record_by_record_leave_the_clients_their_say(monkeyp
     assert summed_errors(factors) > 3
 
 
+def test_an_estimate_is_the_mean_of_what_is_likely_not_the_likeliest(monkeypatch):
+    """Clients who say nothing leave the opt-in users' law as it is. A count of four has a mean of m
+    and its peak a quarter lower: published, peaks would lie too low for every rare record."""
+    monkeypatch.setattr("blender.group_difference.TAUS", np.array([0.005, 0.006]))
+    monkeypatch.setattr("blender.group_difference.ETAS", np.array([1e-12, 2e-12]))
+
+    class FourOf:
+        mean = np.array([4e-3, 4e-4, 4e-5])
+        variance = mean**2 / 4
+
+    judged = client_shares(FourOf, FourOf.mean, lambda _p: (10 * FourOf.mean) ** 2)
+
+    assert judged.mean == pytest.approx(FourOf.mean, rel=0.03)
+    assert judged.variance == pytest.approx(FourOf.variance, rel=0.1)
+
+
 def test_how_far_the_groups_differ_is_stated():
     for spread in (0.2, 0.4):
         found = []

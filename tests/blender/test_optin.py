@@ -128,6 +128,19 @@ def test_a_merged_cell_has_the_variance_of_all_its_noise():
     assert found.estimates.cells.variance[-1] == pytest.approx(honest)
 
 
+def test_the_variance_of_t_is_that_of_its_sample_and_of_its_noise():
+    """By hand, at p̂ and at any other p: without the first part T would weigh as if it were
+    everyone, without the second as if nothing had been added."""
+    found = estimate(10, NoNoise()).estimates
+    p, users = 0.4, 100
+    from_noise = laplace_variance(0.5) / users**2
+
+    assert found.cells.variance[0] == pytest.approx(
+        users / (users - 1) * (p * (1 - p) / users + from_noise)
+    )
+    assert found.variance_at(np.full(8, 0.3)) == pytest.approx(0.3 * 0.7 / users + from_noise)
+
+
 def test_a_head_list_of_no_cells_counts_everyone_as_the_wildcard():
     """M = 0."""
     found = estimate(0, NoNoise())

@@ -75,6 +75,7 @@ def test_known_records_that_nobody_holds_are_noised_and_dropped_by_the_rule():
     assert noise.sizes[0] == 4  # A and B, who are held; C and D, who are known
     assert release.head_list.records == (A, C)
     assert release.head_list.noisy_counts == (9, 2)
+    assert release.known == (1,), "C alone was on the last list: what is known is no news"
 
 
 def test_what_is_not_listed_changes_no_estimate_of_what_is_but_through_the_law_of_all():

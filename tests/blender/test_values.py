@@ -288,6 +288,17 @@ def test_opt_in_users_are_parted_by_their_point():
         partition_users(points, [1_100_000, -100_000])
 
 
+def test_a_share_ends_at_its_millionth():
+    """Each of the million points is in the share that the log states: one too many in S is a user
+    of T whom both groups' noise would have to cover."""
+    points = np.arange(PARTS, dtype=np.uint64)
+    for shares in ([950_000, 50_000], [1, 999_999], [1_000_000, 0], [600_000, 300_000, 100_000]):
+        groups = partition_users(points, shares)
+        assert np.bincount(groups, minlength=len(shares)).tolist() == shares
+        assert (np.diff(groups) >= 0).all()
+        assert (partition_users(points + np.uint64(7 * PARTS), shares) == groups).all()
+
+
 def test_exact_noise_refuses_a_scale_that_means_nothing():
     for scale in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ParameterError, match="noise scale must be finite and above 0"):

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters
+from blender.parameters import PrivacyParameters
+from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, shares_ppm
+from streams.releases.ledger import Cost
 from streams.wire.canonical_json import canonical_json
+from tests.agents.jobs.model_log import plan
 from tests.streams.wire.test_publication_documents import epoch_state
 
 #: The fold of the log turns these into a refusal that names the offset.
@@ -94,3 +97,36 @@ def test_a_parameter_that_is_new_to_this_release_is_not_passed_over(part: str) -
     body = opened()
     with pytest.raises(TypeError):
         EpochParameters.from_json({**body, part: {**body[part], "novel": 1}})
+
+
+@pytest.mark.parametrize(("profile", "delta"), [("paper", 1e-5), ("sharp", 0.0)])
+def test_a_device_is_charged_the_delta_that_its_randomizer_spends(
+    profile: str, delta: float
+) -> None:
+    """The paper's two stages spend δ, the others none; opt-in users pay it in both profiles."""
+    of = plan(profile=profile, privacy=PrivacyParameters(epsilon=4.0, delta=1e-5))
+
+    assert of.client_cost == Cost(4.0, delta)
+    assert of.optin_cost == Cost(4.0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("share", "graph", "expected"),
+    [
+        (0.95, 0, (950_000, 50_000, 0)),
+        (1.0, 0, (1_000_000, 0, 0)),
+        (0.7, 100_000, (630_000, 270_000, 100_000)),
+        (1 / 3, 0, (333_333, 666_667, 0)),
+    ],
+)
+def test_shares_are_the_settings_to_the_millionth(
+    share: float, graph: int, expected: tuple[int, int, int]
+) -> None:
+    """The graph's share comes first; f_O divides the rest."""
+    of = plan(
+        privacy=PrivacyParameters(selection_share=share),
+        graph_share_ppm=graph,
+        click_graph=ClickGraphPlan(2.0, 1e-6, 5, 5) if graph else None,
+    )
+
+    assert tuple(shares_ppm(of).values()) == expected

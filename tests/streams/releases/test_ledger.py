@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blender.errors import ParameterError
-from streams.releases.composition import spent_at
+from streams.releases.composition import delta_at, spent_at
 from streams.releases.ledger import GROUPS, Cost, Ledger, Limit, click_graph_cost, worst_of
 
 DAY = 86_400
@@ -139,6 +139,23 @@ def test_a_composition_is_that_of_randomised_response_to_the_last_digit():
     assert ledger.delta_spent("optin", 0, times * DAY, epsilon=at) == pytest.approx(
         expected, rel=1e-9
     )
+
+
+@pytest.mark.parametrize("at", [0.1, 0.4, 2.2, 5.8])
+def test_losses_between_two_points_of_the_grid_are_rounded_up(at: float):
+    """π and e share no grid. Each mechanism loses ε or -ε: four sums, worked by hand. What the
+    ledger says may be above the truth, by the grid's width, and never below it."""
+    costs = (math.pi, math.e)
+    truth = [1 / (1 + math.exp(-e)) for e in costs]
+    expected = math.fsum(
+        abs(1 - up - truth[0]) * abs(1 - over - truth[1])
+        * max(0.0, 1 - math.exp(at - (2 * up - 1) * costs[0] - (2 * over - 1) * costs[1]))
+        for up in (0, 1)
+        for over in (0, 1)
+    )  # fmt: skip
+    found = delta_at(tuple(sorted((e, 0.0, 1) for e in costs)), at)
+
+    assert expected <= found <= expected + 4e-4
 
 
 @pytest.mark.parametrize(

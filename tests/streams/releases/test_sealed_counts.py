@@ -1,0 +1,92 @@
+"""From judged records to what a job draws from: who is in S, who in T, and how many people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from streams.releases.sealed_counts import SealedCounts
+from streams.stems import Share
+from streams.stores.batch_verdict import Tally
+from streams.stores.count_store import CountTables, StoredState
+from tests.agents.worker.test_entry_checks import delivered, judged_records, opened, records
+from tests.release_entries import book_of
+
+PEOPLE, EPOCH, M_O = 200, 1, 3
+TEXTS = [(b"query %d" % n, b"https://site-%d.example/" % n) for n in range(7)]
+
+
+class Counted:
+    """Tables that hold one tally; what Redis itself does is tested on a real one."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._tokens: dict[str, str] = {}
+
+    async def rebuilt(self, partition: int) -> None:
+        return None
+
+    async def put_token(self, partition: int, name: str, token: str, seconds: int) -> None:
+        self._tokens[name] = token
+
+    async def token(self, partition: int, name: str) -> str:
+        return self._tokens[name]
+
+    async def stored_state(self, partition: int) -> StoredState:
+        return StoredState(offset=1)
+
+    async def record_counts(
+        self, epoch: int, share: Share, partitions: Sequence[int]
+    ) -> dict[bytes, int]:
+        return dict(self._tally.records.get(share, {}))
+
+    async def totals(self, partition: int, epoch: int) -> dict[str, int]:
+        return {f"users:{share}": n for share, n in self._tally.users.items()}
+
+
+def sent_by(who: int, most: int) -> list[tuple[int, int, bytes, bytes]]:
+    """Up to three records, or "none", sent in slots from the last to the first."""
+    if who % 10 == 0:
+        return [(who, 0, b"", b"")]
+    return [(who, slot, *TEXTS[(who + slot) % 7]) for slot in range(1 + who % most)][::-1]
+
+
+async def read(entries: list[tuple[int, int, bytes, bytes]], per_user: int) -> Any:
+    book = book_of(opened(EPOCH, records_per_user=per_user))
+    tally = judged_records(delivered(records(*entries)), book=book).epochs[EPOCH]
+    tables = cast(CountTables, Counted(tally))
+    return await SealedCounts(tables, 1, "test").read_optin(EPOCH, [1], complete=True)
+
+
+@pytest.mark.parametrize("per_user", [1, M_O])
+async def test_everyone_is_one_participant_of_one_share_and_counts_there_alone(per_user: int):
+    """By hand, from each person alone: a count of records as participants would publish, without
+    noise, how many records people hold; T in S's counts would be people counted in two releases."""
+    share_of = {}
+    for who in range(PEOPLE):
+        alone = await read([(who, 0, *TEXTS[0])], 1)
+        users = alone.counts.selection_users, alone.counts.estimation_users, alone.graph_users
+        assert sorted(users) == [0, 0, 1]
+        share_of[who] = list(Share)[users.index(1)]
+    entries = [entry for who in range(PEOPLE) for entry in sent_by(who, per_user)]
+
+    found = await read(entries, per_user)
+
+    expected: dict[Share, Counter[str]] = {share: Counter() for share in Share}
+    for who, slot, query, _ in entries:
+        if query and (share_of[who] is not Share.T or slot == 0):
+            expected[share_of[who]][query.decode()] += 1
+    counts = found.counts
+    for column, share in ((counts.selection, Share.S), (counts.estimation, Share.T)):
+        got = {r.query: int(n) for r, n in zip(counts.records, column, strict=True) if n}
+        assert got == expected[share]
+    assert {record.query: n for record, n in found.graph.items()} == expected[Share.GRAPH]
+    people = Counter(share_of.values())
+    users = counts.selection_users, counts.estimation_users, found.graph_users
+    assert users == tuple(people[share] for share in Share)
+    assert min(users) > 10
+    if per_user > 1:
+        assert counts.selection.sum() > 1.3 * counts.selection_users
