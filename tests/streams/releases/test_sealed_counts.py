@@ -35,6 +35,9 @@ class Counted:
     async def token(self, partition: int, name: str) -> str:
         return self._tokens[name]
 
+    async def drop_token(self, partition: int, name: str) -> None:
+        del self._tokens[name]
+
     async def stored_state(self, partition: int) -> StoredState:
         return StoredState(offset=1)
 
