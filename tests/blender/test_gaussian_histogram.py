@@ -29,7 +29,8 @@ SLACK = 5e-11
 
 def worst_divergence(epsilon: float, delta: float, m: int, *, factor: float = 1.0) -> float:
     """One user replaces m distinct records by m others, each new and theirs alone (before: 1 → 0,
-    after: 0 → 1), beside the threshold, known and held by nobody else, or always shown.
+    after: 0 → 1), beside the threshold, known and held by nobody else, or always shown; or has no
+    record on one side, and says so.
     """
     parameters = PrivacyParameters(epsilon=epsilon, delta=delta, records_per_optin_user=m)
     rule = calibrate(epsilon, delta, m)
@@ -49,7 +50,7 @@ def worst_divergence(epsilon: float, delta: float, m: int, *, factor: float = 1.
         for extra in (0, 1)
     )
     worst = 0.0
-    choices = list(itertools.combinations_with_replacement(range(len(kinds)), m))
+    choices = [(), *itertools.combinations_with_replacement(range(len(kinds)), m)]
     for leaving, entering in itertools.product(choices, repeat=2):
         before = [with_one[k] for k in leaving] + [without[k] for k in entering]
         after = [without[k] for k in leaving] + [with_one[k] for k in entering]

@@ -198,7 +198,10 @@ def test_every_small_data_set_keeps_epsilon_and_delta(epsilon, delta, share_of_d
 
 
 def worst_divergence(epsilon: float, delta: float, *, factor: float = 1.0) -> float:
-    """One user moves from record a to b; the law of each is had from the selector's own code."""
+    """One user moves from record a to b, or has none on one side.
+
+    The law of each is had from the selector's own code.
+    """
     parameters = PrivacyParameters(epsilon=epsilon, delta=delta)
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
     theta = threshold_for(scale=scale, pass_probability=Fraction(delta) / 2)
@@ -214,10 +217,13 @@ def worst_divergence(epsilon: float, delta: float, *, factor: float = 1.0) -> fl
         )
         for n in {s + d for s in sizes for d in (0, 1)}
     }
-    return max(
-        divergence([laws[a + 1], laws[b]], [laws[a], laws[b + 1]], epsilon)
+    moves = [
+        ([laws[a + 1], laws[b]], [laws[a], laws[b + 1]])
         for a, b in itertools.product(sizes, repeat=2)
-    )
+    ]
+    moves += [([laws[a + 1]], [laws[a]]) for a in sizes]
+    moves += [([laws[b]], [laws[b + 1]]) for b in sizes]
+    return max(divergence(before, after, epsilon) for before, after in moves)
 
 
 PRIVACY = [(0.7, 1e-2), (1.0, 1e-4), (4.0, 1e-5), (4.0, 1e-7)]

@@ -43,13 +43,14 @@ def choices(rule: PeriodRule, factor: float = 1.0) -> list[Choice]:
     """All that may happen to one person's m records and the m others that replace them.
 
     Each is new and theirs alone, new beside the threshold, or known and held by nobody else. Known
-    with more holders is the same pair of laws, moved.
+    with more holders is the same pair of laws, moved. A person without a record on one side says
+    so there.
     """
     kinds = [(0, False), (rule.threshold, False), (0, True)]
     with_one = [shown(rule, n + 1, known=known, factor=factor) for n, known in kinds]
     without = [shown(rule, n, known=known, factor=factor) for n, known in kinds]
     m = rule.records_per_user
-    sets = list(itertools.combinations_with_replacement(range(len(kinds)), m))
+    sets = [(), *itertools.combinations_with_replacement(range(len(kinds)), m)]
     return [
         (
             [with_one[k] for k in leaving] + [without[k] for k in entering],
