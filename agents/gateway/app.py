@@ -35,7 +35,6 @@ from agents.gateway.routes import ROUTES, ApiRoute
 from agents.gateway.submit.admission import Admission
 from agents.gateway.submit.clock_check import ClockCheck
 from agents.gateway.submit.frame_writer import FrameWriter
-from agents.gateway.submit.pending_verdicts import QUEUED_ENTRY_BYTES, Queued, all_settled
 from agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
 from agents.gateway.submit.report_submissions import UNKNOWN, queue_reports
 from agents.gateway.submit.request_types import (
@@ -46,7 +45,14 @@ from agents.gateway.submit.request_types import (
     split,
 )
 from agents.gateway.submit.token_file import Application, ApplicationTokens
-from agents.gateway.submit.verdicts import BUSY, Verdict, answer_for
+from agents.gateway.submit.verdicts import (
+    BUSY,
+    QUEUED_ENTRY_BYTES,
+    Queued,
+    Verdict,
+    all_settled,
+    answer_for,
+)
 from streams.wire.submissions import MAX_BODY_BYTES
 
 __all__ = ["Gateway", "GatewayLimits"]
@@ -288,11 +294,9 @@ class Gateway:
         entries = split(body)
         if len(entries) > self.limits.batch_entries:
             raise Refused(
-                problem(
-                    413,
-                    f"a batch must hold at most {self.limits.batch_entries} entries, got "
-                    f"{len(entries)}; send it in parts",
-                )
+                413,
+                f"a batch must hold at most {self.limits.batch_entries} entries, got "
+                f"{len(entries)}; send it in parts",
             )
         request.hold(QUEUED_ENTRY_BYTES * len(entries))
         return entries
@@ -307,13 +311,10 @@ class Gateway:
         application = None if self._tokens is None else self._tokens.application(authorization)
         if application is None:
             raise Refused(
-                problem(
-                    401,
-                    "opt-in records need the header `Authorization: Bearer NAME.SECRET` with a "
-                    "token of a known application; ask the operator for one "
-                    "(`blendstream tokens add NAME`)",
-                    headers=[(b"www-authenticate", b'Bearer realm="opt-in records"')],
-                )
+                401,
+                "opt-in records need the header `Authorization: Bearer NAME.SECRET` with a token "
+                "of a known application; ask the operator for one (`blendstream tokens add NAME`)",
+                headers=[(b"www-authenticate", b'Bearer realm="opt-in records"')],
             )
         return application
 
@@ -323,12 +324,10 @@ class Gateway:
         wait_s = rate.take(entries, now=time.monotonic())
         if wait_s > 0:
             raise Refused(
-                problem(
-                    429,
-                    "entries arrive faster than the operator allows; send the same request again "
-                    "after the seconds in Retry-After",
-                    retry_after_s=wait_s,
-                )
+                429,
+                "entries arrive faster than the operator allows; send the same request again after "
+                "the seconds in Retry-After",
+                retry_after_s=wait_s,
             )
 
     def _wrong_clock(self) -> Answer:

@@ -31,13 +31,12 @@ from agents.gateway.http.cors import Cors
 from agents.gateway.http.loop_stalls import watch_stalls
 from agents.gateway.http.uvicorn_protocol import sweep
 from agents.gateway.http.uvicorn_server import BACKLOG, HttpServer, make_server
-from agents.gateway.kafka_clients import make_producer
 from agents.gateway.read.publications import Publications
 from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from agents.gateway.read.static_pages import StaticPages
 from agents.gateway.submit.admission import load_admission
 from agents.gateway.submit.clock_check import ClockCheck
-from agents.gateway.submit.frame_producer import FrameProducer
+from agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
 from agents.gateway.submit.record_submissions import Cohorts
 from agents.gateway.submit.token_file import ApplicationTokens

@@ -80,12 +80,12 @@ class Parameter:
 class ApiRoute:
     """One method on one path, and what may come back."""
 
-    method: str
     path: str
     handler: str
     sentence: str
-    tag: str
     answers: Mapping[int, Any]
+    method: str = "GET"
+    tag: str = "read"
     body: Any = None
     csv: bool = False
     token: bool = False
@@ -94,66 +94,52 @@ class ApiRoute:
     parameters: tuple[Parameter, ...] = field(default=())
 
 
-_READ = {406: Problem}
-_WRITE = {
-    202: Verdicts,
-    400: Problem,
-    413: Problem,
-    415: Problem,
-    422: Problem,
-    429: Problem,
-    503: Problem,
-}
+_DOCUMENT = {200: Document, 304: None, 404: Problem}
+_WRITE = {202: Verdicts, **dict.fromkeys((400, 413, 415, 422, 429, 503), Problem)}
 _EPOCH = Parameter("epoch", "path", EpochNumber, "The number of an epoch.")
 
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
-        "POST",
         "/v1/reports",
         "post_reports",
         "Send randomised reports: one, or an array of them. Accepted means durably queued; a "
         "repeated report counts once.",
-        "submit",
         {**_WRITE, 403: Problem},
+        method="POST",
+        tag="submit",
         body=Report,
     ),
     ApiRoute(
-        "POST",
         "/v1/optin-records",
         "post_optin_records",
         "Send records of opt-in users: one, or an array of them. A retry repeats user, epoch and "
         "slot, and counts once.",
-        "submit",
         {200: Verdicts, **_WRITE, 401: Problem},
+        method="POST",
+        tag="submit",
         body=OptinRecord,
         token=True,
     ),
     ApiRoute(
-        "GET",
         "/v1/head-lists/current",
         "get_current_head_list",
         "The newest head list that devices report against.",
-        "read",
-        {200: Document, 304: None, 404: Problem},
+        _DOCUMENT,
         schema="head-list",
     ),
     ApiRoute(
-        "GET",
         "/v1/head-lists/{id}",
         "get_head_list",
         "A head list by its id, the SHA-256 of its bytes.",
-        "read",
-        {200: Document, 304: None, 404: Problem, 503: Problem},
+        {**_DOCUMENT, 503: Problem},
         schema="head-list",
         parameters=(Parameter("id", "path", str, "64 hexadecimal digits."),),
     ),
     ApiRoute(
-        "GET",
         "/v1/estimates",
         "get_estimates",
         "Published epochs, newest first, a page at a time.",
-        "read",
-        {200: EstimatesPage, 400: Problem, **_READ},
+        {200: EstimatesPage, 400: Problem, 406: Problem},
         csv=True,
         parameters=(
             Parameter("before", "query", EpochNumber, "Only epochs below this one."),
@@ -161,77 +147,57 @@ ROUTES: tuple[ApiRoute, ...] = (
         ),
     ),
     ApiRoute(
-        "GET",
         "/v1/estimates/latest",
         "get_latest_estimates",
         "The newest published epoch.",
-        "read",
-        {200: Document, 304: None, 404: Problem, **_READ},
+        {**_DOCUMENT, 406: Problem},
         csv=True,
         schema="estimates",
     ),
     ApiRoute(
-        "GET",
         "/v1/estimates/{epoch}",
         "get_epoch_estimates",
         "One published epoch.",
-        "read",
-        {200: Document, 304: None, 404: Problem, **_READ},
+        {**_DOCUMENT, 406: Problem},
         csv=True,
         schema="estimates",
         parameters=(_EPOCH,),
     ),
     ApiRoute(
-        "GET",
         "/v1/click-graphs/latest",
         "get_latest_click_graph",
         "The newest published query click graph.",
-        "read",
-        {200: Document, 304: None, 404: Problem},
+        _DOCUMENT,
         schema="click-graph",
     ),
     ApiRoute(
-        "GET",
         "/v1/click-graphs/{epoch}",
         "get_click_graph",
         "The query click graph of one epoch.",
-        "read",
-        {200: Document, 304: None, 404: Problem},
+        _DOCUMENT,
         schema="click-graph",
         parameters=(_EPOCH,),
     ),
     ApiRoute(
-        "GET",
         "/v1/schemas/{name}",
         "get_schema",
         "The JSON schema of a published document.",
-        "read",
         {200: dict, 304: None, 404: Problem},
         parameters=(Parameter("name", "path", str, "head-list, estimates or click-graph."),),
     ),
     ApiRoute(
-        "GET",
         "/v1/epochs",
         "get_epochs",
         "States and times of recent epochs, and which one collects now.",
-        "read",
         {200: Epochs},
     ),
+    ApiRoute("/healthz", "get_health", "200 while the process runs.", {200: Health}, tag="operate"),
     ApiRoute(
-        "GET",
-        "/healthz",
-        "get_health",
-        "200 while the process runs.",
-        "operate",
-        {200: Health},
-    ),
-    ApiRoute(
-        "GET",
         "/readyz",
         "get_readiness",
-        "200 while submissions can be taken, 503 with the reasons otherwise.",
-        "operate",
+        "200 while submissions are accepted, 503 with the reasons otherwise.",
         {200: Health, 503: Health},
+        tag="operate",
     ),
-    ApiRoute("GET", "/openapi.json", "get_openapi", "This description.", "operate", {200: dict}),
+    ApiRoute("/openapi.json", "get_openapi", "This description.", {200: dict}, tag="operate"),
 )

@@ -20,8 +20,7 @@ import time
 import httpx
 import pytest
 
-from agents.gateway.kafka_clients import make_producer
-from agents.gateway.submit.frame_producer import FrameProducer
+from agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from agents.local import LocalKafka
 from streams.stems import Stem
 from tests.gateway_service import (

@@ -1,14 +1,14 @@
 """One submission as its handler sees it, and how its body is read within limits.
 
-Promises: no more than `body_bytes` of one body and `ByteBudget` of all requests together are held
-at once, from a body's first byte until its answer was taken; nothing of the sender's address is
-looked at. How long either may take is the protocol's matter
-(`agents.gateway.http.uvicorn_protocol`).
+Promises: at most `body_bytes` of one body and `ByteBudget` of all requests together are in memory
+at once, from a body's first byte until its answer was sent; the sender's address is not looked at.
+How long either may take, the protocol decides (`agents.gateway.http.uvicorn_protocol`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
@@ -22,9 +22,9 @@ __all__ = ["Refused", "SubmitRequest"]
 class Refused(Exception):
     """The request is answered with a problem; raised where the reading of it must stop."""
 
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
+    def __init__(self, status: int, detail: str, **more: Any) -> None:
+        super().__init__(status)
+        self.answer = problem(status, detail, **more)
 
 
 class SubmitRequest:
@@ -54,15 +54,13 @@ class SubmitRequest:
         return self._headers
 
     def hold(self, size: int) -> None:
-        """Count `size` more bytes as held until the request is answered, or `Refused`."""
+        """Count `size` more bytes until the request is answered, or `Refused`."""
         if not self._budget.take(size):
             raise Refused(
-                problem(
-                    503,
-                    "too many requests are being read; send the same request again later",
-                    retry_after_s=1,
-                    reason="busy",
-                )
+                503,
+                "too many requests are being read; send the same request again later",
+                retry_after_s=1,
+                reason="busy",
             )
         self._held += size
 
@@ -76,12 +74,12 @@ class SubmitRequest:
         return answer
 
     def body_dropped(self) -> None:
-        """The body is no longer held, only what was made of it."""
+        """The body was let go; what was made of it still counts."""
         self._give_back(self._body_bytes)
         self._body_bytes = 0
 
     def answered(self) -> None:
-        """Nothing is held any more."""
+        """Give back all that was counted."""
         self._give_back(self._held)
 
     def _give_back(self, size: int) -> None:
@@ -89,19 +87,19 @@ class SubmitRequest:
         self._held -= size
 
     async def body(self, *, body_bytes: int) -> bytes:
-        """The whole body, or `Refused`; held until `body_dropped`."""
+        """The whole body, or `Refused`; counted until `body_dropped`."""
         headers = self.headers
         stated = headers.get(b"content-length")
         if stated is not None:
             if not stated.isdigit():
-                raise Refused(problem(400, "content-length must be a whole number of bytes"))
+                raise Refused(400, "content-length must be a whole number of bytes")
             if int(stated) > body_bytes:
-                raise Refused(_too_large(body_bytes))
+                raise _too_large(body_bytes)
         kind = headers.get(b"content-type")
         if kind is not None and kind != b"application/json":
             _check_type(kind)
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Refused(problem(415, "the body must not be compressed; send it as it is"))
+            raise Refused(415, "the body must not be compressed; send it as it is")
         message = await self._receive()
         if message["type"] != "http.request":
             raise ClientDisconnect
@@ -120,7 +118,7 @@ class SubmitRequest:
 
     def _hold_body(self, more: int, body_bytes: int) -> None:
         if self._body_bytes + more > body_bytes:
-            raise Refused(_too_large(body_bytes))
+            raise _too_large(body_bytes)
         self.hold(more)
         self._body_bytes += more
 
@@ -132,8 +130,8 @@ def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return {name: b", ".join(listed) for name, listed in values.items()}
 
 
-def _too_large(body_bytes: int) -> Answer:
-    return problem(
+def _too_large(body_bytes: int) -> Refused:
+    return Refused(
         413,
         f"the body must be at most {body_bytes} bytes; send fewer entries in one request",
         headers=[(b"connection", b"close")],
@@ -146,7 +144,7 @@ def _check_type(kind: bytes) -> None:
     if essence.strip().lower() != b"application/json" or (
         charset.startswith(b"charset=") and charset.strip(b'"') not in _UTF_8
     ):
-        raise Refused(problem(415, "content-type must be application/json, in UTF-8"))
+        raise Refused(415, "content-type must be application/json, in UTF-8")
 
 
 _UTF_8 = (b"charset=utf-8", b'charset="utf-8', b"charset=utf8")

@@ -18,12 +18,12 @@ __all__ = [
     "CSV",
     "FOR_A_MINUTE",
     "FOR_EVER",
+    "NO_SUCH_FORM",
     "Form",
     "accepts_gzip",
     "choose_form",
     "document_answer",
     "form_for",
-    "no_such_form",
     "page_answer",
 ]
 
@@ -33,6 +33,7 @@ CSV = b"text/csv"
 FOR_EVER = b"public, max-age=31536000, immutable"
 #: "current" and "latest": how long a reader may miss a new one.
 FOR_A_MINUTE = b"public, max-age=60"
+NO_SUCH_FORM = problem(406, "accept must allow application/json or text/csv")
 
 
 class Form(NamedTuple):
@@ -116,11 +117,6 @@ def choose_form(accept: str) -> bytes:
         if weight > best_weight:
             best, best_weight = form, weight
     return best
-
-
-def no_such_form() -> Answer:
-    """406: the reader wants neither form."""
-    return problem(406, "accept must allow application/json or text/csv")
 
 
 def _weighted(header: str) -> list[tuple[str, float]]:

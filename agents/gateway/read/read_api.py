@@ -21,10 +21,10 @@ from agents.gateway.read.negotiation import (
     CSV,
     FOR_A_MINUTE,
     FOR_EVER,
+    NO_SUCH_FORM,
     Form,
     document_answer,
     form_for,
-    no_such_form,
     page_answer,
 )
 from agents.gateway.read.openapi import openapi_document
@@ -83,8 +83,8 @@ class Reading:
             if not await held.read_to_end():
                 return problem(
                     503,
-                    "the release log could not be read to its end, so nobody knows whether there "
-                    "is such a head list; ask again later",
+                    "the release log could not be read to its end, so it is not known whether "
+                    "there is such a head list; ask again later",
                     retry_after_s=1,
                 )
             found = held.head_lists.get(wanted)
@@ -127,7 +127,7 @@ class Reading:
         if form == JSON:
             return _served(request, found, cache_control)
         if form != CSV:
-            return no_such_form()
+            return NO_SUCH_FORM
         rows, packed = await self._rows(found)
         table = Form(
             f"{found.id}-csv",
@@ -190,7 +190,7 @@ class Reading:
                 table.append(await self._rows(document))
             return page_answer(request, table, _CSV_TYPE, headers)
         if form != JSON:
-            return no_such_form()
+            return NO_SUCH_FORM
         pieces: list[Piece] = []
         for document in page:
             pieces += ((b"," if pieces else b"", None), (document.body, document.packed))

@@ -2,7 +2,7 @@
 
 Promises: a message is sent until every in-sync replica has it, or refused with an exception. A
 producer that Kafka has fenced or that lost its sequence fails what it holds and gives way to a
-fresh one; the senders of those frames are told to send again, and count once.
+fresh one; the senders of those frames are asked to send again, and count once.
 Assumes: the caller has a deadline of its own (`agents.gateway.submit.frame_writer`), since
 aiokafka's idempotent producer has none.
 """
@@ -19,15 +19,33 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
+from streams.settings.sections import KafkaSettings
 from streams.stores.aiokafka_internals import discard_producer
+from streams.stores.kafka import aiokafka_settings
+from streams.wire.frames import MAX_FRAME_BYTES
 
-__all__ = ["FrameProducer"]
+__all__ = ["FrameProducer", "make_producer"]
 
 log = logging.getLogger(__name__)
 
 _STOP_OLD_WITHIN_S = 5.0
 _CLOSE_WITHIN_S = 0.5
 _REPLACE_EVERY_S = 1.0
+#: Two frames to a request and partition: a partition that fell behind catches up faster, and one
+#: request stays below the brokers' usual limit of 1 MB.
+_BATCH_BYTES = 2 * MAX_FRAME_BYTES + 4096
+
+
+def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
+    """Acknowledged by every in-sync replica, written once however often it is sent."""
+    return AIOKafkaProducer(
+        **aiokafka_settings(kafka),
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=0,
+        max_batch_size=_BATCH_BYTES,
+        max_request_size=_BATCH_BYTES,
+    )
 
 
 class FrameProducer:

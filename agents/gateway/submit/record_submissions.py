@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from agents.gateway.submit.frame_writer import Delivered, FrameWriter, OptinFrames
-from agents.gateway.submit.pending_verdicts import Queued
 from agents.gateway.submit.request_types import OptinRecord
 from agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
     NOT_ACKNOWLEDGED,
+    Queued,
     Reason,
     Verdict,
     refused,

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.gateway.submit.frame_writer import FrameWriter, ReportFrames
-from agents.gateway.submit.pending_verdicts import Queued
 from agents.gateway.submit.request_types import Report
 from agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
     NOT_ACKNOWLEDGED,
+    Queued,
     Reason,
     Verdict,
     refused,

@@ -3,21 +3,38 @@
 Promises: accepted means that Kafka acknowledged the entry within the deadline, and that the
 counters will find it in time by the append time it was given; whether it is a duplicate is
 found out when it is counted. A sentence names what must hold and never quotes what was sent.
+While Kafka is waited for, only verdicts and their places are kept: no id, no text and no report.
 """
 
 from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from agents.gateway.responses import JSON, Answer, problem
+from agents.gateway.submit.frame_writer import Delivered
 from agents.gateway.submit.request_types import EpochNumber
 from streams.wire.submissions import Status
 
-__all__ = ["ACCEPTED", "Reason", "Verdict", "answer_for", "refused", "retry"]
+__all__ = [
+    "ACCEPTED",
+    "QUEUED_ENTRY_BYTES",
+    "Queued",
+    "Reason",
+    "Verdict",
+    "all_settled",
+    "answer_for",
+    "refused",
+    "retry",
+]
+
+#: What one entry takes at most while Kafka takes its time: its place, twice. Verdicts are shared.
+QUEUED_ENTRY_BYTES = 64
 
 
 class Reason(enum.StrEnum):
@@ -76,6 +93,39 @@ NOT_ACKNOWLEDGED = retry(
 BUSY = retry(Reason.BUSY, "too much is waiting to be queued; send the same entry again later")
 
 
+class Judge(Protocol):
+    """Says what the counters will."""
+
+    def verdict(self, append_ms: int | None) -> Verdict:
+        """Of an entry that the broker appended at this moment; `None`: not known to be in time."""
+
+
+@dataclass(slots=True)
+class Queued:
+    """Verdicts so far, and which entries' frames are on their way."""
+
+    verdicts: list[Verdict]
+    #: When the frame was appended, who judges by it, and its entries' places among the verdicts.
+    waiting: list[tuple[Delivered, Judge, Iterable[int]]] = field(default_factory=list)
+
+    async def settled(self) -> list[Verdict]:
+        """The verdicts, once Kafka has acknowledged or the deadline is over."""
+        verdicts = self.verdicts
+        for delivered, judge, places in self.waiting:
+            verdict = judge.verdict(await delivered)
+            if verdict is not ACCEPTED:
+                for place in places:
+                    verdicts[place] = verdict
+        return verdicts
+
+
+async def all_settled(slices: Sequence[Queued]) -> list[Verdict]:
+    """The verdicts on all slices of a request, one after the other."""
+    if len(slices) == 1:
+        return await slices[0].settled()
+    return [verdict for queued in slices for verdict in await queued.settled()]
+
+
 def _accepted(entries: int) -> Answer:
     body = b'{"verdicts":[' + b",".join([_ACCEPTED_JSON] * entries) + b"]}"
     return Answer(202, body, JSON, [(b"cache-control", b"no-store")])
@@ -94,7 +144,7 @@ def answer_for(
     """The HTTP answer that sums up `verdicts`.
 
     202 when any entry was accepted; 503 when none was and some should be sent again; 422 when
-    all were refused. Entries of another cohort are nobody's mistake: all of them so is 200.
+    all were refused, but 200 when all were refused as of another cohort, which is no mistake.
     """
     if epoch is None and verdicts.count(ACCEPTED) == len(verdicts):
         return _ONE_ACCEPTED if len(verdicts) == 1 else _accepted(len(verdicts))

@@ -13,8 +13,8 @@ import pytest
 
 from agents.gateway.app import GatewayLimits
 from agents.gateway.submit.frame_writer import FrameLimits
-from agents.gateway.submit.pending_verdicts import QUEUED_ENTRY_BYTES
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
+from agents.gateway.submit.verdicts import QUEUED_ENTRY_BYTES
 from tests.agents.gateway.doubles import (
     HEAD_LIST,
     TestGateway,
