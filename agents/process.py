@@ -17,7 +17,6 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from aiohttp import web
@@ -30,7 +29,7 @@ from streams.stores.redis import Client, append_only, check_redis, connect_redis
 from streams.telemetry.structured_logs import Known
 from streams.topics import Topics, copies_of_topics, ensure_topics
 
-__all__ = ["HealthPort", "Service", "listening", "reach_servers", "run", "warn_of_risks"]
+__all__ = ["Service", "listening", "reach_servers", "run", "warn_of_risks"]
 
 log = logging.getLogger(__name__)
 
@@ -57,29 +56,32 @@ class Service(Protocol):
         """Finish what was begun and let go of the servers."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealthPort:
-    """Where health checks and Prometheus ask."""
+class ServiceSettings(Protocol):
+    """What every process's section of the settings has."""
 
-    #: The setting that names the port.
-    setting: str
-    host: str
-    port: int
-    registry: CollectorRegistry
+    @property
+    def metrics_port(self) -> int:
+        """Where health checks and Prometheus ask."""
+
+    @property
+    def stop_deadline_s(self) -> float:
+        """How long a stop may take."""
 
 
 async def run(
     connect: Callable[[], Coroutine[Any, Any, Service]],
-    *,
-    health: HealthPort,
-    stop_deadline_s: float,
+    section: str,
+    settings: ServiceSettings,
+    host: str,
+    registry: CollectorRegistry,
 ) -> NoReturn:
     """Connect and run until SIGTERM or SIGINT, then end the process.
 
+    `section` names the settings in errors; `host` is metrics.host, `registry` has the metrics.
     Raises what `connect` and listening raise, so that the command can say it in one line.
     """
     # A thread of its own: the event loop may be what hangs. A failed start does not wait for it.
-    deadline = threading.Timer(stop_deadline_s, _end_hung, [stop_deadline_s])
+    deadline = threading.Timer(settings.stop_deadline_s, _end_hung, [settings.stop_deadline_s])
     deadline.daemon = True
     starting = asyncio.create_task(connect())
     service: Service | None = None
@@ -100,7 +102,8 @@ async def run(
         _leave(0)
     unfit = None
     try:
-        async with _answering(health, service):
+        port_setting = f"metrics.host and {section}.metrics_port"
+        async with _answering(service, port_setting, host, settings.metrics_port, registry):
             unfit = await service.run()
     finally:
         stop()
@@ -123,9 +126,11 @@ def _leave(code: int) -> NoReturn:
 
 
 @contextlib.asynccontextmanager
-async def _answering(health: HealthPort, service: Service) -> AsyncIterator[None]:
+async def _answering(
+    service: Service, names: str, host: str, port: int, registry: CollectorRegistry
+) -> AsyncIterator[None]:
     async def metrics(_request: web.Request) -> web.Response:
-        body = generate_latest(health.registry)
+        body = generate_latest(registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def alive(_request: web.Request) -> web.Response:
@@ -143,8 +148,8 @@ async def _answering(health: HealthPort, service: Service) -> AsyncIterator[None
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        with listening(f"metrics.host and {health.setting}", health.host, health.port):
-            await web.TCPSite(runner, health.host, health.port).start()
+        with listening(names, host, port):
+            await web.TCPSite(runner, host, port).start()
         yield
     finally:
         await runner.cleanup()

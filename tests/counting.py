@@ -30,10 +30,10 @@ from streams.releases.entries import Entry
 from streams.settings import Settings
 from streams.stems import Share, Stem
 from streams.stores.batch_verdict import SEPARATOR, Refusal
-from streams.stores.count_store import CountTables, connect_redis
+from streams.stores.count_store import CountTables
 from streams.stores.epoch_keys import EpochKeys
 from streams.stores.kafka import KafkaLog, producer_settings
-from streams.stores.redis import text_of
+from streams.stores.redis import connect_redis, text_of
 from streams.topics import Topics, ensure_topics
 from streams.wire.frames import (
     FrameKind,

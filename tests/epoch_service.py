@@ -44,9 +44,10 @@ from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.log import ReleaseLog
 from streams.settings import Settings
 from streams.stems import Share, Stem
-from streams.stores.count_store import CountTables, connect_redis
+from streams.stores.count_store import CountTables
 from streams.stores.epoch_keys import EpochKeys
 from streams.stores.kafka import KafkaLog, producer_settings
+from streams.stores.redis import connect_redis
 from streams.topics import Topics, ensure_topics
 from streams.wire.frames import (
     Frame,

@@ -31,8 +31,9 @@ from streams.releases.epoch_plan import EpochParameters, Plan
 from streams.releases.ledger import Cost, EpochCharge
 from streams.settings import Settings
 from streams.stems import Stem
-from streams.stores.count_store import CountTables, connect_redis
+from streams.stores.count_store import CountTables
 from streams.stores.kafka import KafkaLog
+from streams.stores.redis import connect_redis
 from streams.topics import Topics, ensure_topics
 from streams.wire.head_list_document import HeadListDocument
 

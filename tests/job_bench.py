@@ -28,7 +28,8 @@ from streams.releases.entries import Kind
 from streams.settings import Settings
 from streams.stems import Share, Stem
 from streams.stores.batch_verdict import BatchVerdict, Tally
-from streams.stores.count_store import CountTables, PartitionState, Seen, connect_redis
+from streams.stores.count_store import CountTables, PartitionState, Seen
+from streams.stores.redis import connect_redis
 from tests.epoch_service import Service
 
 JOBS: dict[Kind, Release[Any, Any]] = {
@@ -111,8 +112,8 @@ async def bench(
     """A bench on a service; its settings unless others are given."""
     chosen = settings or made.settings
     context = JobContext.build(
-        chosen, made.topics, await connect_redis(chosen.redis), now_ms=clock, dice=dice,
-        brokers_ms=clock.brokers_ms,
+        chosen, made.topics, await connect_redis(chosen.redis), now_ms=clock,
+        brokers_ms=clock.brokers_ms, dice=dice or ReleaseDice(),
     )  # fmt: skip
     built = JobBench(context, clock, made)
     context.observe = built.observe

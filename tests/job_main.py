@@ -72,7 +72,7 @@ def main(words: Sequence[str]) -> None:
             # The signal may come a moment later; the step must not end before.
             await asyncio.sleep(0.2)
 
-    dice = None
+    dice = ReleaseDice()
     if arguments.seed is not None:
         seed = arguments.seed
         dice = ReleaseDice(RepeatableNoise(seed), lambda: np.random.default_rng(seed))

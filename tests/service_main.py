@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from agents import process
 from streams.errors import BlenderError
+from streams.settings.sections import WorkerSettings
 
 
 class SmallService:
@@ -51,10 +52,12 @@ class SmallService:
 def main(fault: str, port: int) -> None:
     registry = CollectorRegistry()
     Counter("steps", "Steps.", registry=registry).inc()
-    health = process.HealthPort("small.metrics_port", "127.0.0.1", port, registry)
+    settings = WorkerSettings(metrics_port=port, stop_deadline_s=1.0)
     try:
         asyncio.run(
-            process.run(lambda: SmallService.connect(fault), health=health, stop_deadline_s=1.0)
+            process.run(
+                lambda: SmallService.connect(fault), "small", settings, "127.0.0.1", registry
+            )
         )
     except BlenderError as error:
         print(error)

@@ -16,8 +16,8 @@ from streams.releases.blocked import BlockedLog, find_blocked
 from streams.releases.entries import Kind
 from streams.releases.epoch_state import ReleaseBook
 from streams.settings import Settings
-from streams.stores.count_store import connect_redis
 from streams.stores.kafka import KafkaLog
+from streams.stores.redis import connect_redis
 from streams.topics import check_topics
 
 __all__ = ["connected", "read_log", "refuse_while_jobs_run", "utc_text", "waiting_for_log"]
@@ -40,7 +40,7 @@ async def read_log(context: JobContext) -> ReleaseBook:
         book = await context.log.catch_up()
     blocked = await _blocked(context)
     if blocked is not None:
-        print(f"blendstream: this is not the newest; {blocked.told()}", file=sys.stderr)
+        print(f"blendstream: this is not the newest; {blocked.sentence()}", file=sys.stderr)
     return book
 
 
@@ -53,7 +53,7 @@ async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
         blocked = await _blocked(context)
         if blocked is None:
             raise
-        raise StoreUnavailable(f"{error}. {blocked.told()}") from error
+        raise StoreUnavailable(f"{error}. {blocked.sentence()}") from error
 
 
 async def _blocked(context: JobContext) -> BlockedLog | None:

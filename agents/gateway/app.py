@@ -15,7 +15,6 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -53,9 +52,9 @@ from agents.gateway.submit.verdicts import (
     all_settled,
     answer_for,
 )
-from streams.wire.submissions import MAX_BODY_BYTES
+from streams.settings.sections import GatewaySettings
 
-__all__ = ["Gateway", "GatewayLimits"]
+__all__ = ["Gateway"]
 
 log = logging.getLogger(__name__)
 
@@ -67,24 +66,13 @@ _SMALL_BODY_BYTES = 16 * 1024
 Handler = Callable[[Any], Awaitable[Answer]]
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayLimits:
-    """What one request and one application may ask for. A rate of 0 is no limit."""
-
-    body_bytes: int = MAX_BODY_BYTES
-    batch_entries: int = 1000
-    bodies_bytes: int = 64 * 1024 * 1024
-    reports_per_s: float = 0.0
-    optin_records_per_s: float = 0.0
-
-
 class Gateway:
     """The ASGI application."""
 
     def __init__(
         self,
         *,
-        limits: GatewayLimits,
+        limits: GatewaySettings,
         publications: Publications,
         writer: FrameWriter,
         clock: ClockCheck,
@@ -96,7 +84,7 @@ class Gateway:
         unready: Callable[[], list[str]] = list,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`pages` has what is no part of the API, or raises Starlette's 404."""
+        """`limits`: on bodies, batches and rates. `pages` answers all else, or Starlette's 404."""
         self.limits = limits
         self.publications = publications
         self.writer = writer
@@ -240,7 +228,7 @@ class Gateway:
         body = await request.body(body_bytes=self.limits.body_bytes)
         held = self.publications
         # Only the end of the release log tells whether no epoch is open.
-        nobody_knows = (
+        unknown = (
             held.optin_targets.now(self._wall_clock() * 1000) is None
             and not await held.read_to_end()
         )
@@ -248,7 +236,7 @@ class Gateway:
         self._take(self._optin_rate(application.name), len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
-        if nobody_knows:
+        if unknown:
             return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
         now_ms = self._wall_clock() * 1000
         targets, paused = held.optin_targets, held.paused(now_ms / 1000)

@@ -1,4 +1,4 @@
-"""The gateway process: connects, serves until told to stop, and leaves nothing accepted behind.
+"""The gateway process: connects, serves until it is stopped, and loses nothing that it accepted.
 
     start   token file read, topics checked, producer connected, then listening
     ready   while Kafka answers, the release log was read to its end and can be followed, and the
@@ -26,7 +26,7 @@ import uvloop
 
 from agents import process
 from agents.gateway import metrics
-from agents.gateway.app import Gateway, GatewayLimits
+from agents.gateway.app import Gateway
 from agents.gateway.http.cors import Cors
 from agents.gateway.http.loop_stalls import watch_stalls
 from agents.gateway.http.uvicorn_protocol import sweep
@@ -40,7 +40,7 @@ from agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
 from agents.gateway.submit.record_submissions import Cohorts
 from agents.gateway.submit.token_file import ApplicationTokens
-from agents.process import HealthPort, listening
+from agents.process import listening
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import LogWatch
 from streams.settings import Settings
@@ -53,15 +53,15 @@ __all__ = ["GatewayProcess", "run_gateway"]
 
 log = logging.getLogger(__name__)
 
-#: How often the brokers' clock and answer are looked at when nobody submits anything.
+#: How often the brokers' clock and answer are looked at when no submission comes.
 _PROBE_EVERY_S = 2.0
 #: The same at the start, when nothing can be taken before there is an answer.
 _FIRST_PROBE_AGAIN_S = 0.1
 _PROBE = b"clock"
 
 #: A stop's steps, and the part of its deadline by which each is over. Answering gets the most: a
-#: request waits for Kafka as long as `gateway.delivery_deadline_s`. Whatever is not acknowledged
-#: when the flush is over was not accepted, and its sender sends it again.
+#: request waits for Kafka as long as `gateway.delivery_deadline_s`. What is not acknowledged when
+#: the flush ends was not accepted, and its sender sends it again.
 _ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
 
 
@@ -72,17 +72,8 @@ def run_gateway(settings: Settings) -> NoReturn:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    gateway = settings.gateway
-    port = HealthPort(
-        "gateway.metrics_port", settings.metrics.host, gateway.metrics_port, metrics.GATEWAY
-    )
-    uvloop.run(
-        process.run(
-            partial(GatewayProcess.connect, settings),
-            health=port,
-            stop_deadline_s=gateway.stop_deadline_s,
-        )
-    )
+    connect, host = partial(GatewayProcess.connect, settings), settings.metrics.host
+    uvloop.run(process.run(connect, "gateway", settings.gateway, host, metrics.GATEWAY))
 
 
 def _looked_back_s(settings: Settings) -> float:
@@ -162,13 +153,7 @@ class GatewayProcess:
         )
         self._follow_releases(topics)
         app = Gateway(
-            limits=GatewayLimits(
-                body_bytes=gateway.body_bytes,
-                batch_entries=gateway.batch_entries,
-                bodies_bytes=gateway.bodies_bytes,
-                reports_per_s=gateway.reports_per_s,
-                optin_records_per_s=gateway.optin_records_per_s,
-            ),
+            limits=gateway,
             publications=self._publications,
             writer=self._writer,
             clock=self._clock,
@@ -286,7 +271,7 @@ class GatewayProcess:
 
     def _blocked(self) -> str | None:
         blocked = None if self._log_watch is None else self._log_watch.blocked
-        return None if blocked is None else blocked.told()
+        return None if blocked is None else blocked.sentence()
 
     def _kafka_silent_s(self) -> float:
         """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""

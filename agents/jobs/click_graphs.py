@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,8 +34,6 @@ from streams.wire.head_list_document import HeadListDocument
 from streams.wire.statements import click_graph_quantity, click_graph_statement
 
 __all__ = ["CLICK_GRAPHS", "mechanism_parameters", "read_url_table"]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

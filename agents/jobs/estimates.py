@@ -8,7 +8,6 @@ readers must never see two.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -42,8 +41,6 @@ from streams.wire.head_list_document import HeadListDocument
 from streams.wire.statements import ESTIMATES_QUANTITY, privacy_statement
 
 __all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
-
-log = logging.getLogger(__name__)
 
 #: Below this p-value the groups are said to disagree. Higher cries wolf more often than once in a
 #: hundred epochs; lower trusts a blend of two different populations for longer.

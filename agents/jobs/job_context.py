@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -21,23 +22,23 @@ from streams.releases.compacted_topics import Publisher
 from streams.releases.entries import Kind, Shortfall
 from streams.releases.epoch_state import ReleaseBook
 from streams.releases.ledger import Cost, Limit
-from streams.releases.log import ReleaseLog, StepObserver, nobody_watches
+from streams.releases.log import ReleaseLog, StepObserver, unobserved
 from streams.releases.seal_markers import SealMarkers
 from streams.releases.sealed_counts import SealedCounts
 from streams.settings import Settings
 from streams.stems import Stem
-from streams.stores.count_store import Client, CountTables
+from streams.stores.count_store import CountTables
 from streams.stores.kafka import KafkaLog
+from streams.stores.redis import Client
 from streams.topics import Topics
 from streams.version import version_of
 
 __all__ = [
     "GivenUp",
+    "Instead",
     "JobContext",
     "ReleaseDice",
-    "as_it_is",
     "limit_from",
-    "system_clock_ms",
     "versions",
 ]
 
@@ -45,11 +46,6 @@ __all__ = [
 def system_clock_ms() -> int:
     """This machine's clock."""
     return time.time_ns() // 1_000_000
-
-
-def as_it_is(append_ms: int) -> int:
-    """A broker's time as the broker gave it."""
-    return append_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +67,15 @@ class GivenUp:
     participants: int
 
 
+class Instead(TypedDict, total=False):
+    """What tests hand in instead of the defaults of `JobContext`."""
+
+    now_ms: Callable[[], int]
+    brokers_ms: Callable[[int], int]
+    observe: StepObserver
+    dice: ReleaseDice
+
+
 @dataclass(slots=True)
 class JobContext:
     """What every job needs: log, counts, publisher, noise and clock."""
@@ -85,8 +90,8 @@ class JobContext:
     now_ms: Callable[[], int] = system_clock_ms
     #: What a broker's append time is on this clock. A test that moves `now_ms` moves the brokers'
     #: clocks with it; here they are as they are.
-    brokers_ms: Callable[[int], int] = as_it_is
-    observe: StepObserver = nobody_watches
+    brokers_ms: Callable[[int], int] = lambda append_ms: append_ms
+    observe: StepObserver = unobserved
     dice: ReleaseDice = field(default_factory=ReleaseDice)
     #: A release that failed for good and is not in the log as such yet. Until it is, nothing of
     #: its kind is drawn.
@@ -98,11 +103,7 @@ class JobContext:
         settings: Settings,
         topics: Topics,
         redis: Client,
-        *,
-        now_ms: Callable[[], int] = system_clock_ms,
-        brokers_ms: Callable[[int], int] = as_it_is,
-        observe: StepObserver = nobody_watches,
-        dice: ReleaseDice | None = None,
+        **instead: Unpack[Instead],
     ) -> JobContext:
         """Everything from the settings; nothing is asked of a server yet."""
         return cls(
@@ -112,17 +113,14 @@ class JobContext:
                 settings.kafka,
                 topics.releases.name,
                 transaction_timeout_s=settings.jobs.transaction_timeout_s,
-                now_ms=now_ms,
+                now_ms=instead.get("now_ms", system_clock_ms),
                 on_committed=count_released,
             ),
             kafka=KafkaLog(settings.kafka),
             redis=redis,
             publisher=Publisher(settings.kafka),
             markers=SealMarkers(settings.kafka),
-            now_ms=now_ms,
-            brokers_ms=brokers_ms,
-            observe=observe,
-            dice=dice or ReleaseDice(),
+            **instead,
         )
 
     def tables(self, stem: Stem) -> CountTables:
@@ -136,7 +134,7 @@ class JobContext:
         return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
 
     async def read_log(self) -> ReleaseBook:
-        """The log to its end; stops whoever asks when open epochs are not of these topics."""
+        """The log to its end; raises when open epochs belong to other topics than the settings'."""
         book = await self.log.catch_up()
         topics = self.settings.topics
         wanted = (topics.version, topics.partitions)

@@ -7,8 +7,8 @@
 
 Any number of these processes may run; one holds each lease and does the work. One whose clock is
 off the brokers' gives its leases up and does nothing until it is right again. A head list takes
-seconds and is made in a thread. Kafka or Redis away is waited out; a stop ends within its deadline
-whatever they do.
+seconds and is made in a thread. While Kafka or Redis is away the jobs wait, and a stop still ends
+within its deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 from agents import process
 from agents.jobs import metrics
@@ -28,17 +28,11 @@ from agents.jobs.click_graphs import CLICK_GRAPHS
 from agents.jobs.epoch_lifecycle import Keeper
 from agents.jobs.estimates import ESTIMATES
 from agents.jobs.head_lists import HEAD_LISTS
-from agents.jobs.job_context import (
-    JobContext,
-    ReleaseDice,
-    as_it_is,
-    limit_from,
-    system_clock_ms,
-)
+from agents.jobs.job_context import Instead, JobContext, limit_from
 from agents.jobs.leases import Lease
 from agents.jobs.release_failures import ReleaseFailed
 from agents.jobs.release_step import Release, publish_committed, release_step
-from agents.process import HealthPort, reach_servers
+from agents.process import reach_servers
 from blender.profiles import prepare_head_list
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import LogWatch
@@ -46,7 +40,6 @@ from streams.releases.documents import DocumentReference
 from streams.releases.entries import Kind
 from streams.releases.epoch_plan import plan_from
 from streams.releases.ledger import Ledger
-from streams.releases.log import StepObserver, nobody_watches
 from streams.settings import Settings
 from streams.stores.server_probe import watch_servers
 from streams.telemetry.structured_logs import Known
@@ -98,21 +91,10 @@ class Jobs:
         )
 
     @classmethod
-    async def connect(
-        cls,
-        settings: Settings,
-        *,
-        observe: StepObserver = nobody_watches,
-        dice: ReleaseDice | None = None,
-        now_ms: Callable[[], int] = system_clock_ms,
-        brokers_ms: Callable[[int], int] = as_it_is,
-    ) -> Jobs:
+    async def connect(cls, settings: Settings, **instead: Unpack[Instead]) -> Jobs:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
         _, topics, redis = await reach_servers(settings)
-        context = JobContext.build(
-            settings, topics, redis,
-            now_ms=now_ms, brokers_ms=brokers_ms, observe=observe, dice=dice,
-        )  # fmt: skip
+        context = JobContext.build(settings, topics, redis, **instead)
         # An epoch dearer than its limit is refused here, not in the middle of the night.
         plan, limit = plan_from(settings), limit_from(settings)
         fresh = Ledger()
@@ -126,7 +108,7 @@ class Jobs:
     def unready(self) -> list[str]:
         """Why no epoch goes on; nothing while the clock is right, and Kafka and Redis answer."""
         if self._log_watch.blocked is not None:
-            return [f"the release log is blocked: {self._log_watch.blocked.told()}"]
+            return [f"the release log is blocked: {self._log_watch.blocked.sentence()}"]
         if self.clocks.ok and all(self._answered.values()):
             return []
         return [self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"]
@@ -144,7 +126,7 @@ class Jobs:
             blocked = self._log_watch.blocked
             if (was is None) != (blocked is None):
                 event = "release_log_unblocked" if blocked is None else "release_log_blocked"
-                log.error(event, extra={"advice": Known(blocked.told() if blocked else "")})
+                log.error(event, extra={"advice": Known(blocked.sentence() if blocked else "")})
             metrics.tell_blocked(blocked, self._log_watch.open_s)
             await asyncio.sleep(every_s)
 
@@ -287,14 +269,7 @@ async def _nothing() -> bool:
     return False
 
 
-def run_jobs(
-    settings: Settings,
-    *,
-    observe: StepObserver = nobody_watches,
-    dice: ReleaseDice | None = None,
-    now_ms: Callable[[], int] = system_clock_ms,
-    brokers_ms: Callable[[int], int] = as_it_is,
-) -> NoReturn:
+def run_jobs(settings: Settings, **instead: Unpack[Instead]) -> NoReturn:
     """Run the jobs until SIGTERM or SIGINT, and end the process.
 
     All but the settings is for tests, which have a main program of their own.
@@ -304,11 +279,7 @@ def run_jobs(
         # Parameters that no noise can be found for are refused now, not after an epoch was charged.
         privacy = settings.privacy
         await asyncio.to_thread(prepare_head_list, privacy.profile, privacy.parameters())
-        return await Jobs.connect(
-            settings, observe=observe, dice=dice, now_ms=now_ms, brokers_ms=brokers_ms
-        )
+        return await Jobs.connect(settings, **instead)
 
-    port = HealthPort(
-        "jobs.metrics_port", settings.metrics.host, settings.jobs.metrics_port, metrics.JOBS
-    )
-    asyncio.run(process.run(connect, health=port, stop_deadline_s=settings.jobs.stop_deadline_s))
+    host = settings.metrics.host
+    asyncio.run(process.run(connect, "jobs", settings.jobs, host, metrics.JOBS))

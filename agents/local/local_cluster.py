@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 from agents.local.jars import Progress
 from agents.local.local_kafka import LocalKafka, Member, new_cluster_id
 from agents.local.ports import free_port
-from agents.local.process_guard import ProcessGuard, StackError
+from agents.local.process_guard import Closing, ProcessGuard, StackError
 from streams.stores.aiokafka_internals import ask_metadata
 
 __all__ = [
@@ -98,7 +98,7 @@ class ClusterNode(LocalKafka):
         super().__init__(folder, options=options, member=member)
 
 
-class LocalCluster:
+class LocalCluster(Closing):
     """Three nodes that are ready, with every internal topic on all of them.
 
     `ports`: for callers who must know them before the start, else free ones are chosen.
@@ -192,12 +192,6 @@ class LocalCluster:
     def _close_nodes(self) -> None:
         for node in self.nodes.values():
             node.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _hosts_file(self, number: int, peer_address: PeerAddress) -> Path:
         file = self._guard.folder / f"hosts-{number}"

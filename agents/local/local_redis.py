@@ -93,7 +93,7 @@ class LocalRedis(LocalPart):
             if self._cluster_info()["cluster_slots_assigned"] == "0":
                 with self.client() as client:
                     client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-            self._wait_for(self._cluster_is_up, "serve all slots")
+            self._wait_for(lambda: self._cluster_info()["cluster_state"] == "ok", "serve all slots")
 
     def client(self) -> "redis.Redis":
         """A plain client with short timeouts, for the stack's own questions; close it after use."""
@@ -142,9 +142,6 @@ class LocalRedis(LocalPart):
                 return bool(client.ping())
         except (redis.ConnectionError, redis.TimeoutError):
             return False  # Not listening yet, or loading its file (BusyLoadingError).
-
-    def _cluster_is_up(self) -> bool:
-        return self._cluster_info()["cluster_state"] == "ok"
 
     def _cluster_info(self) -> dict[str, str]:
         with self.client() as client:

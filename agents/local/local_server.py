@@ -2,14 +2,13 @@
 
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 from agents.local.jars import Progress
-from agents.local.process_guard import ProcessGuard, Server, StackError
+from agents.local.process_guard import Closing, ProcessGuard, Server, StackError
 
 __all__ = ["LocalPart", "ticking"]
 
@@ -35,7 +34,7 @@ def ticking(progress: Progress, what: str, every_s: float = _TICK_S) -> Iterator
         ticker.join()
 
 
-class LocalPart(ABC):
+class LocalPart(Closing):
     """One server with its folder and its port, which it keeps through every restart.
 
     Built means started and ready. A context manager: leaving it ends the server and removes the
@@ -119,12 +118,6 @@ class LocalPart(ABC):
         if self._keep_files and self._server is not None:
             self._server.stop()
         self._guard.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self.ready_within_s

@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from blender.errors import BlenderError
 
-__all__ = ["ProcessGuard", "Server", "StackError"]
+__all__ = ["Closing", "ProcessGuard", "Server", "StackError"]
 
 PROCESS = Path(__file__).with_name("process_guard_main.py")
 
@@ -28,7 +29,21 @@ class StackError(BlenderError):
     """A part of the local stack could not be found, started or used."""
 
 
-class ProcessGuard:
+class Closing(ABC):
+    """A context manager: leaving it closes it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what was started, and wait until that is done."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ProcessGuard(Closing):
     """Owns a folder and the server processes that work in it.
 
     `folder` names one to keep; without it a temporary folder is made, and removed with the guard.
@@ -67,12 +82,6 @@ class ProcessGuard:
             self._process.wait()
             if self._process.stdout:
                 self._process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         with self._lock:

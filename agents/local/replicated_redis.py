@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import redis
 
 from agents.local.local_redis import LocalRedis, find_redis_server
 from agents.local.local_server import LocalPart
 from agents.local.ports import free_port
-from agents.local.process_guard import StackError
+from agents.local.process_guard import Closing, StackError
 
 __all__ = ["LocalRedisCluster", "LocalSentinels", "RedisNode", "SentinelNode"]
 
@@ -57,7 +57,7 @@ class RedisNode(LocalRedis):
         return bool(self.ask("ROLE")[0] == "master")
 
 
-class _Nodes:
+class _Nodes(Closing):
     """Nodes that are started together and closed together."""
 
     def __init__(self) -> None:
@@ -78,12 +78,6 @@ class _Nodes:
         """End all nodes, and remove their folders unless they were named."""
         for node in self.nodes:
             node.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class LocalRedisCluster(_Nodes):

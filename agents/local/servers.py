@@ -17,7 +17,7 @@ from agents.local.local_cluster import LocalCluster
 from agents.local.local_kafka import LocalKafka
 from agents.local.local_redis import LocalRedis
 from agents.local.local_server import LocalPart, ticking
-from agents.local.process_guard import StackError
+from agents.local.process_guard import Closing, StackError
 from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings import load_kafka, load_redis
@@ -64,8 +64,8 @@ _REDIS: Final[Mapping[RedisKind, Callable[[Path | None], LocalRedisKind]]] = {
 }
 
 
-class Stack:
-    """A Kafka and a Redis to use. A context manager: leaving it ends what it started."""
+class Stack(Closing):
+    """A Kafka and a Redis to use; closing it ends what it started."""
 
     def __init__(
         self, kafka: LocalKafka | LocalCluster | GivenServer, redis: LocalRedisKind | GivenServer
@@ -136,12 +136,6 @@ class Stack:
             self.kafka.close()
         finally:
             self.redis.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _ask_kafka(environment: Mapping[str, str]) -> None:

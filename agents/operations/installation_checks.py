@@ -26,9 +26,8 @@ from agents.operations.release_log_check import check_release_log
 from blender.errors import BlenderError
 from streams.settings import Settings
 from streams.settings.sections import TopicsSettings
-from streams.stores.count_store import Client, connect_redis
 from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
-from streams.stores.redis import append_only, node_info
+from streams.stores.redis import Client, append_only, connect_redis, node_info
 from streams.topics import Topics, copies_of_topics, topic_problems
 
 __all__ = ["Finding", "Grade", "elections", "examine", "replication", "versions"]

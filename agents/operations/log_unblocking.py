@@ -43,7 +43,7 @@ async def unblock(context: JobContext) -> bool:
     if blocked is None:
         say("the release log is not blocked: readers reach its end. Nothing was done.")
         return True
-    say(blocked.told())
+    say(blocked.sentence())
     hidden = await _entries(context, blocked.committed_end, "read_uncommitted")
     await asyncio.gather(*(context.log.end_hanging(kind) for kind in Kind))
     say("a turn record of every kind of job was committed")
@@ -88,7 +88,7 @@ async def _abort(context: JobContext, left: BlockedLog) -> bool:
         say(f"{_named(hanging)} still hung and was aborted")
     still = await _still_open(context, left.end)
     if still is not None:
-        say(f"{still.told()}. Wait for that, and run this again.")
+        say(f"{still.sentence()}. Wait for that, and run this again.")
     return still is None
 
 

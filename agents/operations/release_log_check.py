@@ -31,10 +31,10 @@ async def check_release_log(
         return "ok", "no transaction is left open; readers reach its end"
     timeout_s = settings.jobs.transaction_timeout_s
     if blocked.lasts(timeout_s):
-        return "fix", blocked.told()
+        return "fix", blocked.sentence()
     if blocked.unknown:
         return "note", (
-            f"{blocked.told()}; run this again: if readers still stop at that offset after "
+            f"{blocked.sentence()}; run this again: if readers still stop at that offset after "
             f"{patience_s(timeout_s):g} s, it blocks the log"
         )
     return "ok", f"a release is being committed at offset {blocked.committed_end}"

@@ -1,4 +1,4 @@
-"""The worker process: counts its share of the partitions until it is told to stop.
+"""The worker process: counts its share of the partitions until it is stopped.
 
 Any number of workers share the partitions; Kafka's group protocol divides them, and adding or
 removing one needs no configuration. A worker is
@@ -8,7 +8,7 @@ removing one needs no configuration. A worker is
             or one of its own watches has died, or Faust has crashed: then it exits, to be
             restarted (/healthz)
 
-A stop has a deadline. What was not stored by then is counted by whoever takes the partition up.
+A stop has a deadline. What was not stored by then is counted by the next worker of the partition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from agents import process
-from agents.process import HealthPort, reach_servers
+from agents.process import reach_servers
 from agents.worker import metrics
 from agents.worker.client_reports import add_client_reports_agent
 from agents.worker.dead_letters import DeadLetters
@@ -33,8 +33,9 @@ from streams.errors import StoreUnavailable
 from streams.releases.reader import LogFollower
 from streams.settings import Settings
 from streams.stems import Stem
-from streams.stores.count_store import Client, CountTables
+from streams.stores.count_store import CountTables
 from streams.stores.epoch_keys import KeyRing
+from streams.stores.redis import Client
 from streams.stores.server_probe import watch_servers
 from streams.telemetry.structured_logs import Known
 
@@ -48,16 +49,8 @@ _LOOK_EVERY_S = 1.0
 
 def run_worker(settings: Settings) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process."""
-    port = HealthPort(
-        "worker.metrics_port", settings.metrics.host, settings.worker.metrics_port, metrics.WORKER
-    )
-    asyncio.run(
-        process.run(
-            partial(Worker.connect, settings),
-            health=port,
-            stop_deadline_s=settings.worker.stop_deadline_s,
-        )
-    )
+    connect, host = partial(Worker.connect, settings), settings.metrics.host
+    asyncio.run(process.run(connect, "worker", settings.worker, host, metrics.WORKER))
 
 
 class Worker:

@@ -56,7 +56,7 @@ class BlockedLog:
         oldest_ms = now_ms - round(1000 * patience_s(transaction_timeout_s))
         return any(found.hanging or found.last_write_ms < oldest_ms for found in self.transactions)
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """One sentence for operators: the ends, the producer, what to do."""
         ends = (
             f"readers of {self.topic} stop at offset {self.committed_end}, and it ends at "
@@ -72,8 +72,7 @@ class BlockedLog:
         if first.hanging:
             return (
                 f"{ends}{who} that its coordinator knows nothing of: it hangs, and never ends by "
-                "itself; stop all "
-                "jobs processes and run `blendstream epochs unblock`"
+                "itself; stop all jobs processes and run `blendstream epochs unblock`"
             )
         if first.transactional_id is None:
             return f"{ends}{who}, and no broker names its transactional id to this user"

@@ -1,10 +1,10 @@
-"""What a failed send or commit to the release log means, told apart by Kafka's error codes.
+"""What a failed send or commit to the release log means, by Kafka's error code.
 
     Fenced          another job of this kind took over            the log decides
     CommitInDoubt   a crash or an outage                          the log decides
     CommitRefused   anything else: it would be refused again      the epoch stops
 
-Names of codes only are ever told: Kafka's texts may quote records.
+Errors name the code only: Kafka's texts may quote records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CommitInDoubt(StoreUnavailable):
 
 
 class CommitRefused(BlenderError):
-    """The broker will never take this release; it says why by a code, never by content."""
+    """The broker will never accept this release; the message has its code, never content."""
 
 
 _FENCES = frozenset(
@@ -81,7 +81,7 @@ OUTAGES = frozenset(
 
 
 def failure_of(error: Any) -> BlenderError:
-    """What a failed send or commit means. Names of codes only: texts may quote records."""
+    """What a failed send or commit means."""
     if error.code() in _FENCES:
         return Fenced(
             f"another job of this kind took over, or this one was too slow ({error.name()})"
@@ -90,14 +90,14 @@ def failure_of(error: Any) -> BlenderError:
         return CommitInDoubt(f"Kafka may or may not have committed the release ({error.name()})")
     return CommitRefused(
         f"Kafka refused a release for good ({error.name()}); the epoch stops, because a release "
-        "must not be drawn again until one is accepted. Mend the broker's limits or rights; the "
-        "next epoch goes on by itself"
+        "must not be drawn again until one is accepted. Correct the broker's limits or rights; the "
+        "next epoch continues by itself"
     )
 
 
 @contextlib.contextmanager
 def releasing() -> Iterator[None]:
-    """Around a send or a commit: whatever the client raises comes out as what it means."""
+    """Around a send or a commit: an error of the client is raised as what it means."""
     with _translated(failure_of, CommitInDoubt("the release could not be handed to Kafka")):
         yield
 
@@ -120,8 +120,8 @@ def _translated(meaning: Callable[[Any], BlenderError], unknown: BlenderError) -
     except KafkaException as error:
         raise meaning(error.args[0]) from error
     except SystemError as error:
-        # The client logs a fatal error while it raises it, and Python then tells of two things at
-        # once in this way; what the client raised is the cause.
+        # The client logs a fatal error while it raises it, and Python then reports both in this
+        # way; what the client raised is the cause.
         cause = error.__cause__ or error.__context__
         if isinstance(cause, KafkaException):
             raise meaning(cause.args[0]) from error

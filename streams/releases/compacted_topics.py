@@ -16,13 +16,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from redis.exceptions import RedisError
 
 from streams.errors import StoreUnavailable
 from streams.releases.documents import DocumentReference, join, split
 from streams.settings.sections import KafkaSettings
-from streams.stores.count_store import Client
 from streams.stores.kafka import librdkafka_settings
+from streams.stores.redis import Client, answered
 
 __all__ = ["PublishedMarks", "Publisher", "read_publications"]
 
@@ -79,24 +78,17 @@ class PublishedMarks:
 
     async def all(self) -> dict[int, str]:
         """Document ids by epoch."""
-        found = await self._answered(self._client.hgetall(self._key))
+        found = await answered(self._client.hgetall(self._key))
         return {int(epoch): document_id.decode() for epoch, document_id in found.items()}
 
     async def add(self, epoch: int, document_id: str) -> None:
         """The brokers have this document."""
-        await self._answered(self._client.hset(self._key, str(epoch), document_id))
+        await answered(self._client.hset(self._key, str(epoch), document_id))
 
     async def drop(self, epochs: Sequence[int]) -> None:
-        """Nobody asks whether these were written any more."""
+        """Forget these, which are not asked about again."""
         if epochs:
-            await self._answered(self._client.hdel(self._key, *map(str, epochs)))
-
-    @staticmethod
-    async def _answered(call: Any) -> Any:
-        try:
-            return await call
-        except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
+            await answered(self._client.hdel(self._key, *map(str, epochs)))
 
 
 async def read_publications(

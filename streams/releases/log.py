@@ -7,7 +7,7 @@ Order is the proof. A *turn* of one kind of job
     2. commits a small record with a random id, the turn record. Its acknowledgement needs the
        in-sync replicas, so a leader that was cut off from its peers cannot give it;
     3. reads committed records until it sees that id. A server with an old copy of the log never
-       shows it, so whatever lies before it in the log has been read;
+       shows it, so all that lies before it in the log has been read;
     4. hands out the book. If nothing is released there, the caller may draw, outside any
        transaction;
     5. commits, once: begin, send the documents, then all entries in one record, commit;
@@ -37,7 +37,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.releases import entries
@@ -54,7 +54,7 @@ from streams.releases.epoch_state import ReleaseBook
 from streams.releases.log_consumer import LogConsumer
 from streams.releases.reader import LogReader
 from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import producer_settings
+from streams.stores.kafka import discard_producer, producer_settings
 
 __all__ = [
     "CommitInDoubt",
@@ -63,18 +63,18 @@ __all__ = [
     "ReleaseLog",
     "StepObserver",
     "Turn",
-    "nobody_watches",
+    "unobserved",
 ]
 
-#: Told of each step of a release, as "head-lists.drawn", in order. Production tells nobody; tests
-#: stop a job there.
+#: Called at each step of a release, as "head-lists.drawn", in order. Tests stop a job there;
+#: production passes `unobserved`.
 StepObserver = Callable[[str], Awaitable[None]]
 
 #: Entries of which the log must never hold two for one epoch.
 ONCE = ("epoch_opened", "head_list_released", "estimate_released", "click_graph_released")
 
 
-async def nobody_watches(_step: str) -> None:
+async def unobserved(_step: str) -> None:
     """The observer of every real job."""
 
 
@@ -90,7 +90,7 @@ class ReleaseLog:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         on_committed: Callable[[Sequence[Entry]], None] = lambda _entries: None,
     ) -> None:
-        """`on_committed` is told of entries that were committed and read back, for a metric."""
+        """`on_committed` gets entries that were committed and read back, for a metric."""
         self._reader = LogReader(kafka, topic, now_ms=now_ms)
         self._producer_settings = producer_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
@@ -104,7 +104,7 @@ class ReleaseLog:
         return self._reader.book
 
     async def catch_up(self) -> ReleaseBook:
-        """Read to the committed end that one server tells: enough to look, never to decide."""
+        """Read to the committed end by one server's answer: enough to look, never to decide."""
         return await self._reader.catch_up()
 
     async def read_document(self, reference: DocumentReference) -> bytes:
@@ -112,7 +112,7 @@ class ReleaseLog:
         return await self._reader.apart(lambda consumer: consumer.read_document(reference))
 
     async def read_all(self) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
-        """The book of the whole log, whatever its age, and how often each epoch has each entry."""
+        """The book of the whole log from its beginning, and how often each epoch has each entry."""
         return await self._reader.apart(_fold_all)
 
     async def settle(self, kind: Kind) -> ReleaseBook:
@@ -132,13 +132,13 @@ class ReleaseLog:
         """
         producer = await asyncio.to_thread(self._start_producer, kind)
         try:
-            turn = Turn(self, self._topic, kind, producer, self._timeout_s, nobody_watches)
+            turn = Turn(self, self._topic, kind, producer, self._timeout_s, unobserved)
             await turn.write_record()
         finally:
-            await asyncio.to_thread(_discard, producer)
+            await asyncio.to_thread(discard_producer, producer)
 
     @contextlib.asynccontextmanager
-    async def turn(self, kind: Kind, observe: StepObserver = nobody_watches) -> AsyncIterator[Turn]:
+    async def turn(self, kind: Kind, observe: StepObserver = unobserved) -> AsyncIterator[Turn]:
         """Steps 1 to 4; the caller decides, draws, and commits at most once."""
         producer = await asyncio.to_thread(self._start_producer, kind)
         try:
@@ -147,7 +147,7 @@ class ReleaseLog:
             yield turn
         finally:
             # No abort: the next turn's producer does that, and waiting here could hang a stop.
-            await asyncio.to_thread(_discard, producer)
+            await asyncio.to_thread(discard_producer, producer)
 
     async def read_until(self, turn_id: str) -> ReleaseBook:
         """Read until this record of ours is seen."""
@@ -173,7 +173,7 @@ class ReleaseLog:
             with opening():
                 producer.init_transactions(self._timeout_s)
         except StoreUnavailable:
-            _discard(producer)
+            discard_producer(producer)
             raise
         return producer
 
@@ -276,9 +276,3 @@ def _fold_all(consumer: LogConsumer) -> tuple[ReleaseBook, Counter[tuple[str, in
             if entry.get("entry") in ONCE:
                 seen[str(entry["entry"]), int(entry["epoch"])] += 1
     return book, seen
-
-
-def _discard(producer: Producer) -> None:
-    with contextlib.suppress(KafkaException, SystemError):
-        producer.purge(in_queue=True, in_flight=True, blocking=False)
-        producer.poll(0)

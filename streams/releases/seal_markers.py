@@ -14,7 +14,6 @@ Assumes: the topic's `min.insync.replicas` is as `streams.topics` demands it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings.sections import KafkaSettings
 from streams.stems import Stem
-from streams.stores.kafka import append_time_ms, producer_settings
+from streams.stores.kafka import append_time_ms, discard_producer, producer_settings
 from streams.wire.frames import FrameKind, encode_marker
 
 __all__ = ["AppendedMarker", "SealMarkers"]
@@ -69,9 +68,7 @@ class SealMarkers:
         """Let go of the connections; what was not acknowledged is given up."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            with contextlib.suppress(KafkaException, SystemError):
-                producer.purge(in_queue=True, in_flight=True, blocking=False)
-                producer.poll(0)
+            discard_producer(producer)
 
     def _write(self, topic: str, partitions: int, value: bytes) -> list[AppendedMarker]:
         answers: dict[int, tuple[KafkaError | None, Message]] = {}
@@ -117,6 +114,6 @@ def _appended(
         append_ms, offset = append_time_ms(answer[1]), answer[1].offset()
         if append_ms is None or offset is None or offset < 0:
             # A broker that took it before and no longer remembers answers so.
-            raise StoreUnavailable(f"Kafka did not tell where a marker lies in {topic}")
+            raise StoreUnavailable(f"Kafka did not say where a marker lies in {topic}")
         found.append(AppendedMarker(offset, append_ms))
     return found

@@ -41,11 +41,10 @@ from numpy.typing import NDArray
 from streams.stems import Share
 from streams.stores.batch_verdict import BatchVerdict, Tally
 from streams.stores.fingerprints import FingerprintTable
-from streams.stores.redis import Client, Script, answered, check_redis, connect_redis, text_of
+from streams.stores.redis import Client, Script, answered, text_of
 
 __all__ = [
     "Applied",
-    "Client",
     "Closed",
     "CountTables",
     "HalfApplied",
@@ -53,8 +52,6 @@ __all__ = [
     "Seen",
     "Stale",
     "StoredState",
-    "check_redis",
-    "connect_redis",
 ]
 
 #: A Redis string holds 512 MB; smaller chunks are read, and removed, without blocking Redis.

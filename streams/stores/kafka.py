@@ -26,6 +26,7 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "TopicDescription",
     "aiokafka_settings",
     "append_time_ms",
+    "discard_producer",
     "librdkafka_settings",
     "producer_settings",
     "security_protocol",
@@ -151,6 +153,13 @@ def append_time_ms(message: Message) -> int | None:
     """When a broker appended a message that it acknowledged, if it said so."""
     kind, append_ms = message.timestamp()
     return append_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None
+
+
+def discard_producer(producer: Producer) -> None:
+    """Drop what a producer has not sent, without waiting for a broker that may be gone."""
+    with contextlib.suppress(KafkaException, SystemError):
+        producer.purge(in_queue=True, in_flight=True, blocking=False)
+        producer.poll(0)
 
 
 class KafkaLog:

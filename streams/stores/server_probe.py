@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from streams.stores.count_store import Client
 from streams.stores.kafka import KafkaLog
+from streams.stores.redis import Client
 from streams.telemetry.metrics import SERVER_UP
 
 __all__ = ["watch_servers"]

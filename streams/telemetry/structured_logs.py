@@ -91,12 +91,13 @@ class SafeHandler(logging.StreamHandler[TextIO]):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line. Called in the stack of the code that logged, which `_is_constant` examines."""
+        ours = record.name.partition(".")[0] in OURS
         entry = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            **(_our_event(record) if _is_ours(record) else _foreign_event(record)),
+            **(_our_event(record) if ours else _foreign_event(record)),
         }
         if record.exc_info and record.exc_info[1] is not None:
             entry["error"] = _safe_error(record.exc_info[1])
@@ -132,17 +133,13 @@ def configure_logging(settings: LogSettings | None = None, stream: TextIO | None
     )
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    return record.name.partition(".")[0] in OURS
-
-
 def _our_event(record: logging.LogRecord) -> dict[str, Any]:
     event = record.msg if isinstance(record.msg, str) and record.msg.isidentifier() else None
     if event is None or not _is_constant(event):
         return {"event": "unsafe_line_refused", "place": _place(record)}
     given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     fields = {
-        name: _shown(value)
+        name: value.name.lower() if isinstance(value, Enum) else value
         for name, value in given.items()
         if name in FIELDS and isinstance(value, SAFE_TYPES)
     }
@@ -157,16 +154,10 @@ def _foreign_event(record: logging.LogRecord) -> dict[str, Any]:
     if isinstance(record.msg, str) and _is_constant(record.msg):
         event["text"] = record.msg
         arguments = record.args if isinstance(record.args, tuple) else ()
-        event["arguments"] = [_argument(argument) for argument in arguments]
+        event["arguments"] = [
+            a if isinstance(a, int | float) else f"<{type(a).__name__}>" for a in arguments
+        ]
     return event
-
-
-def _shown(value: object) -> object:
-    return value.name.lower() if isinstance(value, Enum) else value
-
-
-def _argument(value: object) -> object:
-    return value if isinstance(value, int | float) else f"<{type(value).__name__}>"
 
 
 def _safe_error(error: BaseException) -> dict[str, Any]:
@@ -192,14 +183,10 @@ def _is_constant(text: str) -> bool:
     for _ in range(CALLERS):
         if frame is None:
             return False
-        if text in _texts(frame):
+        if any(isinstance(const, str) and const == text for const in frame.f_code.co_consts):
             return True
         frame = frame.f_back
     return False
-
-
-def _texts(frame: FrameType) -> list[str]:
-    return [constant for constant in frame.f_code.co_consts if isinstance(constant, str)]
 
 
 def _place(record: logging.LogRecord) -> str:

@@ -300,7 +300,7 @@ async def _counted(made: Service, stem: Stem) -> None:
 
 
 async def _flush(made: Service) -> None:
-    from streams.stores.count_store import connect_redis
+    from streams.stores.redis import connect_redis
 
     client = await connect_redis(made.settings.redis)
     await client.flushall()

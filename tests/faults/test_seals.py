@@ -16,8 +16,8 @@ import pytest
 from streams.releases.epoch_state import Stage
 from streams.releases.seal_markers import SealMarkers
 from streams.stems import Share, Stem
-from streams.stores.count_store import connect_redis
 from streams.stores.kafka import KafkaLog
+from streams.stores.redis import connect_redis
 from streams.wire.frames import FrameKind
 from tests.epoch_service import Service, service
 from tests.job_bench import Clock, bench

@@ -25,7 +25,7 @@ from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
 from streams.settings import Settings
 from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
-from streams.stores.count_store import check_redis, connect_redis
+from streams.stores.redis import check_redis, connect_redis
 from streams.topics import ensure_topics
 from streams.wire.frames import OptinEntry, encode_optin_records
 from tests.counting import ROOT, Installation, contributors, installation, optin_entries

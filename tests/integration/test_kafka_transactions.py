@@ -99,7 +99,7 @@ async def test_a_transaction_that_its_coordinator_will_end_is_not_called_hanging
     log = KafkaLog(settings)
     blocked = await find_blocked(settings, log, topic)
     assert blocked is not None
-    assert f"as {topic}.a; Kafka ends it at its timeout" in blocked.told()
+    assert f"as {topic}.a; Kafka ends it at its timeout" in blocked.sentence()
     await asyncio.to_thread(producer.commit_transaction, 20)
     async with asyncio.timeout(10):  # The acknowledgement comes before the end is in the log.
         while await find_blocked(settings, log, topic):  # noqa: ASYNC110 - Kafka tells nobody

@@ -36,6 +36,7 @@ from streams.stores.redis import answered, connect_redis
 __all__ = ["DemoService", "EpochTimes"]
 
 _PATIENCE_S = 120
+_VERB = (sys.executable, "-m", "agents.cli")
 
 
 class EpochTimes:
@@ -63,7 +64,7 @@ class DemoService:
         broker: InProcessBroker | None,
     ) -> None:
         self._undo = undo
-        self._command = broker.command if broker else _verb
+        self._broker = broker
         self._parts = [p for p in (stack.kafka, stack.redis, broker) if isinstance(p, LocalPart)]
         self._guard = guard
         #: Removed with the service, in whichever way that ends.
@@ -122,7 +123,7 @@ class DemoService:
     def start_process(self, name: str) -> None:
         """Start the gateway, the worker or the jobs; what it logs is appended to its file."""
         self.processes[name] = self._guard.start(
-            self._command(name),
+            self._broker.command(name) if self._broker else [*_VERB, name],
             log=self._guard.folder / f"{name}.log",
             # Temporary files of a killed process are removed with our folder.
             environment={
@@ -159,10 +160,6 @@ class DemoService:
                 time.sleep(0.2)
         words = self.processes["gateway"].last_words()
         raise StackError(f"the gateway was not ready within {_PATIENCE_S} s. It said:\n{words}")
-
-
-def _verb(name: str) -> list[str]:
-    return [sys.executable, "-m", "agents.cli", name]
 
 
 def _remove_all(

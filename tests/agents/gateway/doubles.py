@@ -11,12 +11,13 @@ from typing import Any
 
 from aiokafka.structs import RecordMetadata, TopicPartition
 
-from agents.gateway.app import Gateway, GatewayLimits
+from agents.gateway.app import Gateway
 from agents.gateway.read.publications import Publications
 from agents.gateway.submit.clock_check import ClockCheck
 from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, OptinFrames
 from agents.gateway.submit.record_submissions import Cohorts, OptinTarget, OptinTargets
 from agents.gateway.submit.report_submissions import ReportTarget
+from streams.settings.sections import GatewaySettings
 from streams.stores.epoch_keys import EpochKeys
 from streams.wire.frames import OptinFrame, ReportFrame, decode
 
@@ -196,7 +197,7 @@ def make_gateway(
     *,
     targets: Mapping[str, ReportTarget] | None = None,
     optin: OptinTargets | None = None,
-    limits: GatewayLimits | None = None,
+    limits: GatewaySettings | None = None,
     frame_limits: FrameLimits | None = None,
     clock_compared: bool = True,
     **options: Any,
@@ -218,7 +219,7 @@ def make_gateway(
     options.setdefault("tokens", None)
     moment = [1_000_000.0]
     app = Gateway(
-        limits=limits or GatewayLimits(),
+        limits=limits or GatewaySettings(optin_records_per_s=0.0),
         publications=publications,
         writer=writer,
         clock=clock,

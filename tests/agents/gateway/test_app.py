@@ -9,11 +9,11 @@ import json
 
 import pytest
 
-from agents.gateway.app import GatewayLimits
 from agents.gateway.http.cors import Cors
 from agents.gateway.read.estimates_csv import COLUMNS
 from agents.gateway.read.negotiation import FOR_EVER
 from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
+from streams.settings.sections import GatewaySettings
 from streams.wire import submissions
 from streams.wire.estimates_document import (
     EstimatedCell,
@@ -266,7 +266,7 @@ async def test_epochs_tell_states_and_times_and_what_a_device_needs():
 
 async def test_bodies_are_bounded_whether_announced_or_not():
     """A length that lies must not fill memory either."""
-    gateway = make_gateway(limits=GatewayLimits(body_bytes=1000))
+    gateway = make_gateway(limits=GatewaySettings(body_bytes=1000))
 
     announced = await gateway.ask("POST", "/v1/reports", b"{}", {"content-length": "1001"})
     lied = await gateway.ask("POST", "/v1/reports", b"[" + b" " * 1001, pieces=5)
@@ -278,7 +278,7 @@ async def test_bodies_are_bounded_whether_announced_or_not():
 
 async def test_all_bodies_together_are_bounded():
     """Ten thousand slow senders of a megabyte each would be ten gigabytes."""
-    gateway = make_gateway(limits=GatewayLimits(bodies_bytes=1000))
+    gateway = make_gateway(limits=GatewaySettings(bodies_bytes=1000))
     body = json.dumps([report(n) for n in range(10)]).encode()
 
     pieces = await gateway.ask("POST", "/v1/reports", body, pieces=10)
@@ -410,7 +410,7 @@ async def test_without_the_setting_no_origin_is_allowed():
 
 async def test_the_description_says_how_many_entries_this_gateway_takes():
     """A sender that goes by the description must not be answered with 413."""
-    gateway = make_gateway(limits=GatewayLimits(batch_entries=10))
+    gateway = make_gateway(limits=GatewaySettings(batch_entries=10))
     described = (await gateway.ask("GET", "/openapi.json")).json()
     schema = described["paths"]["/v1/reports"]["post"]["requestBody"]["content"]
     [_, batch] = schema["application/json"]["schema"]["oneOf"]

@@ -1,10 +1,10 @@
 """What a real release is drawn with, whatever the settings say."""
 
 import inspect
+from dataclasses import fields
 
 import agents.commands.jobs
-from agents.jobs.job_context import JobContext, ReleaseDice, versions
-from agents.jobs.jobs_process import run_jobs
+from agents.jobs.job_context import Instead, JobContext, ReleaseDice, versions
 from blender.noise import ExactNoise
 from blender.opendp_noise import OpenDPNoise
 from streams.settings import declared_settings
@@ -13,8 +13,9 @@ from streams.version import version_of
 
 def test_noise_is_exact_unless_a_test_hands_in_another():
     assert type(ReleaseDice().noise) is ExactNoise
-    assert inspect.signature(JobContext.build).parameters["dice"].default is None
-    assert inspect.signature(run_jobs).parameters["dice"].default is None
+    (dice,) = (field for field in fields(JobContext) if field.name == "dice")
+    assert dice.default_factory is ReleaseDice
+    assert not Instead.__required_keys__
 
 
 def test_the_command_hands_in_none_and_no_setting_names_any():

@@ -36,15 +36,15 @@ def test_only_what_hangs_or_outlives_its_timeout_blocks_the_log(transaction, age
 
 
 def test_the_sentence_names_both_ends_the_producer_and_the_way_out():
-    said = log_with(OPEN, replace(HANGING, producer_id=8, first_offset=250)).told()
+    said = log_with(OPEN, replace(HANGING, producer_id=8, first_offset=250)).sentence()
     assert "stop at offset 248, and it ends at 252" in said
     assert "producer 8, epoch 3, has a transaction open from offset 250" in said, "what hangs"
     assert "`blendstream epochs unblock`" in said
-    assert "Kafka ends it at its timeout" in log_with(OPEN).told()
+    assert "Kafka ends it at its timeout" in log_with(OPEN).sentence()
     assert "no broker names its transactional id" in (
-        log_with(replace(OPEN, transactional_id=None)).told()
+        log_with(replace(OPEN, transactional_id=None)).sentence()
     )
-    unknown = BlockedLog("releases", 248, 252, unknown="these brokers cannot tell").told()
+    unknown = BlockedLog("releases", 248, 252, unknown="these brokers cannot tell").sentence()
     assert unknown.endswith("its producer is not known (these brokers cannot tell)")
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agents.gateway.app import GatewayLimits
 from agents.gateway.submit.frame_writer import FrameLimits
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from agents.gateway.submit.verdicts import QUEUED_ENTRY_BYTES
+from streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import (
     HEAD_LIST,
     TestGateway,
@@ -139,7 +139,7 @@ async def test_beyond_the_limit_requests_are_told_to_come_again():
     body = json.dumps([report(n) for n in range(900)])
     limit = 3 * len(body) - 1
     assert limit > 2 * (len(body) + 900 * QUEUED_ENTRY_BYTES)
-    gateway = patient_gateway(limits=GatewayLimits(bodies_bytes=limit))
+    gateway = patient_gateway(limits=GatewaySettings(bodies_bytes=limit))
     gateway.producer.holding = True
     asked = [
         asyncio.create_task(gateway.report(*(report(n) for n in range(900)))) for _ in range(5)
@@ -159,7 +159,7 @@ async def test_beyond_the_limit_requests_are_told_to_come_again():
 
 async def test_an_answer_that_there_is_no_room_for_is_a_short_one():
     """Its sender sends all of it again, and what was queued counts once."""
-    gateway = patient_gateway(limits=GatewayLimits(bodies_bytes=100_000))
+    gateway = patient_gateway(limits=GatewaySettings(bodies_bytes=100_000))
 
     reply = await gateway.report(report(1), *([1] * 900))
 

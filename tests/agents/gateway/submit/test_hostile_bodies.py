@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from agents.gateway.app import GatewayLimits
 from agents.gateway.read.publications import PublishedDocument
 from agents.gateway.submit.frame_writer import FrameLimits
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
+from streams.settings.sections import GatewaySettings
 from streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedShare,
@@ -197,7 +197,9 @@ def a_gateway(tokens: ApplicationTokens) -> TestGateway:
     return make_gateway(
         tokens=tokens,
         targets={HEAD_LIST: report_target(), "cd" * 32: report_target(cells_per_answer=4)},
-        limits=GatewayLimits(body_bytes=MAX_BODY_BYTES, batch_entries=MAX_BATCH_ENTRIES),
+        limits=GatewaySettings(
+            body_bytes=MAX_BODY_BYTES, batch_entries=MAX_BATCH_ENTRIES, optin_records_per_s=0
+        ),
         frame_limits=FrameLimits(linger_s=0.005, deadline_s=30, max_held_bytes=64 << 20),
     )
 

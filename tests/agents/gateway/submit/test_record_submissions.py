@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.gateway.app import GatewayLimits
 from agents.gateway.read.publications import PauseView
 from agents.gateway.submit.frame_writer import FrameLimits
 from agents.gateway.submit.record_submissions import Cohorts, OptinTargets
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from blender.record import Record
+from streams.settings.sections import GatewaySettings
 from streams.stores.epoch_keys import EpochKeys, account
 from streams.wire import submissions
 from tests.agents.gateway.doubles import MASTER, TestGateway, make_gateway, optin_target
@@ -294,7 +294,7 @@ async def test_no_token_no_records(application, authorization):
 
 async def test_each_application_has_a_rate_of_its_own(application):
     """A runaway application must not silence the others."""
-    app = application(limits=GatewayLimits(optin_records_per_s=2))
+    app = application(limits=GatewaySettings(optin_records_per_s=2))
 
     assert (await app.post(record("a"), record("b"))).status == 202
     assert (await app.post(record("c"))).status == 429

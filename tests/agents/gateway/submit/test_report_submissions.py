@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.gateway.app import GatewayLimits
 from agents.gateway.submit.frame_writer import FrameLimits
 from blender.cells import Cells, RandomizerSpec
 from blender.record import Record
 from blender.registry import RANDOMIZERS
+from streams.settings.sections import GatewaySettings
 from streams.stores.epoch_keys import EpochKeys
 from streams.wire import submissions
 from tests.agents.gateway.doubles import HEAD_LIST, MASTER, make_gateway, report, report_target
@@ -265,7 +265,7 @@ async def test_a_wrong_clock_takes_no_submissions_and_is_unready():
 
 async def test_limits_on_batch_and_rate():
     """One sender must not take what thousands share."""
-    gateway = make_gateway(limits=GatewayLimits(batch_entries=10, reports_per_s=5))
+    gateway = make_gateway(limits=GatewaySettings(batch_entries=10, reports_per_s=5))
 
     too_many = await gateway.report(*(report(n) for n in range(11)))
     fine = await gateway.report(*(report(n) for n in range(5)))
