@@ -14,12 +14,10 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the shell's name."""
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script."""
     from agents.cli import build_parser  # noqa: PLC0415 - which imports this module by name
 
     print(shtab.complete(build_parser(), shell=arguments.shell))

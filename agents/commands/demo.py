@@ -26,7 +26,6 @@ LEAST_WINDOW_S = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the few options worth changing."""
     parser.add_argument(
         "--epochs", type=_within(int, 1), metavar="N", help="end after N epochs with estimates"
     )

@@ -19,7 +19,6 @@ _MARKS = {"ok": "  ok    ", "note": "  note  ", "fix": "  FIX   "}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print each finding as it is made."""
     try:
         settings = load_settings(arguments.settings).settings
     except SettingsError as error:

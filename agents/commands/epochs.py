@@ -75,7 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List, or abandon."""
     settings = load_settings(arguments.settings).settings
     if arguments.action is None:
         return asyncio.run(_list(settings))

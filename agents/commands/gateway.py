@@ -18,7 +18,6 @@ __all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> NoReturn:
-    """Serve."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
     run_gateway(settings)

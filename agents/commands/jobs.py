@@ -16,7 +16,6 @@ __all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> NoReturn:
-    """Run until a signal stops it."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
     from agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - settings first

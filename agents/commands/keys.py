@@ -27,7 +27,6 @@ _BYTES = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `new` and `list`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     new = actions.add_parser("new", help="print a new secret under an id")
     new.add_argument("id", help="a short name, such as the year and a letter")
@@ -36,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked for."""
     if arguments.action == "new":
         problem = value_checks.name(arguments.id)
         if problem:

@@ -24,7 +24,6 @@ _SPOKEN: dict[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the ledger."""
     settings = load_settings(arguments.settings).settings
     return asyncio.run(_run(settings))
 
@@ -37,7 +36,6 @@ async def _run(settings: Settings) -> int:
 
 
 def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
-    """The ledger as lines of text."""
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
     lines = ["neighbouring relation: replace-one (one account's or device's records differ)", ""]

@@ -30,7 +30,6 @@ _ATTEMPTS = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --wait-s."""
     parser.add_argument(
         "--wait-s",
         type=float,
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Empty, then wait for the workers."""
     settings = load_settings(arguments.settings).settings
     try:
         return asyncio.run(_run(settings, arguments.wait_s))

@@ -17,7 +17,6 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --epoch, --csv, --top and --server."""
     parser.add_argument("--epoch", type=int, metavar="E", help="default: the latest")
     parser.add_argument("--csv", action="store_true", help="everything, as CSV")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="records; default: 20")
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fetch and print."""
     which = "latest" if arguments.epoch is None else str(arguments.epoch)
     address = f"{arguments.server.rstrip('/')}/v1/estimates/{which}"
     accept = "text/csv" if arguments.csv else "application/json"

@@ -30,7 +30,6 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --folder, --brokers and --redis."""
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="keep the data there for the next start"
     )

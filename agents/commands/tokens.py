@@ -34,7 +34,6 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what to do, the name, --user-ids and --file."""
     parser.add_argument("what", choices=("add", "remove", "list"))
     parser.add_argument("name", nargs="?", metavar="NAME", help="the application")
     parser.add_argument(
@@ -49,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Change or show the token file."""
     path = arguments.file or load_settings(arguments.settings).settings.gateway.token_file
     if path is None:
         raise TokenFileError(

@@ -39,7 +39,6 @@ _AGAIN_AFTER_S = 5.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what differs."""
     settings = load_settings(arguments.settings).settings
     return asyncio.run(_run(settings))
 

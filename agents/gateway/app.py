@@ -180,7 +180,6 @@ class Gateway:
     # --- submissions -----------------------------------------------------------------------------
 
     async def post_reports(self, request: SubmitRequest) -> Answer:
-        """Judge and queue reports."""
         body = await request.body(body_bytes=self.limits.body_bytes)
         if self._admission is not None:
             refusal = await self._admission.refusal(request.headers, body)
@@ -334,11 +333,9 @@ class Gateway:
     # --- health ----------------------------------------------------------------------------------
 
     async def get_health(self, request: Request) -> Answer:
-        """The process runs and answers."""
         return self.reading.health(200, [])
 
     async def get_readiness(self, request: Request) -> Answer:
-        """Submissions can be taken, or why not."""
         reasons = self._unready()
         if not self.clock.ok:
             reasons.append(self.clock.trouble)

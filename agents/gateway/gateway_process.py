@@ -209,7 +209,6 @@ class GatewayProcess:
         metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
 
     async def run(self) -> None:
-        """Serve until `stop`."""
         assert self._server is not None
         port = self._settings.gateway.port
         log.info("gateway_started", extra={"port": port, "pid": os.getpid()})
@@ -246,7 +245,6 @@ class GatewayProcess:
 
     @property
     def unready(self) -> list[str]:
-        """Why submissions cannot be taken."""
         return self._unready() + ([] if self._clock.ok else [self._clock.trouble])
 
     def _unready(self) -> list[str]:

@@ -169,7 +169,6 @@ class EntryMeter:
         self._totals = GATEWAY_TOTALS.verdicts(stem, [_ACCEPTED, *Reason])
 
     def judged(self, verdicts: Sequence[Verdict]) -> None:
-        """Count entries."""
         totals = self._totals
         accepted = verdicts.count(ACCEPTED)
         totals[_ACCEPTED] += accepted

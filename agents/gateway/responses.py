@@ -65,7 +65,6 @@ class Answer:
 
     @property
     def body(self) -> bytes:
-        """The whole body."""
         return b"".join(self.parts)
 
     async def send(self, send: Send, extra: Headers | None = None) -> None:

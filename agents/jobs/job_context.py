@@ -124,7 +124,6 @@ class JobContext:
         )
 
     def tables(self, stem: Stem) -> CountTables:
-        """The Redis tables of one topic."""
         return CountTables(
             self.redis, self.topics.of(stem).name, prefix=self.settings.topics.prefix
         )
@@ -156,7 +155,6 @@ class JobContext:
         return book
 
     async def close(self) -> None:
-        """Let go of the servers."""
         self.markers.close()
         await self.log.close()
         await self.redis.aclose()

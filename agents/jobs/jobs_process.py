@@ -131,7 +131,6 @@ class Jobs:
             await asyncio.sleep(every_s)
 
     async def run(self) -> None:
-        """Work until `stop`."""
         log.info("jobs_started")
         metrics.CLOCK_SKEW_SECONDS.set_function(lambda: self.clocks.skew_s)
         metrics.CLOCK_SKEW_LIMIT.set(self.clocks.allowed_s)
@@ -158,7 +157,6 @@ class Jobs:
         self._stopping.set()
 
     async def close(self) -> None:
-        """Leave the leases and the servers."""
         for lease in self._leases.values():
             await lease.leave()
         with contextlib.suppress(StoreUnavailable, OSError):

@@ -58,7 +58,6 @@ class Lease:
         return self.held
 
     async def taken(self) -> bool:
-        """Whether anybody holds it."""
         return await answered(self._client.get(self._key)) is not None
 
     async def leave(self) -> None:

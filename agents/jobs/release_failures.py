@@ -90,5 +90,4 @@ FAILURES: tuple[FailureRule, ...] = (
 
 
 def rule_for(error: Exception, progress: Progress) -> FailureRule:
-    """The rule for this failure."""
     return next(r for r in FAILURES if isinstance(error, r.error) and progress in r.progress)

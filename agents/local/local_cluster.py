@@ -144,12 +144,10 @@ class LocalCluster(Closing):
 
     @property
     def bootstrap(self) -> str:
-        """Every node, as clients take it."""
         return self.bootstrap_of(self.ports)
 
     @property
     def url(self) -> str:
-        """As KAFKA_URL is given."""
         return f"kafka://{self.bootstrap}"
 
     def bootstrap_of(self, numbers: Mapping[int, object] | set[int]) -> str:

@@ -83,7 +83,6 @@ class LocalKafka(LocalPart):
 
     @property
     def url(self) -> str:
-        """As Faust takes it, and as KAFKA_URL is given."""
         return f"kafka://{self.bootstrap}"
 
     @property

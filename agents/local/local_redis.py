@@ -50,7 +50,6 @@ class LocalRedis(LocalPart):
 
     @property
     def url(self) -> str:
-        """As redis-py's `from_url` takes it."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     @property

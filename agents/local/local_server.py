@@ -76,7 +76,6 @@ class LocalPart(Closing):
 
     @property
     def server(self) -> Server:
-        """The running process."""
         if self._server is None:
             raise StackError(f"{self.name} is not running; call start() first")
         return self._server
@@ -97,7 +96,6 @@ class LocalPart(Closing):
         self.server.pause()
 
     def resume(self) -> None:
-        """SIGCONT."""
         self.server.resume()
 
     def kill(self) -> None:

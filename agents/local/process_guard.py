@@ -137,7 +137,6 @@ class Server:
         return self.status is None
 
     def printed(self) -> str:
-        """All that it printed so far."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def last_words(self, lines: int = 12) -> str:

@@ -75,7 +75,6 @@ class _Nodes(Closing):
             one.result()
 
     def close(self) -> None:
-        """End all nodes, and remove their folders unless they were named."""
         for node in self.nodes:
             node.close()
 
@@ -106,7 +105,6 @@ class LocalRedisCluster(_Nodes):
 
     @property
     def url(self) -> str:
-        """Every node, as REDIS_URL is given."""
         return f"redis://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}/0"
 
     def _join(self) -> None:
@@ -153,7 +151,6 @@ class SentinelNode(LocalPart):
 
     @property
     def url(self) -> str:
-        """Where it answers."""
         return f"redis://127.0.0.1:{self.port}"
 
     def _prepare(self) -> None:
@@ -201,7 +198,6 @@ class LocalSentinels(_Nodes):
 
     @property
     def url(self) -> str:
-        """The Sentinels and the primary's name, as REDIS_URL is given."""
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{hosts}/{PRIMARY}/0"
 
@@ -232,7 +228,6 @@ class LocalSentinels(_Nodes):
             return False
 
     def close(self) -> None:
-        """End Sentinels and nodes."""
         for sentinel in self.sentinels:
             sentinel.close()
         super().close()

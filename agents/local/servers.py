@@ -75,7 +75,6 @@ class Stack(Closing):
 
     @property
     def started(self) -> list[LocalPart]:
-        """Every server that was started here."""
         parts: list[LocalPart] = []
         for server in (self.kafka, self.redis):
             if isinstance(server, LocalCluster):

@@ -139,11 +139,9 @@ class Worker:
                 return unfit
 
     def stop(self) -> None:
-        """Let `run` return."""
         self._stopping.set()
 
     async def close(self) -> None:
-        """Leave the group and close what is open."""
         for task in self._tasks:
             task.cancel()
         if self._starting is not None:

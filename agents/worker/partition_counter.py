@@ -137,7 +137,6 @@ class PartitionCounter:
         metrics.BEHIND_SECONDS.remove(stem, str(self.number))
 
     def stop(self, stop: halt_reasons.Stop) -> None:
-        """Count nothing more of it."""
         self.stopped, self.state, self._over = stop.reason, None, stop.over
         self._over_asked_at = time.monotonic()
 
@@ -362,7 +361,6 @@ class PartitionCounter:
     # --- helpers --------------------------------------------------------------------------------
 
     async def _seek(self, offset: int) -> None:
-        """Let the consumer deliver from this offset on."""
         self._sought_at = time.monotonic()
         metrics.SEEKS.labels(self._of.stem).inc()
         await self._of.seek(self.number, offset)

@@ -97,7 +97,6 @@ class Measurements:
             )
 
     def __contains__(self, unit: Unit) -> bool:
-        """Whether the unit is finished."""
         return unit in self._finished
 
     def __iter__(self) -> Iterator[Measurement]:

@@ -214,7 +214,6 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """The title of a panel."""
         return f"{self.label}, {_short(self.users)} people"
 
     @property

@@ -20,7 +20,6 @@ class SimulatedNoise:
     """The `Noise` role on a numpy generator."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """All draws come from `rng`."""
         self._rng = rng
 
     def discrete_laplace(self, counts: IntArray, *, scale: float) -> IntArray:

@@ -77,7 +77,6 @@ class PublishedMarks:
         self._key = f"{prefix}:published:{topic}"
 
     async def all(self) -> dict[int, str]:
-        """Document ids by epoch."""
         found = await answered(self._client.hgetall(self._key))
         return {int(epoch): document_id.decode() for epoch, document_id in found.items()}
 

@@ -44,7 +44,6 @@ class StoredDocument:
     parts: tuple[bytes, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """How the entry names it."""
         return {"name": self.name, "id": self.id, "bytes": self.size, "parts": len(self.parts)}
 
 

@@ -230,5 +230,4 @@ def of_record(key: bytes | None, value: bytes | None) -> list[Entry]:
 
 
 def part_key(document_id: str, number: int) -> bytes:
-    """The Kafka key of one part of a document."""
     return PART_PREFIX + f"{document_id} {number}".encode()

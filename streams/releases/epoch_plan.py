@@ -195,7 +195,6 @@ class EpochParameters:
 
     @property
     def window_ms(self) -> int:
-        """How long this window is."""
         return self.window_end_ms - self.window_start_ms
 
     @property

@@ -97,7 +97,6 @@ class EpochState:
 
     @property
     def epoch(self) -> int:
-        """Its number."""
         return self.parameters.epoch
 
     @property

@@ -155,7 +155,6 @@ class ReleaseLog:
         return await self._reader.read_until(turn_id, patience_s)
 
     async def close(self) -> None:
-        """Let go of the connections."""
         await self._reader.close()
 
     def _start_producer(self, kind: Kind) -> Producer:

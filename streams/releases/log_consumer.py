@@ -152,7 +152,6 @@ class LogConsumer:
         return join(reference, [parts[n] for n in sorted(parts)])
 
     def close(self) -> None:
-        """Let go of the connection."""
         self.closed = True
         self._consumer.close()
 

@@ -95,12 +95,10 @@ class Url(Secret):
 
     @property
     def user(self) -> str:
-        """The user, if the address names one."""
         return unquote(self._credentials.partition(":")[0])
 
     @property
     def password(self) -> Secret:
-        """The password, if the address holds one."""
         return Secret(unquote(self._credentials.partition(":")[2]))
 
     def __repr__(self) -> str:

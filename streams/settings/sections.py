@@ -71,22 +71,18 @@ class KafkaSettings:
 
     @property
     def bootstrap(self) -> str:
-        """Hosts and ports alone, as clients take them."""
         return self.url.hosts
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted."""
         return self.url.scheme == "kafka+ssl"
 
     @property
     def user(self) -> str:
-        """Who we are to the brokers."""
         return self.sasl_user or self.url.user
 
     @property
     def password(self) -> Secret:
-        """What proves it."""
         return self.sasl_password or self.url.password
 
 
@@ -208,7 +204,6 @@ class PrivacySettings:
     )
 
     def parameters(self) -> PrivacyParameters:
-        """What the algorithms are given."""
         own_share = SELECTION_SHARES[self.profile]
         return PrivacyParameters(
             epsilon=self.epsilon,
@@ -272,7 +267,6 @@ class KeysSettings:
     )
 
     def masters(self) -> dict[str, bytes]:
-        """The secrets as bytes."""
         return {
             name: bytes.fromhex(self.master_secrets[name].reveal()) for name in self.master_secrets
         }

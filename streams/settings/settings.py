@@ -110,7 +110,6 @@ class Declared(NamedTuple):
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
         return self.default is dataclasses.MISSING
 
     @property
@@ -126,7 +125,6 @@ class Declared(NamedTuple):
         ]
 
     def value_in(self, settings: Settings) -> Any:
-        """Its value there."""
         return getattr(getattr(settings, self.section), self.field)
 
 

@@ -45,7 +45,6 @@ class ClickGraphDocument:
     quantity: str
 
     def to_bytes(self) -> bytes:
-        """Canonical bytes."""
         queries = sorted(self.queries, key=lambda q: (-q.count, q.query))
         return canonical_json(
             {

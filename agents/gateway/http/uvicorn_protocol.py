@@ -169,7 +169,6 @@ class GatewayProtocol(UvicornConnection):
             self._turn_away(self._too_large())
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
         super().on_message_begin()
         self.reading_since = time.monotonic()
 
@@ -179,7 +178,6 @@ class GatewayProtocol(UvicornConnection):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is here, the body may follow."""
         self.fault = self._fault()
         if self.fault is not None:
             raise httptools.HttpParserError  # which ends `feed_data`
@@ -190,12 +188,10 @@ class GatewayProtocol(UvicornConnection):
         self.in_body = True
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self.head_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The whole request is here."""
         self.reading_since = None
         self.in_body = False
         self.head_bytes = 0

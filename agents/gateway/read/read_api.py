@@ -65,7 +65,6 @@ class Reading:
     # --- documents -------------------------------------------------------------------------------
 
     async def get_current_head_list(self, request: Request) -> Answer:
-        """The newest head list that is reported against."""
         current = self._publications.current_head_list
         found = None if current is None else self._publications.head_lists.get(current)
         if found is None:
@@ -75,7 +74,6 @@ class Reading:
         return _served(request, found, FOR_A_MINUTE)
 
     async def get_head_list(self, request: Request) -> Answer:
-        """A head list by id."""
         held, wanted = self._publications, request.path_params["id"]
         found = held.head_lists.get(wanted)
         if found is None:
@@ -93,28 +91,24 @@ class Reading:
         return _served(request, found, FOR_EVER)
 
     async def get_latest_estimates(self, request: Request) -> Answer:
-        """The newest published epoch."""
         estimates = self._publications.estimates
         if not estimates:
             return problem(404, "no epoch has been published yet; see /v1/epochs")
         return await self._estimates(request, estimates[max(estimates)], FOR_A_MINUTE)
 
     async def get_epoch_estimates(self, request: Request) -> Answer:
-        """One published epoch."""
         found = _of_epoch(self._publications.estimates, request)
         if found is None:
             return problem(404, "no published epoch of this number is kept; see /v1/estimates")
         return await self._estimates(request, found, FOR_EVER)
 
     async def get_latest_click_graph(self, request: Request) -> Answer:
-        """The newest click graph."""
         graphs = self._publications.click_graphs
         if not graphs:
             return problem(404, "no click graph has been published; it is an optional release")
         return _served(request, graphs[max(graphs)], FOR_A_MINUTE)
 
     async def get_click_graph(self, request: Request) -> Answer:
-        """The click graph of one epoch."""
         found = _of_epoch(self._publications.click_graphs, request)
         if found is None:
             return problem(404, "no click graph of this epoch is kept")
@@ -160,7 +154,6 @@ class Reading:
     # --- history ---------------------------------------------------------------------------------
 
     async def get_estimates(self, request: Request) -> Answer:
-        """Published epochs, newest first, a page at a time."""
         asked = _page_asked(request.query_params)
         if asked is None:
             return problem(
@@ -201,7 +194,6 @@ class Reading:
     # --- states ----------------------------------------------------------------------------------
 
     async def get_epochs(self, request: Request) -> Answer:
-        """States and times."""
         held = self._publications
         now_s = self._wall_clock()
         collecting = _collecting(held.collecting(now_s))
@@ -217,7 +209,6 @@ class Reading:
         return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
 
     async def get_schema(self, request: Request) -> Answer:
-        """The JSON schema of a document."""
         if request.path_params["name"] not in SCHEMAS:
             return problem(404, f"schemas are named {', '.join(SCHEMAS)}")
         return document_answer(
@@ -225,7 +216,6 @@ class Reading:
         )
 
     async def get_openapi(self, request: Request) -> Answer:
-        """The description of this API."""
         return document_answer(request, _openapi(self._batch_entries), cache_control=FOR_A_MINUTE)
 
 

@@ -53,7 +53,6 @@ class StaticPages:
                 self._pages |= {at: page, at.removesuffix("/") or "/": page}
 
     async def __call__(self, request: Request) -> Answer:
-        """The page."""
         page = self._pages.get(request.scope["path"])
         if page is None or request.method not in ("GET", "HEAD"):
             raise HTTPException(404)

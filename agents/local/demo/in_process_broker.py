@@ -70,7 +70,6 @@ class InProcessBroker(LocalPart):
 
     @property
     def url(self) -> str:
-        """As KAFKA_URL is given."""
         return f"kafka://{self._address.read_text()}"
 
     @property

@@ -59,7 +59,6 @@ class Crowd:
         return np.where(rng.random(people) < _ACTIVE, numbers, NO_RECORD).astype(np.int64)
 
     def window(self, optin: int, clients: int, rng: np.random.Generator) -> Window:
-        """What everyone searched for in one window."""
         people = self.draw(optin + clients, rng)
         return Window(people[:optin], people[optin:])
 

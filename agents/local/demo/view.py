@@ -38,7 +38,6 @@ class View:
         self._began = self._figures_at = clock()
 
     def say(self, text: str) -> None:
-        """For good."""
         self._clear()
         for line in text.splitlines() or [""]:
             stamp = "" if self._live else f"[{self._clock() - self._began:5.1f} s] "
