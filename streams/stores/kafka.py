@@ -202,13 +202,17 @@ class KafkaLog:
 
     async def leaders(self, topic: str) -> dict[int, int]:
         """Every broker that leads a partition of a topic, and one partition that it leads."""
-        ask = asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
-        partitions = (await self._answer(ask)).topics[topic].partitions
+        partitions = (await self._metadata(topic)).topics[topic].partitions
         return {
             about.leader: number
             for number, about in sorted(partitions.items(), reverse=True)
             if about.leader >= 0
         }
+
+    async def _metadata(self, topic: str) -> Any:
+        return await self._answer(
+            asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
+        )
 
     async def bounds(self, topic: str, partition: int) -> LogBounds:
         """Where the log of a partition begins and ends now."""
@@ -241,9 +245,7 @@ class KafkaLog:
             return ends[partition]
 
     async def _ask_all(self, topic: str) -> dict[int, int]:
-        about = await self._answer(
-            asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
-        )
+        about = await self._metadata(topic)
         partitions = list(about.topics[topic].partitions)
         answers = await asyncio.gather(
             *(
@@ -280,12 +282,12 @@ class KafkaLog:
         partitions: Sequence[int],
         which: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        least: int = 0,
     ) -> dict[int, int]:
         if not self._connected:
             # Without a connection, a request to a leader is repeated only after three seconds; a
             # request for metadata is sent as soon as there is a connection.
-            ask = asyncio.to_thread(self._admin.list_topics, topic, timeout=self._timeout_s)
-            await self._answer(ask)
+            await self._metadata(topic)
             self._connected = True
         wanted = {TopicPartition(topic, partition): which for partition in partitions}
         futures = self._admin.list_offsets(
@@ -294,7 +296,7 @@ class KafkaLog:
         offsets: dict[int, int] = {}
         for where, future in futures.items():
             offset = int((await self._answer(asyncio.wrap_future(future))).offset)
-            if offset < 0:
+            if offset < least:
                 # A broker that is just coming back: librdkafka raises nothing, and answers -1001.
                 # Taken for the log's end, it would make everything in the log read already.
                 raise StoreUnavailable("Kafka did not return an offset")

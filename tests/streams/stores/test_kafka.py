@@ -59,12 +59,12 @@ async def test_nothing_is_removed_on_an_answer_without_an_offset(
     """Taken for "no record is that young", it would have removed records that were not counted."""
     settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
     trimmer = LogTrimmer(settings.kafka)
-    monkeypatch.setattr(trimmer, "_client", Answers(-1001))
+    monkeypatch.setattr(trimmer, "_admin", Answers(-1001))
     with pytest.raises(StoreUnavailable):
         await trimmer.bounds_before("records", 1_000, at_most=[7])
-    monkeypatch.setattr(trimmer, "_client", Answers(9, by_time=-1))
+    monkeypatch.setattr(trimmer, "_admin", Answers(9, by_time=-1))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [7]
-    monkeypatch.setattr(trimmer, "_client", Answers(9, by_time=5))
+    monkeypatch.setattr(trimmer, "_admin", Answers(9, by_time=5))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [5]
 
 
@@ -74,7 +74,7 @@ async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
     """Cut off at 4, it says that no record is that young: of what lies behind it knows nothing."""
     settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
     trimmer = LogTrimmer(settings.kafka)
-    monkeypatch.setattr(trimmer, "_client", Answers(4, by_time=-1))
+    monkeypatch.setattr(trimmer, "_admin", Answers(4, by_time=-1))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [4]
 
 
