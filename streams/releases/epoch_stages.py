@@ -9,6 +9,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from streams.releases.documents import DocumentReference
 from streams.releases.entries import EpochOutcome, Shortfall
@@ -23,6 +26,10 @@ __all__ = [
     "Seal",
     "Stage",
 ]
+
+
+Offset = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
 
 
 class Stage(enum.StrEnum):
@@ -45,7 +52,7 @@ class Stage(enum.StrEnum):
 class Seal:
     """End offsets of all partitions, and when they were committed."""
 
-    bounds: tuple[int, ...]
+    bounds: tuple[Offset, ...]
     at_ms: int
 
 
@@ -55,9 +62,9 @@ class HeadListRelease:
 
     head_list: DocumentReference
     optin: DocumentReference
-    cells: int
-    cells_per_answer: int
-    answers: int
+    cells: Count
+    cells_per_answer: Count
+    answers: Count
     #: ⋆, the last cell, may only be answered with the first cells, which fill the answer up.
     wildcard_alone: bool
     reports_until_ms: int
@@ -136,7 +143,7 @@ class EpochState:
     def early_before_ms(self, stem: Stem) -> int:
         """Append times before this are early.
 
-        A report cannot be: the id of its head list is a hash of noise that nobody could foresee.
+        A report cannot be: the id of its head list is a hash of noise that no one could foresee.
         """
         if stem is Stem.CLIENT_REPORTS:
             return 0

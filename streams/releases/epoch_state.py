@@ -18,17 +18,19 @@ import copy
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from blender.user_groups import PARTS
 from streams.errors import StoreMismatch
 from streams.releases import entries
 from streams.releases.documents import DocumentReference
-from streams.releases.entries import EpochOutcome, Shortfall
 from streams.releases.epoch_plan import EpochParameters
 from streams.releases.epoch_stages import (
     EpochState,
     HeadListRelease,
+    Offset,
     PauseNotice,
     Publication,
     Seal,
@@ -47,6 +49,8 @@ __all__ = [
     "Seal",
     "Stage",
 ]
+
+T = TypeVar("T")
 
 #: Finished epochs kept in memory and behind a checkpoint, for lists of recent states.
 KEPT_EPOCHS = 32
@@ -164,7 +168,7 @@ class ReleaseBook:
         try:
             for entry in entries.of_record(key, value):
                 self._apply_entry(entry, _At(offset, time_ms))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, msgspec.ValidationError) as error:
             raise StoreMismatch(
                 f"the release log's entry at offset {offset} must be one that this release "
                 f"writes, got {type(error).__name__}; upgrade this process, or restore the log"
@@ -180,18 +184,14 @@ class ReleaseBook:
         elif name == "epoch_opened":
             self._open(body, at)
         elif name == "service_paused":
-            self.paused = PauseNotice(
-                int(body["epoch"]),
-                int(body["from_ms"]),
-                int(body["resumes_at_ms"]),
-                str(body["reason"]),
-            )
+            self.paused = msgspec.convert(body, PauseNotice)
             # A checkpoint repeats the notice, in the same step that opens an epoch.
             for opened in self.epochs.values():
                 self._end_pause(opened.parameters)
         elif name == "log_trimmed":
             version = int(body.get("topic_version", 1))  # Not always written.
-            self.trimmed[Stem(body["topic"]), version] = _bounds(body)
+            bounds = msgspec.convert(body["bounds"], tuple[Offset, ...])
+            self.trimmed[Stem(body["topic"]), version] = bounds
         elif name == "checkpoint":
             self.checkpoint_epoch = Ledger.from_json(body["ledger"]).last_epoch
         elif name in _STEPS:
@@ -247,14 +247,14 @@ class ReleaseBook:
         changes: dict[str, Any] = {}
         match body["entry"], state.stage:
             case "records_sealed", Stage.COLLECTING:
-                changes["records_sealed"] = Seal(_bounds(body), at.time_ms)
+                changes["records_sealed"] = _read(body, Seal, at)
             case "click_graph_released", Stage.SEALED if state.click_graph is None:
                 changes["click_graph"] = self._publication(body, at)
             case "head_list_released", Stage.SEALED:
                 changes["head_list"] = released = self._head_list(body, at)
                 self._of_list[bytes.fromhex(released.head_list.id)] = state.epoch
             case "reports_sealed", Stage.REPORTING:
-                changes["reports_sealed"] = Seal(_bounds(body), at.time_ms)
+                changes["reports_sealed"] = _read(body, Seal, at)
             case "estimate_released", Stage.SEALED | Stage.REPORTING | Stage.REPORTS_SEALED:
                 changes |= {"estimates": self._publication(body, at), "over_at_ms": at.time_ms}
             case "epoch_abandoned", stage if not stage.over:
@@ -266,21 +266,12 @@ class ReleaseBook:
 
     def _head_list(self, body: Mapping[str, Any], at: _At) -> HeadListRelease:
         head_list, optin = self._references(body, at)
-        return HeadListRelease(
-            head_list=head_list,
-            optin=optin,
-            cells=_count(body, "cells"),
-            cells_per_answer=_count(body, "cells_per_answer"),
-            answers=_count(body, "answers"),
-            wildcard_alone=bool(body.get("wildcard_alone", False)),  # Not always written.
-            reports_until_ms=int(body["reports_until_ms"]),
-            reasons=_reasons(body),
-            at_ms=at.time_ms,
-        )
+        body = {"wildcard_alone": False, **body}  # Not always written.
+        return _read(body, HeadListRelease, at, head_list=head_list, optin=optin)
 
     def _publication(self, body: Mapping[str, Any], at: _At) -> Publication:
         (document,) = self._references(body, at)
-        return Publication(document, EpochOutcome(body["outcome"]), _reasons(body), at.time_ms)
+        return _read(body, Publication, at, document=document)
 
     def _references(self, body: Mapping[str, Any], at: _At) -> list[DocumentReference]:
         return [
@@ -296,19 +287,6 @@ def _documents(state: EpochState) -> list[DocumentReference]:
     return found
 
 
-def _count(body: Mapping[str, Any], name: str) -> int:
-    value = body[name]
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{name} must be a whole number above 0")
-    return value
-
-
-def _bounds(body: Mapping[str, Any]) -> tuple[int, ...]:
-    bounds = body["bounds"]
-    if not isinstance(bounds, list) or any(type(b) is not int or b < 0 for b in bounds):
-        raise ValueError("bounds must be a list of offsets")
-    return tuple(bounds)
-
-
-def _reasons(body: Mapping[str, Any]) -> tuple[Shortfall, ...]:
-    return tuple(Shortfall(r) for r in body["reasons"])
+def _read(body: Mapping[str, Any], kind: type[T], at: _At, **documents: DocumentReference) -> T:
+    """The fields of an entry, checked; its documents and its time are not among them."""
+    return msgspec.convert({**body, **documents, "at_ms": at.time_ms}, kind)
