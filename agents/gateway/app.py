@@ -210,12 +210,12 @@ class Gateway:
     def _queue_reports(
         self, entries: Sequence[EncodedEntry], unknown: Verdict | None
     ) -> Queued | None:
-        """Decoded, reports take up to thirty times their bytes; here they are let go again."""
-        held = self.publications
+        """Decoded, reports need up to thirty times their bytes, which are freed again here."""
+        published = self.publications
         return queue_reports(
             REPORTS.decode(entries),
-            held.report_targets,
-            held.past_head_lists,
+            published.report_targets,
+            published.past_head_lists,
             self.writer,
             now_ms=self._wall_clock() * 1000,
             unknown=unknown,
@@ -225,11 +225,11 @@ class Gateway:
         """Judge and queue opt-in records of an application that shows its token."""
         application = self._application(request)
         body = await request.body(body_bytes=self.limits.body_bytes)
-        held = self.publications
-        # Only the end of the release log tells whether no epoch is open.
+        published = self.publications
+        # Only the end of the release log shows whether no epoch is open.
         unknown = (
-            held.optin_targets.now(self._wall_clock() * 1000) is None
-            and not await held.read_to_end()
+            published.optin_targets.now(self._wall_clock() * 1000) is None
+            and not await published.read_to_end()
         )
         entries = await self._entries(request, body)
         self._take(self._optin_rate(application.name), len(entries))
@@ -238,7 +238,7 @@ class Gateway:
         if unknown:
             return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
         now_ms = self._wall_clock() * 1000
-        targets, paused = held.optin_targets, held.paused(now_ms / 1000)
+        targets, paused = published.optin_targets, published.paused(now_ms / 1000)
         slices: list[Queued] = []
         left_out = False
         for part in OPTIN_RECORDS.slices(entries):

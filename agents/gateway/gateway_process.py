@@ -289,7 +289,7 @@ class GatewayProcess:
         assert self._reader is not None
         assert self._log_watch is not None
         while True:
-            # Also tells whether the release log could be read to its end.
+            # Also shows whether the release log could be read to its end.
             if await self._reader.read_to_end():
                 self._caught_up_at = time.monotonic()
             with contextlib.suppress(StoreUnavailable):

@@ -178,7 +178,7 @@ class EntryMeter:
                     totals[verdict.reason] += 1
 
 
-#: Addresses that are none of the API's: their paths are not labels, since anybody invents them.
+#: Addresses that are none of the API's: their paths, which callers invent, are not labels.
 OTHER_ROUTES = GATEWAY_TOTALS.route("any", "other", (200, 404))
 CLIENT_REPORTS = EntryMeter(Stem.CLIENT_REPORTS)
 OPTIN_RECORDS = EntryMeter(Stem.OPTIN_RECORDS)

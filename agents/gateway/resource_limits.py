@@ -1,4 +1,4 @@
-"""Limits that keep one gateway's memory and work bounded, whoever calls and however often.
+"""Limits that keep one gateway's memory and work bounded, however often it is called.
 
 Promises: nothing here remembers an address or a person; a rate belongs to an application or to
 the whole gateway. What a limit refuses it refuses at once, so refusing costs next to nothing.
@@ -44,7 +44,7 @@ class TokenBucket:
 
 
 class ByteBudget:
-    """Bytes that may be held at one time.
+    """Bytes that may be in memory at one time.
 
     >>> budget = ByteBudget(100)
     >>> budget.take(60), budget.take(60), budget.used
@@ -70,10 +70,10 @@ class ByteBudget:
 
 
 class Turns:
-    """Large requests go on one slice at a time, and everything else is served in between.
+    """Large requests are served one slice at a time, and everything else is served in between.
 
     Without it, a hundred of them would each do a slice before the event loop looks at anything
-    else. Whoever awaits `next` gets the loop in the order of asking, once for each time round it.
+    else. Callers of `next` get the loop in the order of asking, once for each time round it.
     """
 
     __slots__ = ("_one",)

@@ -1,6 +1,6 @@
 """Answers over HTTP, and problems that say what to do (application/problem+json).
 
-Promises: a problem tells what must hold, what was found and what to do next, and never quotes a
+Promises: a problem says what must hold, what was found and what to do next, and never quotes a
 query, a URL, a user id, a token or an address. Retry-After is there whenever repeating helps.
 """
 

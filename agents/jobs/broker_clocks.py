@@ -118,7 +118,7 @@ class ClockComparison:
             try:
                 await self.compare()
             except Exception as error:
-                # Whatever it was, this must go on: without it a wrong clock would not be noticed.
+                # This must continue after any error, or a wrong clock would not be noticed.
                 self._producer = None
                 log.warning("clocks_not_compared", exc_info=error)
             is_off = self._clocks.measured and not self._clocks.ok

@@ -79,7 +79,7 @@ async def _draw(context: JobContext, due: Due[BuildClickGraph], inputs: _Inputs)
 
 
 def _give_up(state: EpochState, failed: GivenUp) -> Made:
-    """An empty graph: the epoch goes on without one, and nothing is redrawn."""
+    """An empty graph: the epoch continues without one, and nothing is redrawn."""
     return _empty(state, failed.participants, [failed.reason])
 
 

@@ -97,7 +97,7 @@ class Keeper:
         return True
 
     async def _seal(self, move: SealRecords | SealReports) -> bool:
-        """Mark every partition, then commit where the marks lie, if nobody sealed it meanwhile.
+        """Mark every partition, then commit where the marks lie, unless it was sealed meanwhile.
 
         A keeper that dies in between leaves marks that mean nothing; the next one makes its own.
         """
@@ -153,10 +153,10 @@ class Keeper:
         # Barred first: nothing is added to them after they were looked for.
         for partition in unmarked:
             await tables.close_epochs(partition, through)
-        for held in await held_epochs(context.redis, prefix, topic.name):
-            if held.epoch <= through:
-                of = CountTables(context.redis, held.topic, prefix=prefix)
-                await of.release_epoch(held.partition, held.epoch)
+        for stored in await held_epochs(context.redis, prefix, topic.name):
+            if stored.epoch <= through:
+                of = CountTables(context.redis, stored.topic, prefix=prefix)
+                await of.release_epoch(stored.partition, stored.epoch)
         for partition in unmarked:
             await tables.put_token(partition, "swept", mark, None)
 
@@ -164,7 +164,7 @@ class Keeper:
         """Remove raw records below the first that an unreleased epoch may have.
 
         What is to go is announced in the log, then removed, by this keeper or another one: never
-        more of it than may go now, whatever was announced.
+        more of it than may go now, even if more was announced.
         """
         context, topic = self._context, self._context.topics.of(stem)
         of = (stem.value, topic.version)
@@ -209,7 +209,7 @@ class Keeper:
         return await self._trimmer.bounds_before(name, _first_append_ms(book, stem), at_most)
 
     def _done(self, book: ReleaseBook, stem: Stem) -> bool:
-        """Whether all that can go went: what is announced, and whatever is released by now."""
+        """Whether all that can go went: what is announced, and what is released by now."""
         through = book.released_through(stem)
         announced = book.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
         return through < 0 or (
@@ -244,9 +244,9 @@ def _first_append_ms(book: ReleaseBook, stem: Stem) -> int | None:
     return min(times, default=None)
 
 
-def _forward(bounds: Sequence[int], held: Sequence[int]) -> list[int]:
-    """Bounds never move back, whatever a rolled-back Redis says."""
-    return [max(b, held[p] if p < len(held) else 0) for p, b in enumerate(bounds)]
+def _forward(bounds: Sequence[int], announced: Sequence[int]) -> list[int]:
+    """Bounds never move back, even if a Redis that was rolled back says so."""
+    return [max(b, announced[p] if p < len(announced) else 0) for p, b in enumerate(bounds)]
 
 
 def _checkpoint(book: ReleaseBook) -> list[Entry]:

@@ -4,12 +4,12 @@
         └────────────┴────────────┴──────────────┴──────────▶ abandoned (given up, with the reason)
 
 Promises: states only move forward; epochs take each step in order of their number; every epoch
-that is open ends, whatever the workers do, because each wait has a deadline after which the epoch
-goes on and says what it lacks. Nothing here reads a clock, a broker or a count of any record:
+that is open ends, even if no worker counts, because each wait has a deadline after which the epoch
+continues and says what it lacks. Nothing here reads a clock, a broker or a count of any record:
 what is decided depends on times, offsets and participants only.
 
 Departure: epochs open ahead of their windows, `epochs_ahead` of them, so that an outage of the
-jobs refuses nobody; a gap longer than that is not filled with empty epochs afterwards
+jobs refuses no one; a gap longer than that is not filled with empty epochs afterwards
 (docs/decisions/0050-epochs-open-ahead.md).
 """
 

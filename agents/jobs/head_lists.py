@@ -102,7 +102,7 @@ def _released(
     """What a drawn head list adds to the log."""
     parameters = state.parameters
     if release.head_list.listed == 0:
-        # Devices could only answer ⋆: nobody is asked, and the epoch ends here.
+        # Devices could only answer ⋆: none is asked, and the epoch ends here.
         reports_until_ms = parameters.window_end_ms
     names = {k: str(v) for k, v in asdict(release.mechanisms).items()}
     document = HeadListDocument(

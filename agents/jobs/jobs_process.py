@@ -106,7 +106,7 @@ class Jobs:
 
     @property
     def unready(self) -> list[str]:
-        """Why no epoch goes on; nothing while the clock is right, and Kafka and Redis answer."""
+        """Why no epoch can continue; empty while the clock is right, and Kafka and Redis answer."""
         if self._log_watch.blocked is not None:
             return [f"the release log is blocked: {self._log_watch.blocked.sentence()}"]
         if self.clocks.ok and all(self._answered.values()):
@@ -114,13 +114,13 @@ class Jobs:
         return [self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"]
 
     async def watch_log(self, every_s: float) -> None:
-        """For ever: tell whether a transaction blocks the release log, and which one."""
+        """For ever: show whether a transaction blocks the release log, and which one."""
         while True:
             was = self._log_watch.blocked
             try:
                 await self._log_watch.look()
             except StoreUnavailable:
-                pass  # That Kafka is away is told elsewhere.
+                pass  # Other metrics show that Kafka is away.
             except Exception as error:
                 log.error("release_log_not_watched", exc_info=error)
             blocked = self._log_watch.blocked
@@ -186,10 +186,10 @@ class Jobs:
                 )
                 back_off_s = min(2 * back_off_s, _MOST_BACK_OFF_S)
             except ReleaseFailed:
-                # Said in full where it was given up; the next epoch goes on.
+                # Logged in full where it was given up; the next epoch continues.
                 metrics.FAILURES.labels(job.kind).inc()
             except Exception as error:
-                # What is stored is not what we wrote, too little memory, a defect. Whatever it is,
+                # What is stored is not what we wrote, too little memory, a defect. In any case
                 # it is no reason to end the other kinds of jobs, and no release was drawn.
                 self._answered[job.kind] = False
                 metrics.FAILURES.labels(job.kind).inc()

@@ -17,7 +17,7 @@ __all__ = ["FAILURES", "FailureRule", "Progress", "ReleaseFailed", "Then", "rule
 
 
 class ReleaseFailed(BlenderError):
-    """A release failed and was given up; the next epoch goes on. The cause says why."""
+    """A release failed and was given up; the next epoch continues. The cause says why."""
 
 
 class Progress(enum.Enum):

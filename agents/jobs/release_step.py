@@ -47,7 +47,7 @@ _GIVEN_UP: Mapping[Shortfall, str] = {
     Shortfall.DRAW_FAILED: "the draw failed and is not repeated; see the log of the jobs",
     Shortfall.JOB_FAILED: "the job failed until the deadline; see the log of the jobs",
 }
-#: An epoch that anybody may have seen a document of, while the log has no release of it.
+#: An epoch with a published document, while the log has no release of it.
 _SEEN = "a document of this epoch is published and its release is not in the log; not drawn again"
 #: How much sooner than its seal a document may seem to be written, by a clock that is off.
 _CLOCK_MS = 3_600_000
@@ -109,7 +109,7 @@ class Release(Generic[Move, Inputs]):
     topic: Callable[[Topics], str]
     #: The log line about a commit.
     committed_event: str
-    #: What tells the log that this release failed for good.
+    #: What to write to the log when this release failed for good.
     give_up: Callable[[EpochState, GivenUp], Made] = _abandon_epoch
     #: Whether people's privacy rests on noise that this release draws.
     draws_noise: bool = True
@@ -201,7 +201,7 @@ async def _fail(
     context.given_up[release.kind] = GivenUp(epoch, rule.reason, due.participants)
     await write_down_given_up(context, release)
     raise ReleaseFailed(
-        f"the release of epoch {epoch} failed and was given up; the next epoch goes on"
+        f"the release of epoch {epoch} failed and was given up; the next epoch continues"
     ) from error
 
 

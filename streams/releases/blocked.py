@@ -99,7 +99,7 @@ async def find_blocked(kafka: KafkaSettings, log: KafkaLog, topic: str) -> Block
 
 
 class LogWatch:
-    """How long the committed end has not moved although the log goes on after it."""
+    """How long the committed end has not moved although the log has more after it."""
 
     def __init__(
         self,

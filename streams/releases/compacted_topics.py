@@ -95,8 +95,8 @@ async def read_publications(
 ) -> dict[int, bytes]:
     """The documents that the topic holds whole, of these epochs or of all.
 
-    The topic keeps every epoch's for ever: whoever asks for a few holds only those in memory, and
-    is given up on only when nothing comes any more. `since_ms` leaves out what was written before.
+    The topic keeps every epoch's for ever: of these only the wanted ones are kept in memory, and
+    reading fails only when nothing comes any more. `since_ms` leaves out what was written before.
     """
     return await asyncio.to_thread(_read, kafka, topic, epochs, since_ms)
 
@@ -144,13 +144,13 @@ def _read(
     finally:
         reader.close()
     found = {}
-    for epoch, (document_id, told) in about.items():
-        held = parts[epoch, document_id]
+    for epoch, (document_id, headers_of) in about.items():
+        of_epoch = parts[epoch, document_id]
         reference = DocumentReference(
-            "publication", document_id, int(told["bytes"]), int(told["parts"]), 0, 0
+            "publication", document_id, int(headers_of["bytes"]), int(headers_of["parts"]), 0, 0
         )
-        if len(held) == reference.parts:
-            found[epoch] = join(reference, [held[n] for n in sorted(held)])
+        if len(of_epoch) == reference.parts:
+            found[epoch] = join(reference, [of_epoch[n] for n in sorted(of_epoch)])
     return found
 
 

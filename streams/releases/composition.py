@@ -64,7 +64,7 @@ Costs = tuple[tuple[float, float, int], ...]
 @lru_cache(maxsize=32)
 def _composed(costs: Costs) -> Any:
     """The privacy loss distribution of all these costs together (dp-accounting)."""
-    # Imported here: only the jobs and the ledger command account; nobody else pays the import.
+    # Imported here: only the jobs and the ledger command account; others need not pay the import.
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution  # noqa: PLC0415
 
     step = _step(costs)
@@ -120,7 +120,7 @@ def spent_at(costs: Costs, delta: float) -> Cost:
     if not costs:
         return Cost(0.0, delta)
     total_epsilon, total_delta = sums(costs)
-    # What is lost whatever ε is: where that alone passes δ there is nothing to compose.
+    # What is lost at every ε: where that alone passes δ there is nothing to compose.
     always = 1 - math.prod((1 - d) ** n for _, d, n in costs)
     hopeless = always > delta + 1e-12
     # At a large δ the library answers with an ε below zero, which says no more than zero does.

@@ -2,7 +2,7 @@
 
 A document of any size becomes parts of at most `PART_BYTES`, because a broker takes no record
 much over 1 MB. The parts travel in the same transaction as the entry that names them, before it;
-whoever reads the entry under read_committed can read every part.
+a reader that sees the entry under read_committed can read every part.
 
 Promises: `join` returns exactly the bytes that `split` was given, or raises `StoreMismatch`.
 """
@@ -83,15 +83,15 @@ def split(name: str, data: bytes) -> StoredDocument:
 
 def join(reference: DocumentReference, parts: Iterable[bytes]) -> bytes:
     """Put the parts together again and check them against their name."""
-    held = list(parts)
-    if len(held) != reference.parts:
+    found = list(parts)
+    if len(found) != reference.parts:
         raise StoreMismatch(
             f"document {reference.id[:12]} of the release log must have {reference.parts} parts, "
-            f"found {len(held)}; the log was cut or written by another program"
+            f"found {len(found)}; the log was cut or written by another program"
         )
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(b"".join(held), reference.size + 1)
+        data = unpacker.decompress(b"".join(found), reference.size + 1)
     except zlib.error:
         data = b""
     if len(data) != reference.size or hashlib.sha256(data).hexdigest() != reference.id:

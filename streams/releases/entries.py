@@ -195,7 +195,7 @@ def log_trimmed(topic: str, version: int, bounds: Sequence[int]) -> Entry:
 
 
 def checkpoint(ledger: Ledger, from_offset: int) -> Entry:
-    """Whoever reads from `from_offset` with this ledger knows all that still matters."""
+    """A reader that starts at `from_offset` with this ledger knows all that still matters."""
     return {"entry": "checkpoint", "ledger": ledger.to_json(), "from_offset": from_offset}
 
 

@@ -1,6 +1,6 @@
 """What is fixed for an epoch when it opens, and never changes while it runs.
 
-Promises: whatever the settings become, an epoch is judged, counted, noised and published by the
+Promises: however the settings change, an epoch is judged, counted, noised and published by the
 parameters committed in the entry that opened it; a changed setting waits for the next epoch.
 All times are whole milliseconds since 1970, on whole seconds (documents speak in seconds).
 """

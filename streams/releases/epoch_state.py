@@ -243,7 +243,7 @@ class ReleaseBook:
                     self._parts.pop(document.id, None)
 
     def _move(self, state: EpochState, body: Mapping[str, Any], at: _At) -> None:
-        """Take the step that an entry tells of, if the epoch is where that step begins."""
+        """Take the step that an entry records, if the epoch is where that step begins."""
         changes: dict[str, Any] = {}
         match body["entry"], state.stage:
             case "records_sealed", Stage.COLLECTING:

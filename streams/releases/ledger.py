@@ -277,7 +277,7 @@ class Ledger:
             None if last is None else int(last),
             {(int(s), int(e)): _keys(rows) for s, e, rows in body["periods"]},
             _keys(body["lifetime"]),
-            # Not always written: then whatever R comes next is taken for a new one.
+            # Not always written: then the next R counts as a new one.
             (int(turns[0]), int(turns[1])),
         )
 
@@ -295,7 +295,7 @@ def _worst(keys: Mapping[_Key, int], group: Group) -> Costs:
     paid: Counter[tuple[float, float]] = Counter()
     for by_cohort in cohorts.values():
         # Element-wise maximum over cohorts: no cohort paid more of any cost, so no cohort's
-        # composition is larger, whatever order one would give to mixed costs.
+        # composition is larger, in any order of mixed costs.
         worst: dict[tuple[float, float], int] = {}
         for costs in by_cohort.values():
             for cost, times in costs.items():

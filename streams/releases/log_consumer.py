@@ -1,6 +1,6 @@
 """The Kafka consumer of the release log: committed records, from an offset on.
 
-One server answers a consumer, and that server may be cut off from its peers: it then goes on
+One server answers a consumer, and that server may be cut off from its peers: it then keeps
 answering from a frozen copy, without an error. So what is read here is true but may be old;
 `streams.releases.reader` opens another consumer where more must come.
 

@@ -2,7 +2,7 @@
 
 The head list itself is a document of its own, because devices read it. This one holds the rest:
 T's noisy counts, and how S's counts were drawn. Both are committed in one transaction, so that
-the noise of an epoch is in the log, whole, before anybody sees any of it.
+the noise of an epoch is in the log, whole, before any of it is published.
 
 Promises: `read_optin_release` rebuilds exactly what `write_optin_release` was given, estimates
 included, since they follow from the numbers stored here.

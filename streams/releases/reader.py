@@ -2,10 +2,10 @@
 
 It folds committed records into a book (`streams.releases.epoch_state`), and is used in two ways:
 
-    to follow   `LogFollower`: read to an end that Kafka tells. That end may be too low, since a
-                broker that was cut off from its peers tells an old one (`streams.stores.kafka`).
-                Where that would do harm, the furthest end that any broker tells is read to, or as
-                far as the writer of a frame had read (`read_for`).
+    to follow   `LogFollower`: read to an end that Kafka reports. That end may be too low, since
+                a broker that was cut off from its peers reports an old one
+                (`streams.stores.kafka`). Where that would do harm, it reads to the furthest end
+                that any broker reports, or as far as a frame's writer had read (`read_for`).
     to decide   `read_until`: read until a record of our own is seen (`streams.releases.log`).
                 Where the log ends is never asked.
 
@@ -57,7 +57,7 @@ def _system_ms() -> int:
 
 
 class LogListener(Protocol):
-    """Turns what is read into something else, before anybody is told that it was read."""
+    """Turns what is read into something else, before `position` says that it was read."""
 
     def take(self, book: ReleaseBook, record: LogRecord) -> None:
         """A record was folded into the book."""
@@ -111,7 +111,7 @@ class LogReader:
         return await self._undisturbed(self._step(needed))
 
     async def catch_up(self) -> ReleaseBook:
-        """Read to the committed end that one server tells: true, but perhaps not the newest.
+        """Read to the committed end that one server reports: true, but perhaps not the newest.
 
         Enough to look whether anything is due, to show, and to publish what was committed. Never
         to decide: only a turn does.
@@ -202,7 +202,7 @@ class LogReader:
         async with self._reading:
             book = await self._opened_book()
             consumer = await self._opened_consumer(book.read_upto)
-            # A consumer tells the end once for each start.
+            # A consumer reports the end once for each start.
             await asyncio.to_thread(consumer.start_at, book.read_upto)
             answered = time.monotonic()
             while True:
@@ -278,11 +278,11 @@ class UnknownFrame(NamedTuple):
 
 
 class LogFollower(LogReader):
-    """A reader that can be told to read to the log's end.
+    """A reader that reads to the log's end when asked.
 
     An epoch or a head list is unknown only after the log was read as far as the frame's writer had
     read it, which the frame says (`read_for`). A frame that says nothing (version 1) is judged
-    after reading to the furthest end that any broker tells. A position that is never reached is no
+    after reading to the furthest end that any broker reports. A position never reached is no
     position of this log, and is passed over once the log has a record that was appended after the
     frame: what the writer had read lies before that record.
     """
@@ -302,7 +302,7 @@ class LogFollower(LogReader):
         super().__init__(kafka, topic, since_ms=since_ms, listener=listener, now_ms=now_ms)
         self._ends = ends
         self._skew_ms = round(2 * skew_s * 1000)
-        #: When the log was last read to the furthest end that any broker tells, on two clocks.
+        #: When the log was last read to the furthest end that any broker reports, on two clocks.
         self._furthest_at = -math.inf
         self._furthest_ms = 0
         self._copy: ReleaseBook | None = None
@@ -322,14 +322,14 @@ class LogFollower(LogReader):
         return (await self._ends.ends(self._topic, [0]))[0]
 
     async def reached(self, end: int) -> None:
-        """Wait until somebody has read to an end."""
+        """Wait until the log was read to this end."""
         while self.position < end:
             await self._moved.wait()
 
     async def refresh_to_end(self, *, furthest: bool = False) -> None:
         """Read to the end that the log has now; `StoreUnavailable` when that takes too long.
 
-        `furthest`: the end that the best informed broker tells, not just any.
+        `furthest`: the end that the best informed broker reports, not just any.
         """
         asked_at, asked_ms = time.monotonic(), self._now_ms()
         end = await self.end(furthest=furthest)
@@ -358,7 +358,7 @@ class LogFollower(LogReader):
         return False
 
     def _asked_before(self, frame: UnknownFrame) -> bool:
-        """Whether all brokers were asked before the frame was appended, as far as clocks tell."""
+        """Whether all brokers were asked before the frame was appended, as far as clocks show."""
         return self._furthest_ms < frame.append_ms + self._skew_ms
 
     def _far_enough(self, frames: Sequence[UnknownFrame]) -> bool:

@@ -1,6 +1,6 @@
 """Write the markers whose offsets bound an epoch's entries.
 
-A seal needs to know where a partition ends. A broker that was cut off from its peers goes on
+A seal needs to know where a partition ends. A broker that was cut off from its peers keeps
 answering that question from its frozen copy, so asking is not enough. A marker is a frame without
 entries (`streams.wire.frames`) that every in-sync replica has acknowledged: a leader that was
 cut off cannot get that. What lies before the marker in the log was appended before it.

@@ -66,7 +66,7 @@ class EstimatedCell:
 
 @dataclass(frozen=True, slots=True)
 class QueryMarginal:
-    """The paper's p̂_q: a query with whatever URL, ⟨q,⋆⟩ included, by each group and blended."""
+    """The paper's p̂_q: a query with any URL, ⟨q,⋆⟩ included, by each group and blended."""
 
     optin: EstimatedShare | None
     client: EstimatedShare | None
@@ -78,7 +78,7 @@ class EstimatedQuery:
     """A query's total over its listed records, by each group and blended.
 
     `optin_weight` is the mean of its records' weights, each in proportion to the record's blended
-    probability. `marginal` is `None` where the randomizer's cells do not tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩.
+    probability. `marginal` is `None` where the randomizer's cells do not separate ⟨q,⋆⟩ from ⟨⋆,⋆⟩.
     """
 
     query: str
@@ -91,7 +91,7 @@ class EstimatedQuery:
 
 @dataclass(frozen=True, slots=True)
 class PublishedAgreement:
-    """Do both groups tell the same story? `prefer` is what to read: `blend` or `client`."""
+    """Do both groups estimate the same? `prefer` is what to read: `blend` or `client`."""
 
     statistic: float | None
     p_value: float | None

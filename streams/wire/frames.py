@@ -3,8 +3,8 @@
 A frame packs many entries of one epoch and one partition into one Kafka message, because a stream
 processor's cost is per message. `docs/wire-format.md` describes the bytes for other languages.
 
-Promises: `decode` answers for every input whatever, without an exception and without reading past
-its end; a frame is taken whole or refused whole; what `encode_*` writes, `decode` reads back.
+Promises: `decode` answers for every input, without an exception and without reading past its end;
+a frame is taken whole or refused whole; what `encode_*` writes, `decode` reads back.
 Assumes: a frame says what its sender sent, not that it is right. Epoch, head list, slots, cells
 and text are judged in `agents.worker.entry_checks`, entry by entry.
 Versions: 1 and 2 are read, 2 is written. Version 2 says how far its writer had read the release
@@ -167,7 +167,7 @@ class ReportFrame:
 class Marker:
     """Holds no entry. Its offset bounds an epoch's entries once a seal in the release log says so.
 
-    By itself it means nothing: whoever wrote it may have died before committing a seal.
+    By itself it means nothing: its writer may have died before committing a seal.
     """
 
     kind: FrameKind
@@ -272,7 +272,7 @@ def encode_marker(kind: FrameKind, epoch: int, marker_id: bytes) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Read one Kafka message. Never raises, whatever the bytes are."""
+    """Read one Kafka message. Never raises."""
     if len(data) < _PREFIX.size:
         return _malformed("shorter than a frame's prefix")
     magic, version, kind, length = _PREFIX.unpack_from(data)

@@ -23,7 +23,7 @@ ESTIMATES_QUANTITY = (
     "optin among opt-in users, client and blend among everyone else."
 )
 
-#: From here on a factor is told by its length: nobody reads ten digits.
+#: From here on a factor is given by its number of digits, since ten digits are hard to read.
 _LONG_FACTOR = 1e9
 
 

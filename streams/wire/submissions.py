@@ -63,7 +63,7 @@ class MalformedResponse(ParameterError):
 
 @dataclass(frozen=True, slots=True)
 class CollectingEpoch:
-    """The epoch whose opt-in records are being collected, as `GET /v1/epochs` tells it.
+    """The epoch whose opt-in records are being collected, as `GET /v1/epochs` describes it.
 
     Records of the window are accepted until `optin_until_s` (its end and the grace after it), at
     most `records_per_user` (m_O) from each user.
@@ -115,7 +115,7 @@ def write_report(
 def write_optin_records(user_id: str, epoch: int, records: Sequence[Record]) -> bytes:
     """A batch of one user's records, in slots 0, 1, … A retry repeats these bytes.
 
-    Without records one entry says so: the number of users must not tell who searched.
+    Without records one entry says so: the number of users must not show who searched.
     """
     return canonical_json(
         [

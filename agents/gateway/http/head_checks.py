@@ -73,5 +73,5 @@ def _coding_fault(version: str, codings: list[bytes]) -> Answer | None:
         return _OLD_CHUNKS
     *others, last = b",".join(codings).lower().split(b",")
     if last.strip(b" \t") != b"chunked":
-        return NOT_HTTP  # nothing tells where the body ends
+        return NOT_HTTP  # nothing says where the body ends
     return _WRONG_CODING if others else None

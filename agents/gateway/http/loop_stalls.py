@@ -1,4 +1,4 @@
-"""Notices when the event loop keeps everybody waiting.
+"""Measures how long the event loop keeps requests waiting.
 
 All requests of a gateway share one thread. A timer that should ring every 50 ms rings late by as
 long as something else kept that thread: a request, a collection of garbage, or a machine with too

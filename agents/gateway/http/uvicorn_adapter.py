@@ -48,7 +48,7 @@ class UvicornConnection(HttpToolsProtocol):
         self.client = None
 
     def parse(self, data: bytes | memoryview) -> None:
-        """Feed the parser, which calls back; `httptools.HttpParserError` if it cannot go on."""
+        """Feed the parser, which calls back; `httptools.HttpParserError` if it cannot continue."""
         self._unset_keepalive_if_required()
         while True:
             try:

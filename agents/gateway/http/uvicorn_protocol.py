@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_EVERY_S = 1.0
 #: Joining copies; beyond this the copy costs more than the second write that it saves, and what
-#: many answers share would be held once for each of them.
+#: many answers share would be in memory once for each of them.
 _JOINED_BYTES = 16 * 1024
 #: A reader must take so much of its answer, or all that is left of it, within the time that a
 #: request has to arrive. Less would let it hold an answer for hours by reading a byte now and then.
@@ -46,7 +46,7 @@ class _JoinedWrites:
     """A transport that sends an answer's head and body together.
 
     uvicorn writes them one after the other, and the second system call was a tenth of a busy
-    gateway's time. The head is held until the body comes, the answer is complete or the
+    gateway's time. The head is kept until the body comes, the answer is complete or the
     connection closes, whichever is first.
     """
 
@@ -173,7 +173,7 @@ class GatewayProtocol(UvicornConnection):
         self.reading_since = time.monotonic()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header. Those that follow a body in pieces are nobody's, and not kept."""
+        """One header. Those that follow a body in pieces are not used, and not kept."""
         if not self.in_body:
             super().on_header(name, value)
 

@@ -37,7 +37,7 @@ def csv_head() -> bytes:
 class _Document(msgspec.Struct):
     """What a table takes of a document; records are decoded one by one.
 
-    Decoding keeps the interpreter's lock, and a gateway serves nobody meanwhile.
+    Decoding keeps the interpreter's lock, and a gateway answers no one meanwhile.
     """
 
     epoch: int

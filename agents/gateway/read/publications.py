@@ -55,7 +55,7 @@ class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
     reports_until_s: int | None = None
     outcome: str | None = None
     reasons: tuple[str, ...] = ()
-    #: Why the epoch was given up, in the words of whoever did; nothing more is released for it.
+    #: Why the epoch was abandoned, in the operator's or the job's words; no more is released.
     abandoned: str | None = None
 
 

@@ -1,6 +1,6 @@
 """GET: head lists, estimates, click graphs, epochs, health, and the API's own description.
 
-Promises: published bytes and states only, so anybody may read them and any cache may keep them.
+Promises: published bytes and states only, so anyone may read them and any cache may keep them.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ class Reading:
         return _served(request, found, FOR_A_MINUTE)
 
     async def get_head_list(self, request: Request) -> Answer:
-        held, wanted = self._publications, request.path_params["id"]
-        found = held.head_lists.get(wanted)
+        published, wanted = self._publications, request.path_params["id"]
+        found = published.head_lists.get(wanted)
         if found is None:
             # Another gateway may have named one that this one has not read yet.
-            if not await held.read_to_end():
+            if not await published.read_to_end():
                 return problem(
                     503,
                     "the release log could not be read to its end, so it is not known whether "
                     "there is such a head list; ask again later",
                     retry_after_s=1,
                 )
-            found = held.head_lists.get(wanted)
+            found = published.head_lists.get(wanted)
         if found is None:
             return problem(404, "no head list of this id is kept; fetch the current one")
         return _served(request, found, FOR_EVER)
@@ -194,12 +194,12 @@ class Reading:
     # --- states ----------------------------------------------------------------------------------
 
     async def get_epochs(self, request: Request) -> Answer:
-        held = self._publications
+        published = self._publications
         now_s = self._wall_clock()
-        collecting = _collecting(held.collecting(now_s))
-        pause = held.paused(now_s)
+        collecting = _collecting(published.collecting(now_s))
+        pause = published.paused(now_s)
         paused = None if pause is None else PausedView(pause.resumes_s, pause.detail)
-        newest_first = [held.epochs[number] for number in sorted(held.epochs, reverse=True)]
+        newest_first = [view for _, view in sorted(published.epochs.items(), reverse=True)]
         return json_answer(
             200, Epochs(collecting, paused, newest_first), [(b"cache-control", _FOR_SECONDS)]
         )

@@ -5,10 +5,10 @@
 
 Promises: committed entries only, in the log's order (`streams.releases.reader`), documents whole
 and checked against their hash. `read_to_end` returns True only after the log was read to the
-furthest end that any broker told when asked, so that what is unknown then is unknown to everyone: a
-broker that was cut off from its peers tells an old end. Kafka away leaves the last copy in place.
-Entries go to the topics that their epoch was opened with, which are counted, whatever our own
-settings name.
+furthest end that any broker reported when asked, so that what is unknown then is unknown to
+everyone: a broker that was cut off from its peers reports an old end. While Kafka is away the last
+copy stays in place. Entries go to the topics that their epoch was opened with, which are counted,
+even if our own settings name others.
 Assumes: the log was written by this project's jobs (`streams.releases`).
 """
 
@@ -91,28 +91,29 @@ class ReleaseFold:
         """Keep a document if the book holds it as a release of its epoch.
 
         A job may commit after its epoch was given up, or a click graph after the head list: the
-        book passes that over, no job writes it to its topic, and nobody may see it here either.
+        book passes that over, no job writes it to its topic, and it must not be seen here either.
         """
-        held, epoch, kept = self.publications, state.epoch, self._history
+        published, epoch, kept = self.publications, state.epoch, self._history
         if state.head_list is not None and reference.id == state.head_list.head_list.id:
-            _keep(held.head_lists, reference.id, epoch, reference, parts, kept)
+            _keep(published.head_lists, reference.id, epoch, reference, parts, kept)
         elif state.estimates is not None and reference.id == state.estimates.document.id:
-            _keep(held.estimates, epoch, epoch, reference, parts, kept)
+            _keep(published.estimates, epoch, epoch, reference, parts, kept)
         elif state.click_graph is not None and reference.id == state.click_graph.document.id:
-            _keep(held.click_graphs, epoch, epoch, reference, parts, kept)
+            _keep(published.click_graphs, epoch, epoch, reference, parts, kept)
 
     def publish(self, book: ReleaseBook) -> None:
         """Make what was taken in visible to the handlers, all at once."""
-        held = self.publications
-        held.epochs = {number: _view(state) for number, state in book.epochs.items()}
+        published = self.publications
+        published.epochs = {number: _view(state) for number, state in book.epochs.items()}
         reporting = [s for s in book.epochs.values() if s.stage in _REPORTABLE]
-        held.current_head_list = self._current_head_list(book, reporting)
-        held.report_targets = self._report_targets(reporting)
-        held.past_head_lists = frozenset(held.head_lists) - held.report_targets.keys()
-        held.optin_targets = self._optin_targets(book)
-        held.last_pause = None
+        published.current_head_list = self._current_head_list(book, reporting)
+        published.report_targets = self._report_targets(reporting)
+        reportable = published.report_targets.keys()
+        published.past_head_lists = frozenset(published.head_lists) - reportable
+        published.optin_targets = self._optin_targets(book)
+        published.last_pause = None
         if (pause := book.paused) is not None:
-            held.last_pause = PauseView(
+            published.last_pause = PauseView(
                 pause.from_ms // 1000, pause.resumes_at_ms // 1000, pause.reason
             )
 
@@ -284,7 +285,7 @@ class ReleaseFollower:
     async def read_to_end(self, *, furthest: bool = False) -> bool:
         """Whether the log was read to the end it has now, within the patience for it.
 
-        `furthest`: the end that the best informed broker tells, not just any; that costs more.
+        `furthest`: the end that the best informed broker reports, not just any; that costs more.
         Those who ask while a check is waiting for its turn share it: it asks for the end after
         they did. So strangers who invent head-list ids cost one question at a time.
         """

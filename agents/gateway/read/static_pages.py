@@ -3,7 +3,7 @@
 The folder `agents/gateway/pages/` is served as it is, from memory: `pages/index.html` at `/`,
 `pages/docs/index.html` at `/docs`, `pages/results.css` at `/results.css`.
 
-Promises: everything comes from this host, and browsers are told to load nothing from elsewhere.
+Promises: everything comes from this host, and browsers may load nothing from elsewhere.
 All gateways give a file the same ETag, and each packs it once. Starlette's `StaticFiles` does
 neither (docs/decisions/0075-starlette-for-routing.md).
 """

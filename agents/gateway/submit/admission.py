@@ -1,4 +1,4 @@
-"""Who may report: everybody, unless the operator plugs in something stricter.
+"""Who may report: everyone, unless the operator plugs in something stricter.
 
 Reports carry no account and no token, because a device that had to name itself would not be a
 private one. That leaves the door open to forged reports (docs/privacy-forged-reports.md says what
@@ -36,7 +36,7 @@ class Admission(Protocol):
 
 
 def load_admission(name: str | None) -> Admission | None:
-    """The hook that the settings name; `None` admits everybody."""
+    """The hook that the settings name; `None` admits everyone."""
     if not name:
         return None
     module_name, _, factory_name = name.partition(":")

@@ -6,8 +6,8 @@ interval, by this process's clock, shows how far the two clocks are apart at lea
     sent ────────── acknowledged          by the gateway's clock
          append time                      by the broker's: inside, unless the clocks differ
 
-Promises: a slow acknowledgement never looks like a wrong clock; it only says less. A clock that
-nothing was compared with yet is not right: nobody knows.
+Promises: a slow acknowledgement never looks like a wrong clock; it only says less. A clock
+that was not compared yet counts as wrong.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class FrameProducer:
     async def send(
         self, topic: str, partition: int, value: bytes
     ) -> asyncio.Future[RecordMetadata]:
-        """Hand one message over; the future tells when it was acknowledged."""
+        """Hand one message over; the future ends when it was acknowledged."""
         producer = self._producer
         if producer is None:
             raise ConnectionError("no producer is connected")

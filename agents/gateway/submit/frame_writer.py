@@ -5,10 +5,10 @@
 
 Promises: `delivered` resolves to the broker's append time when every in-sync replica has the
 frame, and to `None` when that did not happen within the deadline, or when the broker did not say
-when: only its own clock can tell what is late. It never fails and never hangs.
-What is held, from the first byte of an entry to the broker's answer however late, stays within
-`max_held_bytes`. A partition that does not acknowledge refuses new entries at once, and others
-go on.
+when: only its own clock decides what is late. It never fails and never hangs.
+What is in memory, from the first byte of an entry to the broker's answer however late, stays
+within `max_held_bytes`. A partition that does not acknowledge refuses new entries at once; the
+others continue.
 Assumes: aiokafka's idempotent producer retries for ever, so a frame reported as not in time may
 still land; its entries then count once, however often their sender repeats them.
 """
@@ -216,7 +216,7 @@ class FrameWriter:
         self._warn_again_at = 0.0
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes may be held; asked before anything is added."""
+        """Whether there is room for `size` more bytes; asked before anything is added."""
         return self.held_bytes + size <= self.limits.max_held_bytes
 
     def is_stalled(self, topic: str, partition: int) -> bool:
@@ -317,7 +317,7 @@ class FrameWriter:
             frame.sent_at = time.time()
             try:
                 sent = await self._producer.send(*frame.place, frame.encode())
-            except Exception as error:  # whatever it was, the sender is told to send again
+            except Exception as error:  # after any error the sender is asked to send again
                 self._over(frame, error, None)
             else:
                 sent.add_done_callback(partial(self._answered, frame))

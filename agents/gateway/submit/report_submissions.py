@@ -255,7 +255,7 @@ def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes
 
 
 def _identity(text: str) -> bytes | None:
-    # `fromhex` passes over white space; the length of its answer tells whether there was any.
+    # `fromhex` passes over white space; the length of its answer shows whether there was any.
     try:
         identity = bytes.fromhex(text)
     except ValueError:

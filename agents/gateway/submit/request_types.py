@@ -5,9 +5,9 @@ generated from it. Devices, which have no msgspec, write with `streams.wire.subm
 
     body ──▶ `split` ──▶ the entries' own bytes ──▶ `slices` ──▶ `EntryDecoder.decode` ──▶ entries
 
-Promises: a bad entry in a batch spoils only itself, and its message quotes nothing of it. Whatever
-is in a body of at most `MAX_BODY_BYTES`, splitting it or decoding and judging a slice of it takes
-well below 50 ms, so that a gateway can serve others in between.
+Promises: a bad entry in a batch spoils only itself, and its message quotes nothing of it. For any
+body of at most `MAX_BODY_BYTES`, splitting it or decoding and judging a slice of it takes well
+below 50 ms, so that a gateway can serve others in between.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ _PLACE = re.compile(r"\[\d+\]")
 _NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
-#: Refusing an entry takes up to 12 µs, whatever its length.
+#: Refusing an entry of any length takes up to 12 µs.
 _SLICE_ENTRIES: Final = 1000
 
 

@@ -1,7 +1,7 @@
 """Who may submit opt-in records: bearer tokens that name an application.
 
 A token reads `NAME.SECRET`; the file keeps, for each, the name, a salt and a salted hash, so that
-whoever reads the file cannot submit. Secrets are 256 random bits, which is why one fast hash is
+reading the file is not enough to submit. Secrets are 256 random bits, which is why one fast hash is
 enough: there is no dictionary to try.
 
     # application   scheme    salt (hex)                        hash (hex)   user ids
@@ -15,7 +15,7 @@ agree, or replacing a token would give every user a second contributor key.
 
 A name may appear on several lines while one token replaces another. The file is read again when
 it changes; a file that cannot be read then leaves the last good one in force, says so, and is tried
-again until it can. Whoever may read the file may still read it after it was written.
+again until it can. A file that is written again keeps its readers.
 
 Promises: tokens are compared in constant time, also when the name is unknown, and never logged.
 """
@@ -150,7 +150,7 @@ class ApplicationTokens:
         name, secret = _parts(authorization)
         known = self._applications.get(name)
         candidates = (_NOBODY,) if known is None else known.tokens
-        # Every candidate is compared, so that time tells neither which nor whether one matched.
+        # Every candidate is compared, so that the time shows neither which nor whether one matched.
         matched = [hashed.matches(secret) for hashed in candidates]
         return known if any(matched) else None
 
