@@ -175,6 +175,7 @@ class GatewayProcess:
             keys=KeyRing(settings.keys.masters()),
             topics=topics,
             history_epochs=settings.gateway.history_epochs,
+            admission=bool(settings.gateway.admission),
         )
         self._log_watch = LogWatch(
             settings.kafka, self._kafka, topics.releases.name, settings.jobs.transaction_timeout_s

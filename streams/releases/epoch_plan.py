@@ -95,6 +95,9 @@ class Plan:
     #: Contributor keys are made of an application's space and the user id; False, in epochs opened
     #: before there were spaces: of the user id alone. No setting changes it.
     user_id_spaces: bool = True
+    #: Every report passes an admission hook (`gateway.admission`): a gateway without one takes no
+    #: reports of this epoch. It decides whose value of a disputed record is shown.
+    devices_admitted: bool = False
 
     def __post_init__(self) -> None:
         """Windows fall on whole seconds; a graph share without a graph would only be lost."""
@@ -171,11 +174,17 @@ def plan_from(settings: Settings) -> Plan:
             url_table="head-list" if graph.url_table_file is None else "file",
         ),
         cohort_id=settings.keys.cohort_id,
+        devices_admitted=bool(settings.gateway.admission),
     )
 
 
 #: What entries of older releases lack.
-_NOT_ALWAYS_WRITTEN = {"topic_version": 1, "cohort_id": "", "user_id_spaces": False}
+_NOT_ALWAYS_WRITTEN = {
+    "topic_version": 1,
+    "cohort_id": "",
+    "user_id_spaces": False,
+    "devices_admitted": False,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,11 @@ class ReleaseFold:
         keys: KeyRing,
         topics: Topics,
         history_epochs: int,
+        admission: bool = False,
     ) -> None:
+        """`admission`: this gateway has a hook that admits reports."""
         self.publications = publications
+        self._admission = admission
         self._keys = keys
         self._topics = topics
         self._history = history_epochs
@@ -157,6 +160,7 @@ class ReleaseFold:
                 wildcard_alone=released.wildcard_alone,
                 late_from_ms=late_from_ms,
                 log_position=released.head_list.entry_offset + 1,
+                admitted=self._admission or not plan.devices_admitted,
             )
         return targets
 

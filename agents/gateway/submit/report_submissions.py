@@ -23,6 +23,7 @@ from agents.gateway.submit.request_types import Report
 from agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
+    NO_ADMISSION,
     NOT_ACKNOWLEDGED,
     Queued,
     Reason,
@@ -56,7 +57,10 @@ class ReportTarget:
         wildcard_alone: bool,
         late_from_ms: int,
         log_position: int,
+        admitted: bool = True,
     ) -> None:
+        """`admitted`: reports on this list pass the hook that its epoch asks for, if any."""
+        self.admitted = admitted
         self.epoch = epoch
         self.keys = keys
         self.partitions = partitions
@@ -172,6 +176,8 @@ def _queue_one(report: Report, target: ReportTarget, writer: FrameWriter, now_ms
         return Queued([target.wrong_shape])
     if now_ms >= target.late_from_ms:
         return Queued([target.late])
+    if not target.admitted:
+        return Queued([NO_ADMISSION])
     partition = keys.partition_of(key, target.partitions)
     frames = target.frames
     if not writer.has_room(frames.entry_bytes) or writer.is_stalled(frames.topic, partition):
@@ -198,6 +204,8 @@ def _queue_many(
     keys, bad_ids = _contributor_keys(reports, target.keys)
     if now_ms >= target.late_from_ms:
         return Queued([target.late] * len(reports))
+    if not target.admitted:
+        return Queued([NO_ADMISSION] * len(reports))
     queued = Queued([ACCEPTED] * len(reports))
     verdicts = queued.verdicts
     cells, fits = _cells(reports, target)

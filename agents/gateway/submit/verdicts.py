@@ -49,6 +49,7 @@ class Reason(enum.StrEnum):
     OVER_LIMIT = "over_limit"
     OTHER_COHORT = "other_cohort"
     PAUSED = "paused"
+    NO_ADMISSION = "no_admission"
     BUSY = "busy"
     NOT_ACKNOWLEDGED = "not_acknowledged"
 
@@ -89,6 +90,11 @@ def retry(reason: Reason, detail: str) -> Verdict:
 NOT_ACKNOWLEDGED = retry(
     Reason.NOT_ACKNOWLEDGED,
     "the entry was not acknowledged in time; send the same entry again, it counts once",
+)
+NO_ADMISSION = retry(
+    Reason.NO_ADMISSION,
+    "reports of this epoch must pass an admission hook, and this gateway has none; send the same "
+    "entry again, another gateway will take it (operator: set gateway.admission and restart)",
 )
 BUSY = retry(Reason.BUSY, "too much is waiting to be queued; send the same entry again later")
 

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from blender.parameters import PrivacyParameters
-from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, shares_ppm
+from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, plan_from, shares_ppm
 from streams.releases.ledger import Cost
+from streams.settings import Settings
 from streams.wire.canonical_json import canonical_json
 from tests.agents.jobs.model_log import plan
+from tests.gateway_service import base_values
 from tests.streams.wire.test_publication_documents import epoch_state
 
 #: The fold of the log turns these into a refusal that names the offset.
 REFUSALS = (KeyError, TypeError, ValueError)
-OLDER_RELEASES_LACK = {"topic_version", "cohort_id", "user_id_spaces"}
+OLDER_RELEASES_LACK = {"topic_version", "cohort_id", "user_id_spaces", "devices_admitted"}
 
 
 def parameters() -> EpochParameters:
@@ -43,8 +45,8 @@ def test_parameters_are_read_as_they_were_written() -> None:
 def test_the_entry_has_the_fields_that_older_and_other_readers_know() -> None:
     """Counters and older releases read them by name; the wire format lists them."""
     assert opened().keys() == {
-        "charge", "click_graph", "cohort_id", "cohorts", "counting_deadline_ms", "epoch",
-        "grace_ms", "key_id", "min_optin_users", "min_reports", "optin_partitions", "privacy",
+        "charge", "click_graph", "cohort_id", "cohorts", "counting_deadline_ms",
+        "devices_admitted", "epoch", "grace_ms", "key_id", "min_optin_users", "min_reports", "optin_partitions", "privacy",
         "profile", "records_per_user", "report_partitions", "shares_ppm", "skew_ms",
         "topic_version", "user_id_spaces", "window_end_ms", "window_start_ms",
     }  # fmt: skip
@@ -57,6 +59,7 @@ def test_an_entry_of_an_older_release_is_read_as_what_was_in_force_then() -> Non
     plan = EpochParameters.from_json(older).plan
 
     assert (plan.topic_version, plan.cohort_id, plan.user_id_spaces) == (1, "", False)
+    assert not plan.devices_admitted
 
 
 @pytest.mark.parametrize("name", sorted(opened().keys() - OLDER_RELEASES_LACK))
@@ -77,6 +80,7 @@ def test_no_field_is_made_up(name: str) -> None:
         {"cohorts": 0},
         {"key_id": 5},
         {"user_id_spaces": "no"},
+        {"devices_admitted": 1},
         {"epoch": -1},
         {"epoch": 1.0},
         {"window_end_ms": 0},
@@ -130,3 +134,12 @@ def test_shares_are_the_settings_to_the_millionth(
     )
 
     assert tuple(shares_ppm(of).values()) == expected
+
+
+@pytest.mark.parametrize("hook", ["", "attestation.hooks:admission"])
+def test_the_next_epoch_says_whether_devices_are_admitted(hook: str) -> None:
+    """Estimates are computed epochs later, and must show what held when reports were taken."""
+    values = base_values("kafka://127.0.0.1:1", "x", 4)
+    values["gateway"] = {**values.get("gateway", {}), "admission": hook}
+
+    assert plan_from(Settings.from_values(values)).devices_admitted == bool(hook)

@@ -136,6 +136,19 @@ def test_entries_go_to_the_topics_that_their_epoch_was_opened_with():
     assert (records.frames.topic, records.partitions) == ("x.optin-records.v3", 16)
 
 
+@pytest.mark.parametrize("hook", [False, True])
+@pytest.mark.parametrize("opened_with", [False, True])
+def test_only_a_gateway_with_a_hook_takes_reports_of_an_epoch_that_was_opened_with_one(
+    hook: bool, opened_with: bool
+):
+    """A gateway restarted without its hook would let forged reports count as checked ones."""
+    log = Log(admission=hook)
+    log.open_epoch(7, devices_admitted=opened_with)
+    stored = log.publish_head_list(7)
+
+    assert log.publications.report_targets[stored.id].admitted == (hook or not opened_with)
+
+
 def test_frames_say_how_far_the_log_must_be_read_to_know_what_they_name():
     """Workers read so far before they refuse anything as unknown."""
     log = Log()

@@ -38,6 +38,20 @@ async def test_an_accepted_report_is_in_a_frame_under_its_contributor_key():
     assert identity not in value
 
 
+async def test_reports_that_no_hook_admits_are_sent_again_where_the_epoch_asks_for_one():
+    """Published values would rest on them as on checked ones; another gateway may have the hook."""
+    gateway = make_gateway(targets={HEAD_LIST: report_target(admitted=False)})
+
+    one = await gateway.report(report(contributor=1))
+    many = await gateway.report(report(contributor=1), report(contributor=2))
+
+    for reply in (one, many):
+        assert (reply.status, reply.json()["reason"]) == (503, "no_admission")
+        assert {verdict["status"] for verdict in reply.json()["verdicts"]} == {"retry"}
+        assert "gateway.admission" in reply.json()["detail"]
+    assert gateway.producer.sent == []
+
+
 @st.composite
 def _entries(draw):
     """Reports that are right, nearly right and wrong, for a list of 51 cells with 2 × 3 cells."""
