@@ -17,7 +17,7 @@ from blender.errors import BlenderError
 from localclient.limits import Limits
 from localclient.local_client import LocalClient, Status
 from localclient.opting_in import OptIn
-from localclient.search import PublishedResult
+from localclient.search import PublishedResult, RankedQuery, RankedUrl
 
 __all__ = ["main"]
 
@@ -102,14 +102,22 @@ def _search(chosen: argparse.Namespace) -> int:
         print("Not among the published queries.")
         return 1
     for row in rows:
-        print(f"{row.probability:9.5f}  [{row.low:.5f}, {row.high:.5f}]  {_plain(row.url)}")
+        print(f"{_figures(row)}  {_plain(row.url)}{_mark(row)}")
     return 0
 
 
 def _trends(chosen: argparse.Namespace) -> int:
     for row in PublishedResult.load(chosen.result).trends(chosen.n):
-        print(f"{row.probability:9.5f}  [{row.low:.5f}, {row.high:.5f}]  {_plain(row.query)}")
+        print(f"{_figures(row)}  {_plain(row.query)}{_mark(row)}")
     return 0
+
+
+def _figures(row: RankedUrl | RankedQuery) -> str:
+    return f"{row.probability:9.5f}  [{row.low:.5f}, {row.high:.5f}]"
+
+
+def _mark(row: RankedUrl | RankedQuery) -> str:
+    return "  (disputed: the two groups differ here far more than elsewhere)" * row.disputed
 
 
 def _forget(chosen: argparse.Namespace) -> int:

@@ -2,8 +2,9 @@
 
 Paper: the two applications of Section 4, trend computation and local search.
 Promises: no network; a person's query is compared with a file that everyone else has too.
-Assumes: the file is a publication (`blendstream/estimates/1`), as `GET /v1/estimates/latest` gives
-it. Its writer may be hostile, so its numbers are checked before they are ranked.
+Assumes: the file is a publication (`blendstream/estimates/2` or `/1`), as `GET
+/v1/estimates/latest` gives it. Its writer may be hostile, so its numbers are checked before they
+are ranked.
 """
 
 from __future__ import annotations
@@ -33,22 +34,31 @@ MAX_RESULT_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RankedUrl:
-    """A URL that people click for a query: P(record = ⟨q,u⟩) with its 95 % interval."""
+    """A URL that people click for a query: P(record = ⟨q,u⟩) with its 95 % interval.
+
+    `disputed`: opt-in users and clients differ here far more than elsewhere. The value is one
+    group's, and may be wrong; the interval spans both.
+    """
 
     url: str
     probability: float
     low: float
     high: float
+    disputed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RankedQuery:
-    """A query that people search for, over its listed URLs, with its 95 % interval."""
+    """A query that people search for, over its listed URLs, with its 95 % interval.
+
+    It is `disputed` if one of its URLs is.
+    """
 
     query: str
     probability: float
     low: float
     high: float
+    disputed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +85,9 @@ class PublishedResult:
         for cell in document.records:
             numbers = _numbers(cell, read)
             if numbers and isinstance(cell.query, str) and isinstance(cell.url, str):
-                urls.setdefault(cell.query, []).append(RankedUrl(cell.url, *numbers))
+                urls.setdefault(cell.query, []).append(RankedUrl(cell.url, *numbers, cell.disputed))
         queries = [
-            RankedQuery(query.query, *numbers)
+            RankedQuery(query.query, *numbers, query.disputed)
             for query in document.queries
             if (numbers := _numbers(query, read)) and isinstance(query.query, str)
         ]

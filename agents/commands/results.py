@@ -65,6 +65,11 @@ def _print(document: dict[str, Any], top: int) -> None:
     prefer = agreement["prefer"] if agreement else "blend"
     if prefer != "blend":
         print("  the groups disagree by more than chance; shown are the clients' estimates")
+    # Publications of version 1 have neither.
+    if difference := document.get("difference"):
+        print(f"  {difference['statement']}")
+    if disputed := document.get("disputed"):
+        print(f"  disputed: {disputed['reason']}")
     print(f"{'share':>9}  {'95 % range':<20} query → URL")
     records = [r for r in document["records"] if r["url"] is not None and r[prefer]]
     for record in records[:top]:
@@ -73,5 +78,9 @@ def _print(document: dict[str, Any], top: int) -> None:
             continue
         span = f"{figure['low']:.3%} … {figure['high']:.3%}"
         print(f"{figure['probability']:>9.3%}  {span:<20} {record['query']} → {record['url']}")
+        if record.get("disputed"):
+            groups = (("optin", "opt-in users"), ("client", "clients"))
+            said = ", ".join(f"{name} {record[group]['probability']:.3%}" for group, name in groups)
+            print(f"{'':>9}  disputed: {said}")
     if len(records) > top:
         print(f"… and {len(records) - top} more; --top {len(records)} or --csv shows them")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.jobs.epoch_schedule import BuildEstimates, next_estimates
 from agents.jobs.job_context import JobContext, ReleaseDice, versions
@@ -29,16 +30,23 @@ from streams.releases.optin_release import read_optin_release
 from streams.releases.sealed_counts import ReportsRead
 from streams.stems import Stem
 from streams.wire.estimates_document import (
+    DisputedRecords,
     EstimatedCell,
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
     Participants,
     PublishedAgreement,
+    PublishedDifference,
     QueryMarginal,
 )
 from streams.wire.head_list_document import HeadListDocument
-from streams.wire.statements import ESTIMATES_QUANTITY, privacy_statement
+from streams.wire.statements import (
+    ESTIMATES_QUANTITY,
+    difference_statement,
+    disputed_statement,
+    privacy_statement,
+)
 
 __all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
 
@@ -90,7 +98,8 @@ def build_estimates(
         # Judged on participants alone. The blend is then the opt-in group's estimate.
         why.append(Shortfall.TOO_FEW_REPORTS)
         cells, reports = np.zeros_like(cells), 0
-    estimates = estimate_epoch(release, cells, reports)
+    admitted = state.parameters.plan.devices_admitted
+    estimates = estimate_epoch(release, cells, reports, devices_admitted=admitted)
     agreement = _agreement(release, estimates.client, dice)
     assert state.head_list is not None
     return EstimatesDocument(
@@ -107,6 +116,8 @@ def build_estimates(
         records=_records(release, estimates),
         queries=_queries(release, estimates),
         agreement=agreement,
+        difference=_difference(estimates),
+        disputed=_disputed(estimates, devices_admitted=admitted),
         privacy=_privacy(state),
         versions=versions(dice.noise),
         quantity=ESTIMATES_QUANTITY,
@@ -162,6 +173,22 @@ def _agreement(
     return PublishedAgreement(found.statistic, found.p_value, agree, prefer)
 
 
+def _difference(estimates: EpochEstimates) -> PublishedDifference | None:
+    found = estimates.difference
+    if found is None:
+        return None
+    statement = difference_statement(found.typical, found.low, found.high)
+    return PublishedDifference(**asdict(found), statement=statement)
+
+
+def _disputed(estimates: EpochEstimates, *, devices_admitted: bool) -> DisputedRecords | None:
+    records = int(estimates.disputed.sum())
+    if records == 0:
+        return None
+    reason = disputed_statement(records, devices_admitted=devices_admitted)
+    return DisputedRecords(records, "client" if devices_admitted else "optin", reason)
+
+
 def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedCell, ...]:
     cells = release.head_list.cells
     blended = estimates.blended.cells
@@ -180,6 +207,7 @@ def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
                 blend=_figure(estimates.blended, blended, number),
                 optin_weight=_number(weight, number),
                 projected=_number(projected, number),
+                disputed=bool(estimates.disputed[number]),
             )
         )
     return tuple(rows)
@@ -188,6 +216,8 @@ def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
 def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedQuery, ...]:
     optin, client, blended = estimates.optin, estimates.client, estimates.blended
     weight = _query_weight(release, estimates)
+    # A query is disputed if one of its records is: they alone have no weight.
+    disputed = _by_query(release, estimates.disputed) > 0
     return tuple(
         EstimatedQuery(
             query=query,
@@ -202,6 +232,7 @@ def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
                 client=_figure(client, client.query_marginals, number),
                 blend=_figure(blended, blended.query_marginals, number),
             ),
+            disputed=bool(disputed[number]),
         )
         for number, query in enumerate(release.head_list.cells.queries)
     )
@@ -213,17 +244,22 @@ def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArra
     A total is the sum of blended records, so it has no weight of its own. Should the opt-in group
     say all of a query's records to be a tenth more, the total would rise by so much of a tenth.
     """
+    # A record of no probability has still a part in the mean; beside any other, none to speak of.
+    p = np.maximum(estimates.blended.cells.probability, 1e-12)
+    return _by_query(release, p * _weight(estimates)) / _by_query(release, p)
+
+
+def _by_query(release: OptinRelease, values: NDArray[np.generic]) -> FloatArray:
+    """Sums over each query's listed records."""
     cells = release.head_list.cells
     listed = len(cells.records)
     query = cells.query_of_cell[:listed]
-    # A record of no probability has still a part in the mean; beside any other, none to speak of.
-    p = np.maximum(estimates.blended.cells.probability[:listed], 1e-12)
-    sums = np.bincount(query, p * _weight(estimates)[:listed], minlength=len(cells.queries))
-    return np.asarray(sums / np.bincount(query, p, minlength=len(cells.queries)))
+    sums = np.bincount(query, values[:listed], minlength=len(cells.queries))
+    return np.asarray(sums, dtype=np.float64)
 
 
 def _weight(estimates: EpochEstimates) -> FloatArray:
-    """The opt-in group's weight in the blend of each cell."""
+    """The opt-in group's weight in the blend of each cell; a disputed one is no blend (NaN)."""
     optin, client, blended = estimates.optin, estimates.client, estimates.blended
     if estimates.mechanisms.blender == VarianceBlender.name:
         weight = optin_weight(optin.cells.variance, client.cells.variance)
@@ -232,7 +268,7 @@ def _weight(estimates: EpochEstimates) -> FloatArray:
         p = np.clip(blended.cells.probability, 0.0, 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             weight = np.clip(1 - blended.cells.variance / client.variance_at(p), 0.0, 1.0)
-    return _known_weight(estimates, weight)
+    return np.where(estimates.disputed, np.nan, _known_weight(estimates, weight))
 
 
 def _known_weight(estimates: EpochEstimates, weight: FloatArray) -> FloatArray:
@@ -270,6 +306,7 @@ def _parameters(state: EpochState) -> dict[str, object]:
         "allowed_skew_s": plan.skew_ms / 1000,
         "min_optin_users": plan.min_optin_users,
         "min_reports": plan.min_reports,
+        "devices_admitted": plan.devices_admitted,
     }
 
 

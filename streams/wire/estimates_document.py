@@ -3,7 +3,8 @@
 Promises: everything in it follows from released values: nothing is ordered, left out or rounded
 by anything that is not published. Raw estimates and their projection onto the probability simplex
 stand apart. Numbers that do not exist (no reports, no opt-in estimate) are `null`, never 0.
-The JSON schema is `schemas/estimates.schema.json`; its id is the field `schema`.
+The JSON schema is `schemas/estimates.schema.json`. Version 2 is written; version 1, which has no
+`difference` and no disputed records, is still read. Readers pass over keys that they do not know.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from streams.wire.canonical_json import canonical_json
 from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
@@ -20,16 +21,23 @@ from streams.wire.head_list_document import MalformedDocument
 
 __all__ = [
     "SCHEMA",
+    "SCHEMAS",
+    "DisputedRecords",
     "EstimatedCell",
     "EstimatedQuery",
     "EstimatedShare",
     "EstimatesDocument",
     "Participants",
     "PublishedAgreement",
+    "PublishedDifference",
     "QueryMarginal",
 ]
 
-SCHEMA = "blendstream/estimates/1"
+SCHEMA = "blendstream/estimates/2"
+#: What is read.
+SCHEMAS = ("blendstream/estimates/1", SCHEMA)
+
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,9 @@ class EstimatedCell:
     """One cell: ⟨q,u⟩, ⟨q,⋆⟩ or ⟨⋆,⋆⟩ (`None` is ⋆), by each group and blended.
 
     `optin_weight` is the opt-in group's weight in the blend; `projected` is the blend after
-    projection onto the simplex, over all cells.
+    projection onto the simplex, over all cells. A `disputed` cell is not blended: its `blend` has
+    one group's value, with an interval that spans both groups', and no weight
+    (`DisputedRecords` says whose value and why).
     """
 
     query: str | None
@@ -62,6 +72,7 @@ class EstimatedCell:
     blend: EstimatedShare | None
     optin_weight: float | None
     projected: float | None
+    disputed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,9 @@ class EstimatedQuery:
     """A query's total over its listed records, by each group and blended.
 
     `optin_weight` is the mean of its records' weights, each in proportion to the record's blended
-    probability. `marginal` is `None` where the randomizer's cells do not separate ⟨q,⋆⟩ from ⟨⋆,⋆⟩.
+    probability. `marginal` is `None` where the randomizer's cells do not separate ⟨q,⋆⟩ from
+    ⟨⋆,⋆⟩. A
+    query is `disputed` if one of its records is; it then has no weight.
     """
 
     query: str
@@ -87,16 +100,49 @@ class EstimatedQuery:
     blend: EstimatedShare | None
     optin_weight: float | None
     marginal: QueryMarginal | None = None
+    disputed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedAgreement:
-    """Do both groups estimate the same? `prefer` is what to read: `blend` or `client`."""
+    """Is there any difference between the groups? A p-value for "none", a figure for people.
+
+    `prefer` is what to read: `blend`, or `client` where the blend takes both groups as alike.
+    """
 
     statistic: float | None
     p_value: float | None
     agree: bool
     prefer: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDifference:
+    """How far opt-in users' shares differ from other people's, over the listed records.
+
+    `typical` is by what part of itself a share differs, with its 95 % interval [low, high];
+    `common` the factor between clients and opt-in users in general; `spread` is τ, how far single
+    records lie from that; `statement` says `typical` in words.
+    """
+
+    typical: float
+    low: float
+    high: float
+    common: float
+    spread: float
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisputedRecords:
+    """Records whose groups differ by far more than the others': how many, whose value is shown.
+
+    `shown` is `client` where devices are admitted, else `optin`; `reason` says why, in words.
+    """
+
+    records: int
+    shown: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +156,10 @@ class Participants:
 
 @dataclass(frozen=True, slots=True)
 class EstimatesDocument:
-    """One epoch's publication. `quantity` says what is estimated; older documents have none."""
+    """One epoch's publication. `quantity` says what is estimated; older documents have none.
+
+    `difference` is `None` where the groups were not compared, `disputed` where no record is.
+    """
 
     epoch: int
     window_start_s: int
@@ -128,6 +177,8 @@ class EstimatesDocument:
     privacy: dict[str, Any]
     versions: dict[str, str]
     quantity: str | None = None
+    difference: PublishedDifference | None = None
+    disputed: DisputedRecords | None = None
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: UTF-8 JSON, keys sorted, no white space, records by published value."""
@@ -142,7 +193,7 @@ class EstimatesDocument:
                 "participants": asdict(self.participants),
                 "records": [asdict(cell) for cell in records],
                 "queries": [asdict(query) for query in queries],
-                "agreement": None if self.agreement is None else asdict(self.agreement),
+                **{name: _body(getattr(self, name)) for name in _PARTS},
             }
         )
 
@@ -151,11 +202,12 @@ class EstimatesDocument:
         """Read a publication, or raise `MalformedDocument`."""
         try:
             body = json.loads(data)
-            if body["schema"] != SCHEMA:
-                raise MalformedDocument(f"a publication must have the schema {SCHEMA}")
+            if body["schema"] not in SCHEMAS:
+                raise MalformedDocument(
+                    f"a publication must have one of the schemas {', '.join(SCHEMAS)}"
+                )
             if not is_epoch(body["epoch"]):
                 raise MalformedDocument(f"a publication must be of an epoch from 0 to {MAX_EPOCH}")
-            agreement = body["agreement"]
             return cls(
                 epoch=body["epoch"],
                 window_start_s=int(body["window_start_s"]),
@@ -166,23 +218,16 @@ class EstimatesDocument:
                 head_list_id=body["head_list_id"],
                 parameters=body["parameters"],
                 mechanisms=body["mechanisms"],
-                participants=Participants(**body["participants"]),
-                records=tuple(
-                    EstimatedCell(**row | {k: _figure(row[k]) for k in _GROUPS})
-                    for row in body["records"]
-                ),
-                queries=tuple(
-                    EstimatedQuery(
-                        **row
-                        | {k: _figure(row[k]) for k in _GROUPS}
-                        | {"marginal": _marginal(row["marginal"])}
-                    )
-                    for row in body["queries"]
-                ),
-                agreement=None if agreement is None else PublishedAgreement(**agreement),
+                participants=_known(Participants, body["participants"]),
+                records=tuple(map(_cell, body["records"])),
+                queries=tuple(map(_query, body["queries"])),
                 privacy=body["privacy"],
                 versions=body["versions"],
                 quantity=body.get("quantity"),
+                # Version 1 has the first of them only.
+                agreement=_part(PublishedAgreement, body["agreement"]),
+                difference=_part(PublishedDifference, body.get("difference")),
+                disputed=_part(DisputedRecords, body.get("disputed")),
             )
         except MalformedDocument:
             raise
@@ -193,6 +238,7 @@ class EstimatesDocument:
 
 
 _GROUPS = ("optin", "client", "blend")
+_PARTS = ("agreement", "difference", "disputed")
 
 
 def _published_order(cell: EstimatedCell) -> tuple[bool, bool, float, str, str]:
@@ -206,8 +252,48 @@ def _value(figure: EstimatedShare | None) -> float:
     return -math.inf if figure is None or figure.probability is None else figure.probability
 
 
+def _body(part: Any) -> dict[str, Any] | None:
+    return None if part is None else asdict(part)
+
+
+def _part(kind: type[_Part], body: Mapping[str, Any] | None) -> _Part | None:
+    return None if body is None else _known(kind, body)
+
+
+def _known(kind: type[_Part], body: Mapping[str, Any]) -> _Part:
+    """The fields that this release knows."""
+    return kind(**{field.name: body[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _cell(row: Mapping[str, Any]) -> EstimatedCell:
+    return EstimatedCell(
+        query=row["query"],
+        url=row["url"],
+        optin=_figure(row["optin"]),
+        client=_figure(row["client"]),
+        blend=_figure(row["blend"]),
+        optin_weight=row["optin_weight"],
+        projected=row["projected"],
+        disputed=row.get("disputed") is True,
+    )
+
+
+def _query(row: Mapping[str, Any]) -> EstimatedQuery:
+    return EstimatedQuery(
+        query=row["query"],
+        optin=_figure(row["optin"]),
+        client=_figure(row["client"]),
+        blend=_figure(row["blend"]),
+        optin_weight=row["optin_weight"],
+        marginal=_marginal(row.get("marginal")),
+        disputed=row.get("disputed") is True,
+    )
+
+
 def _figure(body: Mapping[str, Any] | None) -> EstimatedShare | None:
-    return None if body is None else EstimatedShare(**body)
+    if body is None:
+        return None
+    return EstimatedShare(body["probability"], body["variance"], body["low"], body["high"])
 
 
 def _marginal(body: Mapping[str, Any] | None) -> QueryMarginal | None:

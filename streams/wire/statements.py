@@ -12,6 +12,8 @@ __all__ = [
     "ESTIMATES_QUANTITY",
     "click_graph_quantity",
     "click_graph_statement",
+    "difference_statement",
+    "disputed_statement",
     "head_list_quantity",
     "privacy_statement",
 ]
@@ -107,6 +109,32 @@ def click_graph_statement(
         f"{_terms(*charged)}, as the ledger charges it, between replace-one neighbours.) The "
         f"promise is for each account: someone with two counts as two people here."
     )
+
+
+def difference_statement(typical: float, low: float, high: float) -> str:
+    """How far the groups differ, with the 95 % interval."""
+    return (
+        f"Opt-in users' shares differ from other people's by about {_percent(typical)} "
+        f"(95 % interval: {_percent(low)} to {_percent(high)})."
+    )
+
+
+def disputed_statement(records: int, *, devices_admitted: bool) -> str:
+    """Why records are disputed, whose value is shown, and why theirs."""
+    shown = (
+        "clients say, because their devices were checked before reports were taken"
+        if devices_admitted
+        else "opt-in users say, because they are authenticated and devices are not"
+    )
+    return (
+        f"In {_number(records, 'record', 'records')} the two groups differ far more than in the "
+        f"others: opt-in users may be unlike other people there, or reports may be forged. Shown "
+        f"is what {shown}; the interval spans both groups."
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.{0 if part >= 0.01 else 1}f} %"
 
 
 def _most(number: int, one: str, many: str) -> str:

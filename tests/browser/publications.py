@@ -8,14 +8,16 @@ from typing import TypeVar
 
 from blender.record import normalise
 from streams.wire.estimates_document import (
+    DisputedRecords,
     EstimatedCell,
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
     Participants,
     PublishedAgreement,
+    PublishedDifference,
 )
-from streams.wire.statements import privacy_statement
+from streams.wire.statements import difference_statement, disputed_statement, privacy_statement
 
 Row = TypeVar("Row", EstimatedCell, EstimatedQuery)
 
@@ -98,6 +100,32 @@ def emptied(document: EstimatesDocument) -> EstimatesDocument:
 
 
 def disputed(document: EstimatesDocument) -> EstimatesDocument:
+    """The same epoch, had a record stood out that reports name five times as often."""
+
+    def five_times(row: Row) -> Row:
+        whole = row.optin
+        assert whole is not None
+        p, low, high = (5 * (value or 0) for value in (whole.probability, whole.low, whole.high))
+        spans = EstimatedShare(whole.probability, 1e-6, whole.low, high)
+        client = EstimatedShare.of(p, 1e-6, low, high)
+        return replace(row, client=client, blend=spans, optin_weight=None, disputed=True)
+
+    def changed(row: Row) -> Row:
+        return five_times(row) if getattr(row, "url", url) == url and row.query == query else row
+
+    query, url = QUERIES[1], next(r.url for r in document.records if r.query == QUERIES[1])
+    return replace(
+        document,
+        difference=PublishedDifference(
+            0.18, 0.15, 0.22, 1.02, 0.18, difference_statement(0.18, 0.15, 0.22)
+        ),
+        disputed=DisputedRecords(1, "optin", disputed_statement(1, devices_admitted=False)),
+        records=tuple(map(changed, document.records)),
+        queries=tuple(map(changed, document.queries)),
+    )
+
+
+def preferring_clients(document: EstimatesDocument) -> EstimatesDocument:
     """The same epoch, had the groups disagreed: the clients' figures are to be read."""
 
     def half(row: Row) -> Row:

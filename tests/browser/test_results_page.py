@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Download, Route
 from agents.gateway.read.publications import PauseView
 from blender.record import normalise
 from tests.browser.conftest import Site, Visit, serving
-from tests.browser.publications import disputed, emptied, publications
+from tests.browser.publications import disputed, emptied, preferring_clients, publications
 
 pytestmark = pytest.mark.browser
 
@@ -324,7 +324,7 @@ def test_where_every_epoch_is_empty_the_page_says_so(visit: Open):
 
 def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
     """The publication says which estimate to read: here the clients', which are half as large."""
-    document = disputed(publications()[0])
+    document = preferring_clients(publications()[0])
     # The gateway's clock stands at a million seconds.
     pause = PauseView(from_s=0, resumes_s=1_036_800, detail="the budget is spent")
     with serving([document], pause) as site:
@@ -339,6 +339,45 @@ def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
             assert row[1:3] == [query.query, percent(query.client.probability)]
             assert row[4] == "–"
         assert opened.complaints == []
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_a_disputed_record_is_marked_and_explained(visit: Open, screenshots: Path, phone: bool):
+    """Readers must see that the number may be wrong, what each group said, and why one is shown."""
+    before, document = publications()[-2], disputed(publications()[-1])
+    with serving([before, document]) as site:
+        opened = visit(site.url, phone=phone)
+        page = opened.page
+        assert document.difference is not None
+        assert document.disputed is not None
+        assert page.inner_text("#difference") == document.difference.statement
+        assert page.inner_text("#disputed") == f"Marked “disputed”: {document.disputed.reason}"
+        (row,) = [r for r in document.records if r.disputed]
+        marked = {r[1]: "disputed" in r[2] for r in rows(opened, "trends-table")}
+        assert [query for query, is_marked in marked.items() if is_marked] == [row.query]
+        page.fill("#search-box", row.query)
+        page.keyboard.press("Enter")
+        said = (
+            f"disputed: opt-in users {percent(row.optin.probability)}, "
+            f"clients {percent(row.client.probability)}"
+        )
+        for url, share, interval, _ in rows(opened, "search-table"):
+            assert (said in url) == (row.url in url)
+            if row.url in url:
+                assert share == percent(row.optin.probability)
+                low, high = percent(row.blend.low), percent(row.blend.high)
+                assert interval == f"{low}\u00a0– {high}"
+        page.click("#search-table button")
+        page.wait_for_selector("#history-chart canvas")
+        width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert width[0] <= width[1]
+        page.screenshot(path=screenshots / f"disputed-{phone}.png", full_page=True)
+        assert serious(opened) == []
+        assert opened.complaints == []
+    with serving([before]) as site:
+        page = visit(site.url, phone=phone).page
+        assert page.is_hidden("#disputed")
+        assert page.is_hidden("#difference")
 
 
 @pytest.mark.parametrize("failing", ["v1/epochs", "v1/estimates/*"])

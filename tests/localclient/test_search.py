@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,21 @@ def test_trends_are_the_queries_searched_for_most() -> None:
         result.trends(-1)
 
 
+def test_what_the_groups_dispute_is_marked() -> None:
+    """An application that shows the number must be able to say so; here that is one of them."""
+    document = publication()
+    marked = publication(
+        records=tuple(
+            replace(r, disputed=r.url == "https://sun.example/") for r in document.records
+        ),
+        queries=tuple(replace(q, disputed=q.query == "weather") for q in document.queries),
+    )
+    result = PublishedResult.load(marked.to_bytes())
+    assert [found.disputed for found in result.search("weather")] == [True, False, False]
+    assert [found.disputed for found in result.trends(2)] == [True, False]
+    assert [found.disputed for found in result.complete("n")] == [False]
+
+
 def test_an_empty_publication_has_nothing_to_find() -> None:
     empty = publication(outcome="empty", records=(), queries=(), agreement=None)
     result = PublishedResult.load(empty.to_bytes())
@@ -119,7 +135,7 @@ def test_a_file_that_is_no_publication_is_refused() -> None:
         b"",
         b"{}",
         b"[" * 50_000,
-        json.dumps({**good, "schema": "blendstream/estimates/2"}).encode(),
+        json.dumps({**good, "schema": "blendstream/estimates/3"}).encode(),
         json.dumps({**good, "records": [row]}).encode(),
         json.dumps({**good, "agreement": {**good["agreement"], "prefer": "mine"}}).encode(),
         json.dumps({**good, "records": [{"query": "weather"}]}).encode(),

@@ -191,14 +191,14 @@ const queryRow = (query, p) => ({
 })
 const RESULT = PublishedResult.read(
   JSON.stringify({
-    schema: 'blendstream/estimates/1',
+    schema: 'blendstream/estimates/2',
     epoch: 7,
     agreement: null,
     records: [
       row('cats', 'https://cats.example/?a=1&b=<i>', 0.2),
       row('cats', 'javascript:alert(1)', 0.3),
     ],
-    queries: [queryRow('cats', 0.5), queryRow('cats & "dogs"', 0.1)],
+    queries: [queryRow('cats', 0.5), { ...queryRow('cats & "dogs"', 0.1), disputed: true }],
   }),
 )
 
@@ -210,6 +210,11 @@ test('the address bar offers results first, then longer queries, as escaped text
   for (const { description } of suggestionsFor(RESULT, 'cat')) {
     assert.doesNotMatch(description.replace(/<\/?(url|dim)>|&#\d+;/g, ''), /[<>&"']/)
   }
+  const marked = suggestionsFor(RESULT, 'cats').map(({ description }) => description)
+  assert.deepEqual(
+    marked.map((text) => text.includes(' % (disputed)')),
+    [false, true],
+  )
   assert.deepEqual(suggestionsFor(RESULT, ' '), [])
   assert.deepEqual(suggestionsFor(null, 'cats'), [])
 })

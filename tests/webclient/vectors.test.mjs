@@ -135,7 +135,7 @@ test('claims are judged alike', () => {
 
 test('search, completion and trends find the same', () => {
   const { publications, refused } = vectors('search')
-  const row = ({ query, url, probability, low, high }) => [query ?? url, probability, low, high]
+  const row = (r) => [r.query ?? r.url, r.probability, r.low, r.high, r.disputed]
   for (const vector of publications) {
     const result = PublishedResult.read(vector.text)
     assert.equal(result.epoch, vector.epoch)

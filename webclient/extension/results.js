@@ -1,7 +1,7 @@
 // Trends and local search from the stored publication, and what this device has spent.
 import { deviceOf, lastLook, loadSettings, storedResult } from './participation.js'
 import { isWebAddress } from './search-page.js'
-import { duration, meaningOf, moment, percent } from './words.js'
+import { duration, meaningOf, moment, percent, shareOf } from './words.js'
 
 const TRENDS = 20
 const AGAIN_MS = 3000
@@ -42,13 +42,14 @@ function showTrends(result) {
     picture.append(bar(row, most))
     line.append(
       head,
-      made('td', percent(row.probability), 'number'),
+      made('td', shareOf(row), 'number'),
       made('td', `${percent(Math.max(0, row.low))} to ${percent(row.high)}`, 'number wide hint'),
       picture,
     )
     return line
   })
   part('trends').tBodies[0].replaceChildren(...body)
+  part('disputed').hidden = !rows.some((row) => row.disputed)
 }
 
 /** @param {import('./client.js').PublishedResult | null} result */
@@ -58,14 +59,14 @@ function showFound(result) {
   part('q').value = query
   const found = (result?.search(query, 10) ?? []).filter(({ url }) => isWebAddress(url))
   const list = made('ol', '', 'results')
-  for (const { url, probability } of found) {
+  for (const row of found) {
     const item = made('li')
     const link = Object.assign(document.createElement('a'), {
-      href: url,
-      textContent: url,
+      href: row.url,
+      textContent: row.url,
       rel: 'noreferrer',
     })
-    item.append(link, made('div', `${percent(probability)} of all searches`, 'hint'))
+    item.append(link, made('div', `${shareOf(row)} of all searches`, 'hint'))
     list.append(item)
   }
   const others = (result?.complete(query, 6) ?? []).filter((row) => row.query !== query)

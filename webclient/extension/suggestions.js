@@ -1,6 +1,6 @@
 // Local search in the address bar: from the stored result only, without a network.
 import { isWebAddress } from './search-page.js'
-import { percent } from './words.js'
+import { shareOf } from './words.js'
 
 /** Descriptions are a kind of XML. @param {string} text */
 const escaped = (text) => text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
@@ -12,13 +12,13 @@ export function suggestionsFor(result, typed) {
   const found = result.search(typed, 5).filter(({ url }) => isWebAddress(url))
   const longer = result.complete(typed, 6).filter(({ query }) => query !== typed)
   return [
-    ...found.map(({ url, probability }) => ({
-      content: url,
-      description: `<url>${escaped(url)}</url> <dim>${percent(probability)}</dim>`,
+    ...found.map((row) => ({
+      content: row.url,
+      description: `<url>${escaped(row.url)}</url> <dim>${shareOf(row)}</dim>`,
     })),
-    ...longer.map(({ query, probability }) => ({
-      content: query,
-      description: `${escaped(query)} <dim>${percent(probability)} of searches</dim>`,
+    ...longer.map((row) => ({
+      content: row.query,
+      description: `${escaped(row.query)} <dim>${shareOf(row)} of searches</dim>`,
     })),
   ].slice(0, 8)
 }

@@ -25,6 +25,11 @@ export const percent = (share) =>
   (100 * share).toLocaleString(undefined, { maximumFractionDigits: 2, minimumFractionDigits: 2 }) +
   ' %'
 
+/** A share as people read it, marked where the two groups dispute it.
+ * @param {{probability: number, disputed: boolean}} row */
+export const shareOf = ({ probability, disputed }) =>
+  percent(probability) + (disputed ? ' (disputed)' : '')
+
 /** @param {number} seconds */
 export const moment = (seconds) => new Date(seconds * 1000).toLocaleString()
 

@@ -1,23 +1,28 @@
 // Local search, completion and trends from a published result: offline. Protocol, 7.
 import { byCodePoint, normaliseQuery } from './normalise.js'
 
-/** @typedef {{url: string, probability: number, low: number, high: number}} RankedUrl */
-/** @typedef {{query: string, probability: number, low: number, high: number}} RankedQuery */
+/** Of a disputed one the groups differ far more than elsewhere: the value is one group's, and the
+ * interval spans both.
+ * @typedef {{probability: number, low: number, high: number, disputed: boolean}} Figures */
+/** @typedef {Figures & {url: string}} RankedUrl */
+/** @typedef {Figures & {query: string}} RankedQuery */
 
-/** @param {any} value @param {string} names exactly these keys */
-const hasKeys = (value, names) =>
-  value !== null && typeof value === 'object' && Object.keys(value).sort().join(' ') === names
+/** Keys that are not known here are passed over; `in` throws where there is no object.
+ * @param {any} value @param {string} names at least these keys */
+const check = (value, names) => {
+  for (const name of names.split(' ')) if (!(name in value)) throw 0
+}
 
-/** @param {any} row @param {string} read
- * @returns {{probability: number, low: number, high: number} | null} */
-function numbers(row, read) {
+/** @param {any} row @param {string} read @returns {Figures | null} */
+function figures(row, read) {
+  check(row, 'optin_weight query')
   for (const group of ['optin', 'client', 'blend']) {
-    if (row[group] !== null && !hasKeys(row[group], 'high low probability variance')) throw 0
+    if (row[group] !== null) check(row[group], 'high low probability variance')
   }
   if (row[read] === null || row[read].probability === null) return null
   const { probability, low, high } = row[read]
   if (![probability, low, high].every((x) => Math.abs(x) < 1e300 && typeof x === 'number')) throw 0
-  return { probability, low, high }
+  return { probability, low, high, disputed: row.disputed === true }
 }
 
 /** Likeliest first, ties by text: every device shows the same order.
@@ -32,25 +37,23 @@ export class PublishedResult {
 
   /** @param {any} body */
   constructor(body) {
-    if (body.schema !== 'blendstream/estimates/1' || !(body.epoch >= 0)) throw 0
-    if (!Number.isSafeInteger(body.epoch)) throw 0
+    if (![1, 2].some((version) => body.schema === `blendstream/estimates/${version}`)) throw 0
+    if (!Number.isSafeInteger(body.epoch) || body.epoch < 0) throw 0
     /** @type {number} */ this.epoch = body.epoch
     /** Which estimate the publication says to read: "blend" or "client".
      * @type {string} */
     this.shown = body.agreement === null ? 'blend' : body.agreement.prefer
     if (!['blend', 'client'].includes(this.shown)) throw 0
     for (const row of body.records) {
-      if (!hasKeys(row, 'blend client optin optin_weight projected query url')) throw 0
-      const figures = numbers(row, this.shown)
-      if (!figures || typeof row.query !== 'string' || typeof row.url !== 'string') continue
+      check(row, 'projected url')
+      const found = figures(row, this.shown)
+      if (!found || typeof row.query !== 'string' || typeof row.url !== 'string') continue
       if (!this.#urls.has(row.query)) this.#urls.set(row.query, [])
-      this.#urls.get(row.query)?.push({ url: row.url, ...figures })
+      this.#urls.get(row.query)?.push({ url: row.url, ...found })
     }
     for (const row of body.queries) {
-      if (!hasKeys(row, 'blend client marginal optin optin_weight query')) throw 0
-      const figures = numbers(row, this.shown)
-      if (figures && typeof row.query === 'string')
-        this.#queries.push({ query: row.query, ...figures })
+      const found = figures(row, this.shown)
+      if (found && typeof row.query === 'string') this.#queries.push({ query: row.query, ...found })
     }
     for (const urls of this.#urls.values()) ranked(urls, (row) => row.url)
     ranked(this.#queries, (row) => row.query)

@@ -74,10 +74,19 @@
         button.addEventListener("click", cell.button);
         td.append(button);
       } else td.textContent = cell.text;
+      if (cell.mark) {
+        const mark = document.createElement("span");
+        mark.className = "mark";
+        mark.textContent = cell.mark;
+        td.append(" ", mark);
+      }
       tr.append(td);
     });
     return tr;
   }
+
+  /* A disputed record's own two values; its query has the mark alone. */
+  const markOf = (r) => r.disputed && (r.url === undefined ? "disputed" : `disputed: opt-in users ${percent(r.optin.probability)}, clients ${percent(r.client.probability)}`);
 
   const fill = (table, rows) => byId(table).tBodies[0].replaceChildren(...rows);
 
@@ -157,7 +166,7 @@
       return row([
         { text: String(i + 1), kind: "number" },
         { text: q.query, button: () => { byId("search-box").value = q.query; search(); byId("search-status").scrollIntoView({ block: "center" }); }, kind: "word" },
-        { text: percent(now && now.probability), kind: "number" },
+        { text: percent(now && now.probability), kind: "number", mark: markOf(q) },
         { text: range(now), kind: "number" },
         { text, kind: "number" },
       ]);
@@ -188,7 +197,7 @@
     fill("search-table", found.map((r) => {
       const f = figure(r, state.latest);
       return row([
-        { text: r.url, kind: "word" },
+        { text: r.url, kind: "word", mark: markOf(r) },
         { text: percent(f && f.probability), kind: "number" },
         { text: range(f), kind: "number" },
         { text: "history", label: `history of ${r.url}`, button: () => history(r), kind: "number" },
@@ -206,6 +215,7 @@
         epoch,
         from: result.window_start_s,
         figures: new Map(result.records.map((r) => [nameOf(r), figure(r, result)])),
+        marks: new Map(result.records.filter((r) => r.disputed).map((r) => [nameOf(r), markOf(r)])),
       };
     };
     return (await Promise.all(state.published.map(figures))).filter(Boolean).reverse();
@@ -229,17 +239,17 @@
       byId("history-what").textContent = `Earlier epochs could not be loaded: ${failed.message || failed}`;
       return;
     }
-    const points = epochs.map((e) => ({ ...e, f: e.figures.get(nameOf(record)) || null }));
+    const points = epochs.map((e) => ({ ...e, f: e.figures.get(nameOf(record)) || null, mark: e.marks.get(nameOf(record)) }));
     byId("history-what").textContent = `“${record.query}” → ${record.url}, over the last ${points.length} published epochs. A gap means that it was not on that epoch’s list.`;
     state.redraw = () => plot("history-chart", points.map((p) => p.epoch), points.map((p) => p.f), {
       height: 260, joined: true, x: { time: false, range: (_, low, high) => [low - 0.5, high + 0.5] },
       axis: { values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? String(t) : "")) },
     });
     state.redraw();
-    fill("history-table", points.map(({ epoch, from, f }) => row([
+    fill("history-table", points.map(({ epoch, from, f, mark }) => row([
       { text: String(epoch), kind: "number" },
       { text: when(from), kind: "number" },
-      { text: percent(f && f.probability), kind: "number" },
+      { text: percent(f && f.probability), kind: "number", mark },
       { text: range(f), kind: "number" },
     ])));
   }
@@ -263,6 +273,11 @@
     place.hidden = false;
   }
 
+  function say(place, text) {
+    byId(place).hidden = !text;
+    byId(place).textContent = text || "";
+  }
+
   function results() {
     const { latest, previous } = state;
     const people = latest.participants;
@@ -281,6 +296,9 @@
     byId("change").textContent = previous
       ? `“Change” compares with epoch ${previous.epoch}; a change within both ranges may be chance.`
       : "There is no earlier epoch with results to compare with.";
+    // Publications of version 1 have neither of the two.
+    say("difference", latest.difference && latest.difference.statement);
+    say("disputed", latest.disputed && `Marked “disputed”: ${latest.disputed.reason}`);
     byId("statement").textContent = latest.privacy.statement;
     byId("participants").textContent =
       `Took part: ${(people.selection + people.estimation).toLocaleString("en")} opt-in users, ${people.clients.toLocaleString("en")} clients.`;

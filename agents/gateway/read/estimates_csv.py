@@ -1,6 +1,8 @@
 """Published estimates as a table: a row for each cell and epoch, for spreadsheets and data frames.
 
-⋆ is an empty field, since no query and no URL is empty; so is a number that does not exist.
+⋆ is an empty field, since no query and no URL is empty; so is a number that does not exist. Of a
+disputed record `blend` is one group's value, with an interval that spans both groups'; publications
+of version 1 do not say which are disputed, so that this field is empty, too.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ COLUMNS = (
     *(f"{group}_{figure}" for group in _GROUPS for figure in _FIGURES),
     "optin_weight",
     "projected",
+    "disputed",
 )
 
 
@@ -59,6 +62,7 @@ def csv_rows(body: bytes) -> bytes:
     about = [getattr(document, column) for column in COLUMNS[:4]]
     for record in document.records:
         cell = _decode_cell(record)
+        disputed = cell.get("disputed")
         figures = [(cell[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES]
         table.writerow(
             [
@@ -68,6 +72,7 @@ def csv_rows(body: bytes) -> bytes:
                 *figures,
                 cell["optin_weight"],
                 cell["projected"],
+                None if disputed is None else str(disputed).lower(),
             ]
         )
     return text.getvalue().encode()

@@ -127,15 +127,36 @@ DOCUMENT = {
 }
 
 
+#: One record stands out: the groups' own values are printed below it.
+DISPUTED = DOCUMENT | {
+    "epoch": 42,
+    "agreement": None,
+    "difference": {"statement": "Opt-in users' shares differ from other people's by about 18 %."},
+    "disputed": {"records": 1, "shown": "optin", "reason": "In one record the two groups differ."},
+    "records": [
+        {
+            "query": "tea",
+            "url": "https://t.example/",
+            "optin": figure(0.2),
+            "client": figure(0.3),
+            "blend": {"probability": 0.2, "variance": 1e-6, "low": 0.19, "high": 0.31},
+            "disputed": True,
+        },
+        {"query": "tea", "url": "https://u.example/", "blend": figure(0.1), "disputed": False},
+    ],
+}
+
+
 @pytest.fixture
 def gateway() -> Iterator[str]:
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known = {"/v1/estimates/latest", "/v1/estimates/41"}
+            known = {f"/v1/estimates/{which}" for which in ("latest", 41, 42)}
+            document = DISPUTED if self.path.endswith("42") else DOCUMENT
             csv = self.headers["accept"] == "text/csv"
             self.send_response(200 if self.path in known else 404)
             self.end_headers()
-            self.wfile.write(b"query,url\r\n" if csv else json.dumps(DOCUMENT).encode())
+            self.wfile.write(b"query,url\r\n" if csv else json.dumps(document).encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -159,6 +180,18 @@ def test_results_show_what_the_publication_says_to_read(
     assert "30.000%  29.000% … 31.000%    tea → https://t.example/" in shown
     assert "the groups disagree" in shown
     assert "… and 1 more" in shown
+
+
+def test_results_mark_a_disputed_record_and_say_what_each_group_said(
+    gateway: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["results", "--server", gateway, "--epoch", "42"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  Opt-in users' shares differ from other people's by about 18 %." in lines
+    assert "  disputed: In one record the two groups differ." in lines
+    place = lines.index("  20.000%  19.000% … 31.000%    tea → https://t.example/")
+    assert lines[place + 1].strip() == "disputed: opt-in users 20.000%, clients 30.000%"
+    assert not any("disputed" in line for line in lines[place + 2 :])
 
 
 def test_results_as_csv_are_passed_on_as_they_are(

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from agents.gateway.http.cors import Cors
-from agents.gateway.read.estimates_csv import COLUMNS
+from agents.gateway.read.estimates_csv import COLUMNS, csv_head, csv_rows
 from agents.gateway.read.negotiation import FOR_EVER
 from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
 from streams.settings.sections import GatewaySettings
@@ -170,6 +170,19 @@ async def test_estimates_come_as_a_table_to_who_accepts_csv():
     assert (rows[1]["query"], rows[1]["url"], rows[1]["projected"]) == ("", "", "0.75")
     neither = await gateway.ask("GET", "/v1/estimates/4", headers={"accept": "image/png"})
     assert neither.status == 406
+
+
+def test_a_table_says_which_records_are_disputed_where_the_publication_does():
+    """Publications of version 1 say nothing of it: that is neither true nor false."""
+    for field, said in {"true": True, "false": False, "": None}.items():
+        body = json.loads(estimates(4))
+        for row in body["records"]:
+            row["disputed"] = said
+            if said is None:
+                del row["disputed"]
+        table = csv_head() + csv_rows(json.dumps(body).encode())
+        read = csv.DictReader(io.StringIO(table.decode()))
+        assert [row["disputed"] for row in read] == [field] * len(body["records"])
 
 
 async def test_history_is_paged_newest_first_without_gaps():

@@ -46,7 +46,8 @@ def test_the_entry_has_the_fields_that_older_and_other_readers_know() -> None:
     """Counters and older releases read them by name; the wire format lists them."""
     assert opened().keys() == {
         "charge", "click_graph", "cohort_id", "cohorts", "counting_deadline_ms",
-        "devices_admitted", "epoch", "grace_ms", "key_id", "min_optin_users", "min_reports", "optin_partitions", "privacy",
+        "devices_admitted", "epoch", "grace_ms", "key_id", "min_optin_users", "min_reports",
+        "optin_partitions", "privacy",
         "profile", "records_per_user", "report_partitions", "shares_ppm", "skew_ms",
         "topic_version", "user_id_spaces", "window_end_ms", "window_start_ms",
     }  # fmt: skip
@@ -139,7 +140,6 @@ def test_shares_are_the_settings_to_the_millionth(
 @pytest.mark.parametrize("hook", ["", "attestation.hooks:admission"])
 def test_the_next_epoch_says_whether_devices_are_admitted(hook: str) -> None:
     """Estimates are computed epochs later, and must show what held when reports were taken."""
-    values = base_values("kafka://127.0.0.1:1", "x", 4)
-    values["gateway"] = {**values.get("gateway", {}), "admission": hook}
+    values = {**base_values("kafka://127.0.0.1:1", "x", 4), "gateway.admission": hook}
 
     assert plan_from(Settings.from_values(values)).devices_admitted == bool(hook)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from agents.jobs.job_context import ReleaseDice
 from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
 from blender.record import Record
+from blender.registry import randomizer_for
 from streams.errors import StoreMismatch
 from streams.releases.documents import PART_BYTES, DocumentReference, join, split
 from streams.releases.entries import Shortfall
@@ -31,6 +33,8 @@ from streams.wire.schemas import NAMES, schema
 from streams.wire.statements import (
     click_graph_quantity,
     click_graph_statement,
+    difference_statement,
+    disputed_statement,
     head_list_quantity,
     privacy_statement,
 )
@@ -53,12 +57,16 @@ def counts(rng: np.random.Generator) -> OptinCounts:
     return OptinCounts(records, s, t, int(s.sum()), int(t.sum()))
 
 
-def published(profile: str, reports: int, reasons=()) -> EstimatesDocument:
-    """A publication made as the jobs make it."""
-    from dataclasses import replace
+def published(
+    profile: str, reports: int, reasons=(), *, forged: float | None = None, **changes: object
+) -> EstimatesDocument:
+    """A publication made as the jobs make it.
 
+    Clients answer at random; with `forged` they want what opt-in users do, but for so large a share
+    of all reports, which name the first record.
+    """
     rng = np.random.default_rng(2)
-    state = epoch_state(profile=profile)
+    state = epoch_state(profile=profile, **changes)
     release = build_head_list(
         profile, counts(rng), state.parameters.plan.privacy, RepeatableNoise(3)
     )
@@ -70,7 +78,13 @@ def published(profile: str, reports: int, reasons=()) -> EstimatesDocument:
             START + 3 * WINDOW_MS, tuple(reasons), START + WINDOW_MS,
         ),
     )  # fmt: skip
-    cells = np.random.default_rng(4).multinomial(reports, np.full(k, 1 / k)).astype(np.int64)
+    shares = np.full(k, 1 / k)
+    if forged is not None:
+        randomizer = randomizer_for(release.head_list)
+        shares = randomizer.expected_shares(np.append(release.optin.cells.probability[:-1], 0.0))
+        shares = (1 - forged) * shares / shares.sum()
+        shares[0] += forged
+    cells = np.random.default_rng(4).multinomial(reports, shares).astype(np.int64)
     again = read_optin_release(write_optin_release(release), release.head_list)
     dice = ReleaseDice(RepeatableNoise(3), lambda: np.random.default_rng(1))
     return build_estimates(state, again, ReportsRead(cells, reports, False), reasons, dice)
@@ -173,6 +187,104 @@ def test_groups_that_disagree_are_said_to(profile: str, prefer: str):
     assert not document.agreement.agree
     assert document.agreement.prefer == prefer
     assert all(cell.client is not None for cell in document.records)
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_a_disputed_record_is_published_with_both_groups_and_whose_value_is_shown(admitted: bool):
+    """A forger who moves one record must not do so unseen, nor be believed for want of a hook."""
+    document = published("sharp", 20_000, forged=0.1, devices_admitted=admitted)
+    body = json.loads(document.to_bytes())
+    Draft202012Validator(schema("estimates")).validate(body)
+
+    (row,) = [r for r in body["records"] if r["disputed"]]
+    first = row["client" if admitted else "optin"]
+    assert row["blend"]["probability"] == first["probability"]
+    for group in ("optin", "client"):
+        assert row["blend"]["low"] <= row[group]["probability"] <= row["blend"]["high"]
+    assert row["client"]["probability"] > 1.5 * row["optin"]["probability"]
+    assert row["optin_weight"] is None, "nothing was weighed"
+    assert body["disputed"] == {
+        "records": 1,
+        "shown": "client" if admitted else "optin",
+        "reason": disputed_statement(1, devices_admitted=admitted),
+    }
+    assert body["parameters"]["devices_admitted"] == admitted
+    # The query's total moves with its record; those of other queries are blended as ever.
+    for query in body["queries"]:
+        assert query["disputed"] == (query["query"] == row["query"])
+        assert (query["optin_weight"] is None) == query["disputed"]
+
+
+def test_how_far_the_groups_differ_is_published_in_numbers_and_words():
+    """The first thing that a team asks about people who opt in."""
+    document = published("sharp", 20_000, forged=0.0)
+    found = document.difference
+
+    assert found is not None
+    assert 0 <= found.low <= found.typical <= found.high
+    assert found.statement == difference_statement(found.typical, found.low, found.high)
+    assert difference_statement(0.184, 0.15, 0.222) == (
+        "Opt-in users' shares differ from other people's by about 18 % (95 % interval: 15 % to "
+        "22 %)."
+    )
+    assert "by about 0.4 % (95 % interval: 0.1 % to 2 %)" in difference_statement(
+        0.004, 0.001, 0.02
+    )
+    assert document.disputed is None
+    assert not any(row.disputed for row in (*document.records, *document.queries))
+    read = EstimatesDocument.from_bytes(document.to_bytes())
+    assert (read.difference, read.disputed) == (found, None)
+
+
+@pytest.mark.parametrize(("profile", "reports"), [("paper", 5000), ("sharp", 0)])
+def test_where_the_groups_were_not_compared_no_difference_is_published(profile, reports):
+    """A zero would say that they are alike."""
+    document = published(profile, reports)
+
+    assert document.difference is None
+    assert document.disputed is None
+
+
+def of_version_1(document: EstimatesDocument) -> bytes:
+    """What the first release wrote."""
+    body = json.loads(document.to_bytes())
+    del body["difference"], body["disputed"], body["parameters"]["devices_admitted"]
+    for row in body["records"]:
+        del row["disputed"]
+    for row in body["queries"]:
+        del row["disputed"], row["marginal"]
+    return json.dumps(body | {"schema": "blendstream/estimates/1"}).encode()
+
+
+def test_publications_of_the_first_version_are_still_read():
+    """Years of them are in the log, and analysts compare epochs."""
+    document = published("sharp", 5000)
+    data = of_version_1(document)
+
+    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    read = EstimatesDocument.from_bytes(data)
+    assert (read.difference, read.disputed) == (None, None)
+    written = {(r.query, r.url): replace(r, disputed=False) for r in document.records}
+    assert {(r.query, r.url): r for r in read.records} == written
+
+
+def test_what_a_newer_release_adds_is_passed_over():
+    """Readers in the field must not stop for a key that they have no use for."""
+    body = json.loads(published("sharp", 5000).to_bytes())
+    first = EstimatesDocument.from_bytes(json.dumps(body).encode())
+    for place in (body, body["participants"], body["difference"], body["agreement"]):
+        place["later"] = {"more": 1}
+    for row in (*body["records"], *body["queries"]):
+        row["later"] = row["blend"]["later"] = 1
+
+    assert EstimatesDocument.from_bytes(json.dumps(body).encode()) == first
+
+
+def test_a_version_that_this_release_does_not_know_is_refused():
+    body = json.loads(published("sharp", 5000).to_bytes())
+
+    with pytest.raises(MalformedDocument, match="estimates/1, blendstream/estimates/2"):
+        EstimatesDocument.from_bytes(json.dumps(body | {"schema": "x/3"}).encode())
 
 
 def test_an_empty_publication_is_valid_and_says_why():

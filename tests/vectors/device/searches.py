@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from blender.errors import BlenderError
 from localclient import PublishedResult
+from localclient.search import RankedQuery, RankedUrl
+from streams.wire.canonical_json import canonical_json
 from streams.wire.estimates_document import (
+    DisputedRecords,
     EstimatedCell,
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
     Participants,
     PublishedAgreement,
+    PublishedDifference,
 )
 
 
@@ -70,6 +75,36 @@ def publication(prefer: str | None = "blend") -> EstimatesDocument:
     )
 
 
+def disputed() -> EstimatesDocument:
+    """The same, had a record of one query stood out."""
+    document = publication()
+    url = "https://rain.example/"
+    return replace(
+        document,
+        difference=PublishedDifference(0.18, 0.15, 0.22, 1.02, 0.18, "About 18 %."),
+        disputed=DisputedRecords(1, "optin", "Opt-in users are authenticated."),
+        records=tuple(replace(row, disputed=row.url == url) for row in document.records),
+        queries=tuple(replace(row, disputed=row.query == "weather") for row in document.queries),
+    )
+
+
+def of_version_1(document: EstimatesDocument) -> bytes:
+    """As the first release wrote it."""
+    body = json.loads(document.to_bytes())
+    del body["difference"], body["disputed"]
+    for row in (*body["records"], *body["queries"]):
+        del row["disputed"]
+    return canonical_json(body | {"schema": "blendstream/estimates/1"})
+
+
+def with_more_keys(document: EstimatesDocument) -> bytes:
+    """As a later release may write it."""
+    body = json.loads(document.to_bytes())
+    for place in (body, *body["records"], *body["queries"], body["records"][0]["blend"]):
+        place["later"] = {"more": 1}
+    return canonical_json(body)
+
+
 SEARCHES = [
     *(
         "weather",
@@ -92,20 +127,24 @@ def vectors() -> dict[str, object]:
     """The contents of search.json."""
     return {
         "about": "Publications and what is found in them: search (query, the URLs with their "
-        "probability, low and high), complete (prefix, the queries), trends(3). Text that stands "
-        "for no record finds nothing. Then publications to refuse.",
-        "publications": [found(prefer) for prefer in ("blend", "client", None)],
+        "probability, low, high and whether they are disputed), complete (prefix, the queries), "
+        "trends(3). Text that stands for no record finds nothing. Then publications to refuse.",
+        "publications": [
+            *(found(of_version_1(publication(prefer))) for prefer in ("blend", "client", None)),
+            found(publication("client").to_bytes()),
+            found(disputed().to_bytes()),
+            found(with_more_keys(disputed())),
+        ],
         "refused": [{"name": name, "text": text} for name, text in refused()],
     }
 
 
-def found(prefer: str | None) -> dict[str, object]:
-    data = publication(prefer).to_bytes()
+def found(data: bytes) -> dict[str, object]:
     result = PublishedResult.load(data)
 
     def urls(query: str) -> list[list[Any]]:
         try:
-            return [[r.url, r.probability, r.low, r.high] for r in result.search(query)]
+            return [[r.url, *figures(r)] for r in result.search(query)]
         except BlenderError:
             return []
 
@@ -121,8 +160,12 @@ def found(prefer: str | None) -> dict[str, object]:
         "epoch": result.epoch,
         "search": [[query, urls(query)] for query in SEARCHES],
         "complete": [[prefix, queries(prefix)] for prefix in PREFIXES],
-        "trends": [[r.query, r.probability, r.low, r.high] for r in result.trends(3)],
+        "trends": [[r.query, *figures(r)] for r in result.trends(3)],
     }
+
+
+def figures(row: RankedUrl | RankedQuery) -> list[Any]:
+    return [row.probability, row.low, row.high, row.disputed]
 
 
 def refused() -> list[tuple[str, str]]:
@@ -138,7 +181,8 @@ def refused() -> list[tuple[str, str]]:
         ("nothing", ""),
         ("a list", "[]"),
         ("null", "null"),
-        ("another schema", changed("schema", "blendstream/estimates/2")),
+        ("another schema", changed("schema", "blendstream/estimates/3")),
+        ("a list for the schema", changed("schema", ["blendstream/estimates/2"])),
         ("an epoch below 0", changed("epoch", -1)),
         ("an epoch that is no whole number", changed("epoch", 1.5)),
         ("an epoch above 2^53 - 1", changed("epoch", 2**53)),
@@ -146,8 +190,9 @@ def refused() -> list[tuple[str, str]]:
         ("text for a probability", changed("records", 0, "blend", "probability", "0.1")),
         ("a probability without an interval", changed("records", 0, "blend", "low", None)),
         ("a probability beyond bounds", changed("records", 0, "blend", "probability", 1e300)),
-        ("a figure's key too many", changed("records", 0, "blend", "more", 1)),
-        ("a record's key too many", changed("records", 0, "more", 1)),
+        ("a figure without its variance", changed("records", 0, "optin", {"probability": 0.1})),
+        ("a number for a record", changed("records", 0, 1)),
+        ("text for a query", changed("queries", 0, "weather")),
         ("a list for a figure", changed("queries", 0, "client", [])),
         ("a number for records", changed("records", 1)),
         ("null for records", changed("records", None)),

@@ -20,15 +20,19 @@ export class PublishedResult {
     trends(n: number): RankedQuery[];
     #private;
 }
-export type RankedUrl = {
-    url: string;
+/**
+ * Of a disputed one the groups differ far more than elsewhere: the value is one group's, and the
+ * interval spans both.
+ */
+export type Figures = {
     probability: number;
     low: number;
     high: number;
+    disputed: boolean;
 };
-export type RankedQuery = {
+export type RankedUrl = Figures & {
+    url: string;
+};
+export type RankedQuery = Figures & {
     query: string;
-    probability: number;
-    low: number;
-    high: number;
 };
