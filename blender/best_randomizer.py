@@ -3,8 +3,8 @@
 All candidates keep the same ε for the device, and none of them needs δ, the paper's neither: they
 differ in how much of it reaches the estimates. Devices are charged δ = 0 before a list is drawn,
 so a candidate with δ > 0 could win and then not be used (docs/decisions/0022-whole-records.md).
-The choice depends only on the shape of the published head list, so it spends nothing, and every
-server makes the same choice again.
+The choice depends only on the published head list: its shape, and the share of people whose record
+is listed, by its noisy counts. So it spends nothing, and every server makes the same choice again.
 
 Symbols: K = cells, ω = cells per answer, n = devices.
 """
@@ -12,6 +12,7 @@ Symbols: K = cells, ω = cells per answer, n = devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -48,9 +49,10 @@ def best_randomizer(
     """The randomizer with the least worst-case variance over the listed records.
 
     Worst over records, each taken to be rare: that is where the noise, and not the record itself,
-    is the variance. `max_cells` caps the length of an answer (ω), and the choice knows it;
-    `listed_64ths` is the share of people who hold something listed (`share_in_64ths`). Ties go to
-    the simpler: randomized response, subset selection, subset or none, the paper's two stages.
+    is the variance. `max_cells` caps the length of an answer (ω), which the result states, and the
+    choice knows it; `listed_64ths` is the share of people who hold something listed
+    (`share_in_64ths`). Ties go to the simpler: randomized response, subset selection, subset or
+    none, the paper's two stages.
 
     >>> best_randomizer([Record(f"q{i}", "u") for i in range(500)], PrivacyParameters()).name
     'subset-or-none'
@@ -72,7 +74,8 @@ def best_randomizer(
             TwoStage.name,
         )
     ]
-    return min(candidates, key=lambda spec: worst_variance(listed, spec))
+    best = min(candidates, key=lambda spec: worst_variance(listed, spec))
+    return replace(best, cells_per_answer=_width(len(listed), best))
 
 
 def share_in_64ths(noisy_counts: Sequence[int], users: int) -> int:
@@ -94,18 +97,26 @@ def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
         return 0.0
     if spec.name == TwoStage.name:
         return _two_stage_variance(listed, spec)
-    size = len(listed) + 1
-    likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
+    records, width, likelihood = len(listed), _width(len(listed), spec), _likelihood(spec)
     if spec.name == SubsetOrNone.name:
-        named = best_named_size(
-            len(listed), likelihood, spec.max_cells_per_answer, spec.listed_64ths
-        )
-        variance = named_variance(len(listed), likelihood, named, spec.listed_64ths)
-        return spec.answers * float(variance)
-    subset_size = 1
+        variance = named_variance(records, likelihood, width, spec.listed_64ths)
+    else:
+        variance = rare_variance(records + 1, likelihood, width)
+    return spec.answers * float(variance)
+
+
+def _width(records: int, spec: RandomizerSpec) -> int:
+    """ω. The randomizers compute it themselves, and refuse another."""
+    cap = spec.max_cells_per_answer
+    if spec.name == SubsetOrNone.name:
+        return best_named_size(records, _likelihood(spec), cap, spec.listed_64ths)
     if spec.name == SubsetSelection.name:
-        subset_size = best_subset_size(size, likelihood, spec.max_cells_per_answer)
-    return spec.answers * float(rare_variance(size, likelihood, subset_size))
+        return best_subset_size(records + 1, _likelihood(spec), cap)
+    return 1
+
+
+def _likelihood(spec: RandomizerSpec) -> Fraction:
+    return exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
 
 
 def _two_stage_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:

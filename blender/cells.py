@@ -126,7 +126,9 @@ class RandomizerSpec:
     No probability travels: a device computes its own.
 
     Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share, 64·λ = listed_64ths,
-    the share of people who hold something listed, as far as published counts tell.
+    the share of people who hold something listed, as far as published counts tell, ω =
+    cells_per_answer, which follows from all of this and is stated to be checked (`None`: a list
+    that does not state it).
     """
 
     name: str
@@ -136,6 +138,7 @@ class RandomizerSpec:
     query_budget_share: float = 0.85
     max_cells_per_answer: int = 32
     listed_64ths: int = 16
+    cells_per_answer: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no randomizer can satisfy: a device checks what it was sent."""
@@ -159,6 +162,19 @@ class RandomizerSpec:
             0 < self.query_budget_share < 1,
             "query_budget_share must lie in (0, 1), "
             f"got query_budget_share={self.query_budget_share!r}",
+        )
+        width = self.cells_per_answer
+        require(
+            width is None or (isinstance(width, int) and width >= 1),
+            f"cells_per_answer must be a whole number of at least 1, got {width!r}",
+        )
+
+    def check_width(self, computed: int) -> None:
+        """Refuse a list that states another ω than follows from it: its reports would not fit."""
+        require(
+            self.cells_per_answer in (None, computed),
+            f"cells_per_answer must be {computed}, which follows from the head list, "
+            f"got cells_per_answer={self.cells_per_answer}",
         )
 
 

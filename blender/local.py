@@ -83,6 +83,7 @@ class TwoStage:
             )
         self.cells = cells
         self.spec = spec
+        spec.check_width(self.cells_per_answer)
         # ε′ = ε/m_C, ε′_Q = f_C·ε′, ε′_U = ε′ − ε′_Q, and δ alike (lines 2 and 3), as exact
         # fractions: the parts add up to the whole with nothing lost to rounding.
         share = Fraction(spec.query_budget_share)

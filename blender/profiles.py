@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender import registry
-from blender.best_randomizer import best_randomizer
+from blender.best_randomizer import best_randomizer, share_in_64ths
 from blender.blend import VarianceBlender
 from blender.cell_estimates import GroupEstimates
 from blender.cells import HeadList, RandomizerSpec
@@ -51,6 +51,7 @@ from blender.optin import (
 from blender.optin_shares import OptinShares, SelectionCounts, optin_shares
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.record import Record
+from blender.subset_or_none import TYPICAL_64THS
 
 __all__ = [
     "PROFILES",
@@ -189,6 +190,7 @@ def _paper_head_list(
         delta=parameters.delta,
         answers=parameters.records_per_client,
         query_budget_share=parameters.query_budget_share,
+        cells_per_answer=1,
     )
     selected = create_head_list(counts, parameters, noise)
     optin = estimate_optin_probabilities(selected, counts, parameters, noise, randomizer=spec)
@@ -230,7 +232,12 @@ def _sharp_head_list(
     ranked = sorted(zip(kept, shown, strict=True), key=lambda item: (-item[1], item[0]))
     order = tuple(record for record, _ in ranked)
     listed = min(parameters.head_list_cells, len(order))
-    spec = best_randomizer(order[:listed], parameters, parameters.max_cells_per_answer)
+    # Post-processing of what is released: noisy counts, and how many users S has. With several
+    # records a user they count something else, and the usual share is assumed.
+    share = TYPICAL_64THS
+    if one_record:
+        share = share_in_64ths([n for _, n in ranked[:listed]], counts.selection_users)
+    spec = best_randomizer(order[:listed], parameters, parameters.max_cells_per_answer, share)
     head_list = HeadList(
         records=order,
         listed=listed,

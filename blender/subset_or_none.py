@@ -112,6 +112,7 @@ class SubsetOrNone:
         self._records = len(cells) - 1
         self.likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
         self.cells_per_answer = self._size()
+        spec.check_width(self.cells_per_answer)
         self._none = (*range(self.cells_per_answer - 1), self._records)
 
     def _size(self) -> int:

@@ -91,6 +91,7 @@ class SubsetSelection:
         self._size = len(cells)
         self.likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
         self.cells_per_answer = self._subset_size()
+        spec.check_width(self.cells_per_answer)
 
     def _subset_size(self) -> int:
         return best_subset_size(self._size, self.likelihood, self.spec.max_cells_per_answer)

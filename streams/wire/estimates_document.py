@@ -265,26 +265,26 @@ def _known(kind: type[_Part], body: Mapping[str, Any]) -> _Part:
     return kind(**{field.name: body[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 
-def _cell(row: Mapping[str, Any]) -> EstimatedCell:
+def _cell(row: Any) -> EstimatedCell:
     return EstimatedCell(
-        query=row["query"],
-        url=row["url"],
         optin=_figure(row["optin"]),
         client=_figure(row["client"]),
         blend=_figure(row["blend"]),
-        optin_weight=row["optin_weight"],
-        projected=row["projected"],
+        query=row.get("query"),
+        url=row.get("url"),
+        optin_weight=row.get("optin_weight"),
+        projected=row.get("projected"),
         disputed=row.get("disputed") is True,
     )
 
 
-def _query(row: Mapping[str, Any]) -> EstimatedQuery:
+def _query(row: Any) -> EstimatedQuery:
     return EstimatedQuery(
-        query=row["query"],
         optin=_figure(row["optin"]),
         client=_figure(row["client"]),
         blend=_figure(row["blend"]),
-        optin_weight=row["optin_weight"],
+        query=row.get("query"),
+        optin_weight=row.get("optin_weight"),
         marginal=_marginal(row.get("marginal")),
         disputed=row.get("disputed") is True,
     )

@@ -4,6 +4,8 @@ Promises: the same document has the same bytes wherever it is written, so its id
 anyone; reading accepts exactly what writing produces and refuses everything else in one sentence
 that quotes no record. Times are whole seconds since 1970, UTC.
 Assumes: nothing about who sent the bytes; a device reads what a hostile server may have written.
+Versions: a list whose randomizer states ω and 64·λ̂ is of version 2, one without is of version 1 and
+means λ̂ = 1/4. Services write version 2; both are read.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
 from streams.wire.canonical_json import canonical_json
 from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 
-__all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMA", "HeadListDocument", "MalformedDocument"]
+__all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMAS", "HeadListDocument", "MalformedDocument"]
 
-SCHEMA = "blendstream/head-list/1"
+SCHEMAS = ("blendstream/head-list/1", "blendstream/head-list/2")
 
 #: Smaller would cut off lists of some 100 000 records; larger would let a server fill a device.
 MAX_HEAD_LIST_BYTES = 64 * 1024 * 1024
@@ -47,6 +49,9 @@ _KEYS = frozenset(
 _RANDOMIZER_KEYS = frozenset(
     ["name", "epsilon", "delta", "answers", "query_budget_share", "max_cells_per_answer"]
 )
+_SINCE_VERSION_2 = frozenset(["listed_64ths", "cells_per_answer"])
+#: What version 1 means by saying nothing.
+_LISTED_64THS = 16
 
 
 class MalformedDocument(BlenderError):
@@ -83,14 +88,28 @@ class HeadListDocument:
                 "times must run 0 <= window_start_s < window_end_s <= reports_until_s, got "
                 f"{self.window_start_s}, {self.window_end_s}, {self.reports_until_s}"
             )
+        spec = self.head_list.randomizer
+        if spec.cells_per_answer is None and spec.listed_64ths != _LISTED_64THS:
+            raise ParameterError(
+                "a head list that does not state cells_per_answer must have "
+                f"listed_64ths={_LISTED_64THS}, got {spec.listed_64ths}"
+            )
+
+    @property
+    def schema(self) -> str:
+        """The schema's id, which names the version."""
+        return SCHEMAS[self.head_list.randomizer.cells_per_answer is not None]
 
     def to_bytes(self) -> bytes:
         """The canonical bytes: UTF-8 JSON, keys sorted, no white space."""
         heads, spec = self.head_list, self.head_list.randomizer
         counts = heads.noisy_counts
+        stated = {}
+        if spec.cells_per_answer is not None:
+            stated = {name: getattr(spec, name) for name in _SINCE_VERSION_2}
         return canonical_json(
             {
-                "schema": SCHEMA,
+                "schema": self.schema,
                 "epoch": self.epoch,
                 "window_start_s": self.window_start_s,
                 "window_end_s": self.window_end_s,
@@ -108,6 +127,7 @@ class HeadListDocument:
                     "answers": spec.answers,
                     "query_budget_share": float(spec.query_budget_share),
                     "max_cells_per_answer": spec.max_cells_per_answer,
+                    **stated,
                 },
                 "mechanisms": dict(self.mechanisms),
                 **({} if self.quantity is None else {"quantity": self.quantity}),
@@ -152,10 +172,12 @@ def _document(body: Any) -> HeadListDocument:
         isinstance(body, dict) and body.keys() - {"quantity"} == _KEYS,
         "have exactly the stated keys",
     )
-    _require(body["schema"] == SCHEMA, f"have the schema {SCHEMA}")
+    _require(body["schema"] in SCHEMAS, f"have one of the schemas {', '.join(SCHEMAS)}")
+    since = _SINCE_VERSION_2 if body["schema"] == SCHEMAS[1] else frozenset()
     spec = body["randomizer"]
     _require(
-        isinstance(spec, dict) and spec.keys() == _RANDOMIZER_KEYS, "describe its randomizer fully"
+        isinstance(spec, dict) and spec.keys() == _RANDOMIZER_KEYS | since,
+        "describe its randomizer fully",
     )
     records = tuple(_record(pair) for pair in body["records"])
     counts = body["noisy_counts"]
@@ -181,6 +203,7 @@ def _document(body: Any) -> HeadListDocument:
                 answers=_whole(spec["answers"]),
                 query_budget_share=_real(spec["query_budget_share"]),
                 max_cells_per_answer=_whole(spec["max_cells_per_answer"]),
+                **{name: _whole(spec[name]) for name in since},
             ),
             query_wildcards=body["query_wildcards"],
             noisy_counts=None if counts is None else tuple(_whole(c) for c in counts),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from blender import OptinCounts, ParameterError, PrivacyParameters, Record, randomizer_for
+from blender.best_randomizer import share_in_64ths
 from blender.gaussian_histogram import calibrate
 from blender.profiles import PROFILES, build_head_list, estimate_epoch
 from blender.stable_histogram import luck_below
@@ -213,3 +216,34 @@ def test_everything_after_the_release_draws_no_noise():
     shown = np.array([50, 30, 20])
     first, second = (estimate_epoch(release, shown, 100).blended.cells for _ in range(2))
     assert first.probability.tolist() == second.probability.tolist()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_head_list_states_how_long_an_answer_is(profile):
+    """Devices compute it themselves, and refuse a list that states another."""
+    counts = optin({Record(f"q{i}", "u"): 200 for i in range(40)}, users=20_000)
+    release = build_head_list(profile, counts, PrivacyParameters(epsilon=1.0), NoNoise())
+
+    spec = release.head_list.randomizer
+    built = randomizer_for(release.head_list)
+    assert spec.cells_per_answer == built.cells_per_answer
+    wrong = replace(spec, cells_per_answer=built.cells_per_answer + 1)
+    with pytest.raises(ParameterError, match="cells_per_answer must be"):
+        randomizer_for(replace(release.head_list, randomizer=wrong))
+
+
+def test_the_share_that_is_listed_follows_from_what_is_released_alone():
+    """It decides how long answers are: a function of raw counts there would be a leak."""
+    raw = {Record(f"q{i}", "u"): 300 + i for i in range(40)}
+    for seed in range(5):
+        noise = SeededNoise(seed)
+        release = build_head_list(
+            "sharp", optin(raw, users=20_000), PrivacyParameters(epsilon=0.5), noise
+        )
+        heads = release.head_list
+        assert heads.noisy_counts is not None
+        told = share_in_64ths(heads.noisy_counts[: heads.listed], release.selection_users)
+        assert heads.randomizer.listed_64ths == told
+    several = PrivacyParameters(records_per_optin_user=3)
+    release = build_head_list("sharp", optin(raw, users=20_000), several, NoNoise())
+    assert release.head_list.randomizer.listed_64ths == 16, "these counts are of something else"

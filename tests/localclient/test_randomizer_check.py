@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -90,3 +91,19 @@ def test_a_randomizer_built_for_another_list_is_caught() -> None:
     other = head_list(records=LISTED[:1]).head_list
     with pytest.raises(HeadListRefused, match="this head list's cells"):
         check_channel(TwoStage(other.cells, other.randomizer), head, SystemDice())
+
+
+@pytest.mark.parametrize("name", sorted(RANDOMIZERS))
+def test_a_list_that_states_another_width_than_follows_is_refused(name: str) -> None:
+    """Its gateway would refuse the report, and the budget would be spent for nothing."""
+    head = heads(name, 1.0, 60)
+    width = build_randomizer(head, SeededDice(1)).cells_per_answer
+    for stated in (width - 1, width, width + 1):
+        if stated < 1:
+            continue
+        stating = replace(head, randomizer=replace(head.randomizer, cells_per_answer=stated))
+        if stated == width:
+            assert build_randomizer(stating, SeededDice(1)).cells_per_answer == width
+            continue
+        with pytest.raises(HeadListRefused, match=f"cells_per_answer must be {width}"):
+            build_randomizer(stating, SeededDice(1))

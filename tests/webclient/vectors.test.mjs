@@ -94,6 +94,10 @@ test('widths are the same', () => {
     assert.equal(subsetSize(records + 1, E, cap), selected, where)
     assert.equal(namedSize(records, E, cap), named, where)
   }
+  for (const [epsilon, records, cap, share, named] of vectors('widths').by_share) {
+    const E = fraction(expNumerator(exact(epsilon)), 1n << 32n)
+    assert.equal(namedSize(records, E, cap, share), named, `${[epsilon, records, cap, share]}`)
+  }
 })
 
 test('every channel of a small shape has the same fractions, as it is executed', () => {

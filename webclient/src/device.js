@@ -424,7 +424,8 @@ export class Device {
     require(window_end_s <= nowS + limits.maxClockSkewS, 'its window has not ended')
     return (/** @type {import('./document.js').Cells} */ cells) => {
       const built = randomizerFor(spec, cells, document.query_wildcards)
-      if (!built) throw refused('its randomizer cannot be built')
+      const width = spec.cells_per_answer ?? built?.cellsPerAnswer
+      if (!built || width !== built.cellsPerAnswer) throw refused('its randomizer cannot be built')
       return built
     }
   }

@@ -1,14 +1,19 @@
 // A head list as it travels: canonical bytes only, named by their SHA-256. Protocol, section 2.
 import { bytesOf, byCodePoint, fits } from './normalise.js'
 
-/** @typedef {{name: string, epsilon: number, delta: number, answers: number,
- *   query_budget_share: number, max_cells_per_answer: number}} Spec */
+/** The last two are stated since version 2.
+ * @typedef {{name: string, epsilon: number, delta: number, answers: number,
+ *   query_budget_share: number, max_cells_per_answer: number,
+ *   listed_64ths?: number, cells_per_answer?: number}} Spec */
 /** @typedef {{schema: string, epoch: number, window_start_s: number, window_end_s: number,
  *   reports_until_s: number, cohorts: number, normalisation: number, query_wildcards: boolean,
  *   listed: number, records: [string, string][], noisy_counts: number[] | null,
  *   randomizer: Spec, mechanisms: Record<string, string>, quantity?: string}} HeadList */
 
 const whole = Number.isSafeInteger
+/** @param {number} least @param {number[]} numbers */
+const wholeFrom = (least, ...numbers) => numbers.every((x) => whole(x) && x >= least)
+const SCHEMA = 'blendstream/head-list/'
 
 /** As Python spells a float: 4.0, 1e-05.
  * @param {number} x */
@@ -24,23 +29,36 @@ const quote = (text) => {
   return JSON.stringify(text)
 }
 
+/** @param {any} values each as it is spelled @param {string} keys in their order */
+const object = (values, keys) => `{${keys.split(' ').map((key) => `"${key}":${values[key]}`)}}`
+
 /** @param {HeadList} d @returns {string} */
 function spell(d) {
   const r = d.randomizer
   const named = Object.keys(d.mechanisms).sort(byCodePoint)
-  return (
-    `{"cohorts":${d.cohorts},"epoch":${d.epoch},"listed":${d.listed},"mechanisms":{` +
-    named.map((key) => quote(key) + ':' + quote(d.mechanisms[key])) +
-    `},"noisy_counts":${d.noisy_counts && '[' + d.noisy_counts + ']'}` +
-    `,"normalisation":${d.normalisation}` +
-    (d.quantity === undefined ? '' : `,"quantity":${quote(d.quantity)}`) +
-    `,"query_wildcards":${d.query_wildcards}` +
-    `,"randomizer":{"answers":${r.answers},"delta":${spellReal(r.delta)}` +
-    `,"epsilon":${spellReal(r.epsilon)},"max_cells_per_answer":${r.max_cells_per_answer}` +
-    `,"name":${quote(r.name)},"query_budget_share":${spellReal(r.query_budget_share)}}` +
-    `,"records":[${d.records.map(([q, u]) => `[${quote(q)},${quote(u)}]`)}]` +
-    `,"reports_until_s":${d.reports_until_s},"schema":${quote(d.schema)}` +
-    `,"window_end_s":${d.window_end_s},"window_start_s":${d.window_start_s}}`
+  const randomizer = {
+    ...r,
+    delta: spellReal(r.delta),
+    epsilon: spellReal(r.epsilon),
+    name: quote(r.name),
+    query_budget_share: spellReal(r.query_budget_share),
+  }
+  return object(
+    {
+      ...d,
+      mechanisms: `{${named.map((key) => quote(key) + ':' + quote(d.mechanisms[key]))}}`,
+      noisy_counts: d.noisy_counts && `[${d.noisy_counts}]`,
+      randomizer: object(
+        randomizer,
+        d.schema === SCHEMA + 1
+          ? 'answers delta epsilon max_cells_per_answer name query_budget_share'
+          : 'answers cells_per_answer delta epsilon listed_64ths max_cells_per_answer name query_budget_share',
+      ),
+      quantity: 'quantity' in d && quote(d.quantity ?? ''),
+      records: `[${d.records.map(([q, u]) => `[${quote(q)},${quote(u)}]`)}]`,
+      schema: quote(d.schema),
+    },
+    `cohorts epoch listed mechanisms noisy_counts normalisation ${'quantity' in d ? 'quantity ' : ''}query_wildcards randomizer records reports_until_s schema window_end_s window_start_s`,
   )
 }
 
@@ -48,18 +66,16 @@ function spell(d) {
  * @param {any} d @returns {boolean} */
 function holds(d) {
   const r = d.randomizer
+  const { listed_64ths = 16, cells_per_answer = 1 } = r
   return (
-    d.schema === 'blendstream/head-list/1' &&
-    [d.cohorts, d.listed, d.epoch, d.normalisation, r.answers, r.max_cells_per_answer].every(
-      whole,
-    ) &&
-    [d.window_start_s, d.window_end_s, d.reports_until_s].every(whole) &&
+    [SCHEMA + 1, SCHEMA + 2].includes(d.schema) &&
+    wholeFrom(0, d.epoch, d.listed, d.window_start_s) &&
+    wholeFrom(1, d.cohorts, r.answers, r.max_cells_per_answer, listed_64ths, cells_per_answer) &&
+    wholeFrom(d.window_start_s + 1, d.window_end_s) &&
+    wholeFrom(d.window_end_s, d.reports_until_s) &&
+    listed_64ths < 64 &&
+    whole(d.normalisation) &&
     typeof d.query_wildcards === 'boolean' &&
-    d.epoch >= 0 &&
-    d.cohorts >= 1 &&
-    0 <= d.window_start_s &&
-    d.window_start_s < d.window_end_s &&
-    d.window_end_s <= d.reports_until_s &&
     Array.isArray(d.records) &&
     d.records.every(
       (/** @type {any} */ p) =>
@@ -73,16 +89,13 @@ function holds(d) {
       (Array.isArray(d.noisy_counts) &&
         d.noisy_counts.length === d.records.length &&
         d.noisy_counts.every(whole))) &&
-    0 <= d.listed &&
     d.listed <= d.records.length &&
     new Set(d.records.slice(0, d.listed).map(keyOf)).size === d.listed &&
     Number.isFinite(r.epsilon) &&
     // e^(ε/m) must exceed 1 in whole numbers.
-    r.answers >= 1 &&
     r.epsilon >= r.answers * 2 ** -32 &&
     0 <= r.delta &&
     r.delta < 1 &&
-    r.max_cells_per_answer >= 1 &&
     0 < r.query_budget_share &&
     r.query_budget_share < 1
   )

@@ -92,9 +92,10 @@ export function subsetSize(K, [n, d], cap) {
   return best
 }
 
-/** ω of subset or none over M records, E = n/d, if λ/64 hold something listed.
- * @param {number} M @param {Fraction} E @param {number} cap @param {bigint} [lambda] */
-export function namedSize(M, [n, d], cap, lambda = 16n) {
+/** ω of subset or none over M records, E = n/d, if λ of 64 people hold something listed.
+ * @param {number} M @param {Fraction} E @param {number} cap @param {number} [listed_64ths] */
+export function namedSize(M, [n, d], cap, listed_64ths = 16) {
+  const lambda = big(listed_64ths)
   /** @param {number} size @returns {Fraction} */
   const variance = (size) => {
     const [w, m] = [big(size), big(M)]
@@ -199,7 +200,8 @@ export function randomizerFor(spec, cells, wildcards) {
   const E = exp(times(exact(spec.epsilon), [1n, big(spec.answers)]))
   if (spec.name === 'randomized-response') return subsets(K, E, 1)
   if (spec.name === 'subset-selection') return subsets(K, E, subsetSize(K, E, cap))
-  if (spec.name === 'subset-or-none') return subsetOrNone(K - 1, E, namedSize(K - 1, E, cap))
+  if (spec.name === 'subset-or-none')
+    return subsetOrNone(K - 1, E, namedSize(K - 1, E, cap, spec.listed_64ths))
   return null
 }
 

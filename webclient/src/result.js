@@ -8,16 +8,12 @@ import { byCodePoint, normaliseQuery } from './normalise.js'
 /** @typedef {Figures & {query: string}} RankedQuery */
 
 /** Keys that are not known here are passed over; `in` throws where there is no object.
- * @param {any} value @param {string} names at least these keys */
-const check = (value, names) => {
-  for (const name of names.split(' ')) if (!(name in value)) throw 0
-}
-
-/** @param {any} row @param {string} read @returns {Figures | null} */
+ * @param {any} row @param {string} read @returns {Figures | null} */
 function figures(row, read) {
-  check(row, 'optin_weight query')
-  for (const group of ['optin', 'client', 'blend']) {
-    if (row[group] !== null) check(row[group], 'high low probability variance')
+  for (const group of [row.optin, row.client, row.blend]) {
+    for (const key of ['probability', 'variance', 'low', 'high']) {
+      if (group !== null && !(key in group)) throw 0
+    }
   }
   if (row[read] === null || row[read].probability === null) return null
   const { probability, low, high } = row[read]
@@ -45,7 +41,6 @@ export class PublishedResult {
     this.shown = body.agreement === null ? 'blend' : body.agreement.prefer
     if (!['blend', 'client'].includes(this.shown)) throw 0
     for (const row of body.records) {
-      check(row, 'projected url')
       const found = figures(row, this.shown)
       if (!found || typeof row.query !== 'string' || typeof row.url !== 'string') continue
       if (!this.#urls.has(row.query)) this.#urls.set(row.query, [])

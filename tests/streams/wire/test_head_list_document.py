@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from blender.cells import HeadList, RandomizerSpec
+from blender.errors import ParameterError
 from blender.record import Record
 from streams.wire.head_list_document import HeadListDocument, MalformedDocument
+from streams.wire.schemas import schema
 
 
 def document(**changes: object) -> HeadListDocument:
@@ -36,6 +40,27 @@ def test_reading_gives_back_what_was_written() -> None:
     """A device that read something else would randomise against other cells than are counted."""
     original = document()
     assert HeadListDocument.from_bytes(original.to_bytes()) == original
+
+
+def newer(**changes: int) -> HeadListDocument:
+    older = document()
+    spec = replace(older.head_list.randomizer, **{"cells_per_answer": 1, **changes})
+    return replace(older, head_list=replace(older.head_list, randomizer=spec))
+
+
+def test_a_list_that_states_its_width_is_of_version_2_and_others_stay_what_they_were() -> None:
+    """Ids of lists in the log must not change, nor may a device take one version for the other."""
+    for made, version in ((document(), 1), (newer(), 2), (newer(listed_64ths=63), 2)):
+        body = json.loads(made.to_bytes())
+        Draft202012Validator(schema("head-list")).validate(body)
+        assert body["schema"] == made.schema == f"blendstream/head-list/{version}"
+        added = {"listed_64ths", "cells_per_answer"} & body["randomizer"].keys()
+        assert len(added) == (2 if version == 2 else 0)
+        assert HeadListDocument.from_bytes(made.to_bytes()) == made
+        other = body | {"schema": f"blendstream/head-list/{3 - version}"}
+        assert not Draft202012Validator(schema("head-list")).is_valid(other)
+    with pytest.raises(ParameterError, match="must have listed_64ths=16, got 17"):
+        newer(cells_per_answer=None, listed_64ths=17)  # type: ignore[arg-type]
 
 
 def test_the_id_is_the_hash_of_the_bytes_and_changes_with_any_field() -> None:

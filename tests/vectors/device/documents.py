@@ -37,6 +37,11 @@ def head_list(**changes: Any) -> HeadListDocument:
     return HeadListDocument(head_list=made, **document)
 
 
+def stating(cells_per_answer: int, listed_64ths: int, **changes: Any) -> HeadListDocument:
+    """A list of version 2."""
+    return head_list(cells_per_answer=cells_per_answer, listed_64ths=listed_64ths, **changes)
+
+
 ACCEPTED: list[tuple[str, HeadListDocument]] = [
     ("the usual", head_list()),
     ("listed are fewer than the records: only they have cells", head_list(listed=2)),
@@ -79,11 +84,18 @@ ACCEPTED: list[tuple[str, HeadListDocument]] = [
     ("longest texts", head_list(records=(Record("é" * 128, "u" * 1024),), listed=1)),
     ("what it ranks, in a sentence", head_list(quantity="Records are ranked by \u22c6.")),
     ("a key that JavaScript treats as its own", head_list(mechanisms=(("__proto__", "x"),))),
+    ("version 2: its width and the share that is listed", stating(1, 20)),
+    ("version 2, two stages", stating(1, 16, name="two-stage", query_wildcards=True)),
+    ("hardly anyone holds what is listed", stating(2, 1)),
+    ("nearly everyone does", stating(1, 63)),
+    ("a width that does not follow is refused only when it is built", stating(1000, 16)),
 ]
 
 
-def _changed(change: Callable[[dict[str, Any]], object]) -> bytes:
-    body = json.loads(head_list(noisy_counts=(3, 2, 1)).to_bytes())
+def _changed(
+    change: Callable[[dict[str, Any]], object], of: HeadListDocument | None = None
+) -> bytes:
+    body = json.loads((of or head_list(noisy_counts=(3, 2, 1))).to_bytes())
     change(body)
     return _spelled(body)
 
@@ -93,7 +105,7 @@ def _spelled(body: object, **how: Any) -> bytes:
     return json.dumps(body, **{**usual, **how}).encode("utf-8", "surrogatepass")
 
 
-def _set(*path: Any) -> bytes:
+def _set(*path: Any, of: HeadListDocument | None = None) -> bytes:
     *way, last, value = path
 
     def change(body: dict[str, Any]) -> None:
@@ -102,12 +114,12 @@ def _set(*path: Any) -> bytes:
             place = place[step]
         place[last] = value
 
-    return _changed(change)
+    return _changed(change, of)
 
 
 def refused() -> list[tuple[str, bytes]]:
     """What a hostile or careless server may send; each alone is wrong with it."""
-    good = head_list().to_bytes()
+    good, newer = head_list().to_bytes(), stating(1, 16)
     body = json.loads(good)
     text = good.decode()
     swap = lambda old, new: text.replace(old, new, 1).encode()  # noqa: E731
@@ -130,7 +142,7 @@ def refused() -> list[tuple[str, bytes]]:
         ("a key twice", swap('{"cohorts":1', '{"cohorts":1,"cohorts":1')),
         ("a key too many", _set("more", 1)),
         ("a key missing", _changed(lambda b: b.pop("listed"))),
-        ("another schema", _set("schema", "blendstream/head-list/2")),
+        ("another schema", _set("schema", "blendstream/head-list/3")),
         ("a whole number for epsilon", swap('"epsilon":4.0', '"epsilon":4')),
         ("an exponent where Python writes none", swap('"epsilon":4.0', '"epsilon":4e0')),
         ("more digits than needed", swap('"epsilon":4.0', '"epsilon":4.00')),
@@ -182,6 +194,18 @@ def refused() -> list[tuple[str, bytes]]:
         ("null for mechanisms", _set("mechanisms", None)),
         ("null for its quantity", _set("quantity", None)),
         ("a number for its quantity", _set("quantity", 1)),
+        ("version 2 without what it adds", _set("schema", "blendstream/head-list/2")),
+        ("version 1 with it", _set("schema", "blendstream/head-list/1", of=newer)),
+        ("version 1 with half of it", _set("randomizer", "listed_64ths", 16)),
+        ("a list for the schema", _set("schema", ["blendstream/head-list/2"], of=newer)),
+        *(
+            (f"{name} of {value!r}", _set("randomizer", name, value, of=newer))
+            for name, values in (
+                ("listed_64ths", (0, 64, -1, 16.0, True, None, "16")),
+                ("cells_per_answer", (0, -1, 1.0, True, None, "1", 2**53)),
+            )
+            for value in values
+        ),
     ]
 
 

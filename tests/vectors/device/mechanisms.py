@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -68,6 +69,16 @@ def widths() -> dict[str, object]:
         "about": "Cells in an answer. Each row: epsilon of one answer, M listed records, "
         "max_cells_per_answer, the width of subset-selection, the width of subset-or-none.",
         "widths": rows,
+        "about_shares": "Each row: epsilon, M, max_cells_per_answer, listed_64ths, the width of "
+        "subset-or-none.",
+        "by_share": [
+            [epsilon, records, cap, share, best_named_size(records, e, cap, share)]
+            for epsilon in (0.5, 1.0, 4.0)
+            for e in (exp_rounded_down(Fraction(epsilon)),)
+            for records in (1, 5, 50, 500, 5_000)
+            for cap in (4, 1_024)
+            for share in (1, 4, 15, 16, 17, 32, 48, 63)
+        ],
     }
 
 
@@ -99,13 +110,22 @@ def shapes() -> list[tuple[tuple[int, ...], RandomizerSpec]]:
     for per_query in ((), (1,), (2,), (3,), (1, 1), (2, 1), (1, 3), (2, 2), (1, 1, 1), (1, 1, 2)):
         for epsilon, delta, answers in ((4.0, 0.0, 1), (4.0, 1e-5, 1), (1.0, 0.01, 2)):
             found.append((per_query, RandomizerSpec("two-stage", epsilon, delta, answers)))
+    for records, share in ((4, 1), (4, 63), (3, 40), (0, 16), (1, 5)):
+        for epsilon, answers in ((0.3, 1), (1.0, 2), (4.0, 1)):
+            spec = RandomizerSpec("subset-or-none", epsilon, answers=answers, listed_64ths=share)
+            found.append(((1,) * records, stating(listed(*(1,) * records), spec)))
     return found
 
 
+def stating(records: tuple[Record, ...], spec: RandomizerSpec) -> RandomizerSpec:
+    """The same as lists of version 2 describe it."""
+    return replace(spec, cells_per_answer=built(records, spec).cells_per_answer)
+
+
 def spec_of(spec: RandomizerSpec) -> dict[str, Any]:
-    """A randomizer as a head list describes it: `listed_64ths` does not travel yet."""
-    names = (name for name in RandomizerSpec.__slots__ if name != "listed_64ths")
-    return {name: getattr(spec, name) for name in names}
+    """A randomizer as a head list describes it; version 1 has two keys less."""
+    unsaid = {"listed_64ths", "cells_per_answer"} if spec.cells_per_answer is None else set()
+    return {name: getattr(spec, name) for name in RandomizerSpec.__slots__ if name not in unsaid}
 
 
 def channels() -> dict[str, object]:
@@ -116,7 +136,8 @@ def channels() -> dict[str, object]:
         records = listed(*per_query)
         randomizer = built(records, spec)
         width = randomizer.cells_per_answer
-        key = (per_query, spec.name, spec.epsilon, spec.delta, spec.answers, width)
+        share = None if spec.cells_per_answer is None else spec.listed_64ths
+        key = (per_query, spec.name, spec.epsilon, spec.delta, spec.answers, width, share)
         if key in seen:
             continue  # a cap that changes nothing
         seen.add(key)
@@ -180,6 +201,10 @@ def reports() -> dict[str, object]:
         cases.append((f"{name}, an empty list", (), RandomizerSpec(name, 4.0), [big[0]]))
         cases.append((f"{name}, a list of one", big[:1], RandomizerSpec(name, 4.0), [big[0]]))
         cases.append((f"{name}, low", big[:9], RandomizerSpec(name, 0.5, answers=2), [big[4]]))
+    for share in (1, 4, 48):
+        spec = stating(big, RandomizerSpec("subset-or-none", 4.0, listed_64ths=share))
+        cases.append((f"subset-or-none, {share}/64 listed", big, spec, [big[17]]))
+        cases.append((f"subset-or-none, {share}/64 listed, none held", big, spec, []))
     for seed, (name, records, spec, held) in enumerate(cases):
         dice = NotingDice(seed)
         randomizer = built(records, spec)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+from blender.rational import exp_rounded_down
+from blender.record import Record
+from blender.subset_or_none import best_named_size
 from tests.vectors.device.conversations import (
     ACCEPTED,
     DAY,
@@ -121,6 +126,42 @@ REFUSED = [
         name="two-stage",
         query_wildcards=True,
         epsilon=2.0**-32,
+    ),
+]
+
+
+#: Sixty records at a low epsilon: an answer names several, how many depends on the share.
+MANY = tuple(Record(f"query {i}", "https://many.example/") for i in range(60))
+WIDTHS = {share: best_named_size(60, exp_rounded_down(Fraction(1)), 32, share) for share in (4, 48)}
+
+
+def many(share: int, width: int) -> dict[str, Any]:
+    stated = {"listed_64ths": share, "cells_per_answer": width}
+    return {"records": MANY, "listed": 60, "epsilon": 1.0, **stated}
+
+
+def a_list_that_states_its_width(share: int) -> Scene:
+    def scene(new: New) -> Talker:
+        talker = new(dice=(2, 5))
+        talker.record(START, *MANY[7])
+        document = day(100, **many(share, WIDTHS[share]))
+        assert talker.report(NOW, shown(document), shown(document), SENT, at_once=True) == "sent"
+        body = json.loads(talker.steps[-1]["exchanges"][-1]["request"]["body"])
+        assert [len(answer) for answer in body["answers"]] == [WIDTHS[share]]
+        return talker
+
+    scene.__name__ = f"a list that states its width, {share}/64 listed"
+    return scene
+
+
+assert WIDTHS[4] != WIDTHS[48]
+REFUSED += [
+    the_device_refuses("a width above what follows", **many(4, WIDTHS[4] + 1)),
+    the_device_refuses("a width below what follows", **many(4, WIDTHS[4] - 1)),
+    the_device_refuses("the width of another share", **many(48, WIDTHS[4])),
+    the_device_refuses("a width for one cell", cells_per_answer=2),
+    the_device_refuses(
+        "a width for stages", name="two-stage", query_wildcards=True, cells_per_answer=2
     ),
 ]
 
@@ -471,6 +512,7 @@ SCENES: list[Scene] = [
             ("two-stage", {"query_wildcards": True, "delta": 1e-5, "answers": 2}),
         )
     ),
+    *(a_list_that_states_its_width(share) for share in WIDTHS),
     a_device_without_searches_reports_alike,
     nothing_published_and_servers_that_do_not_answer,
     *REFUSED,

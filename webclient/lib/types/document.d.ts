@@ -17,6 +17,9 @@ export function cellsOf({ records, listed, query_wildcards }: HeadList): {
     numberOf(record: [string, string] | null): number;
 };
 export function keyOf([query, url]: [string, string]): string;
+/**
+ * The last two are stated since version 2.
+ */
 export type Spec = {
     name: string;
     epsilon: number;
@@ -24,6 +27,8 @@ export type Spec = {
     answers: number;
     query_budget_share: number;
     max_cells_per_answer: number;
+    listed_64ths?: number;
+    cells_per_answer?: number;
 };
 export type HeadList = {
     schema: string;

@@ -9,9 +9,9 @@ export function expNumerator([n, d]: Fraction): bigint;
 /** ω of subset selection over K cells, E = n/d: the least variance of a rare record.
  * @param {number} K @param {Fraction} E @param {number} cap */
 export function subsetSize(K: number, [n, d]: Fraction, cap: number): number;
-/** ω of subset or none over M records, E = n/d, if λ/64 hold something listed.
- * @param {number} M @param {Fraction} E @param {number} cap @param {bigint} [lambda] */
-export function namedSize(M: number, [n, d]: Fraction, cap: number, lambda?: bigint): number;
+/** ω of subset or none over M records, E = n/d, if λ of 64 people hold something listed.
+ * @param {number} M @param {Fraction} E @param {number} cap @param {number} [listed_64ths] */
+export function namedSize(M: number, [n, d]: Fraction, cap: number, listed_64ths?: number): number;
 /** The randomizer that a head list names, or null where it cannot be built.
  * @param {Spec} spec @param {Cells} cells @param {boolean} wildcards @returns {Randomizer | null} */
 export function randomizerFor(spec: Spec, cells: Cells, wildcards: boolean): Randomizer | null;
