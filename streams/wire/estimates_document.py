@@ -90,8 +90,7 @@ class EstimatedQuery:
 
     `optin_weight` is the mean of its records' weights, each in proportion to the record's blended
     probability. `marginal` is `None` where the randomizer's cells do not separate ⟨q,⋆⟩ from
-    ⟨⋆,⋆⟩. A
-    query is `disputed` if one of its records is; it then has no weight.
+    ⟨⋆,⋆⟩. A query is `disputed` if one of its records is; it then has no weight.
     """
 
     query: str
