@@ -9,20 +9,21 @@ import numpy as np
 from bench._measured import Measured, measure, show
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import SystemDice
-from blender.local import TwoStage, local_alg
+from blender.local import local_alg
 from blender.record import Record
+from blender.two_stage_estimates import TwoStageEstimator
 
 CLIENTS = 5_000_000
 REPORTS = 20_000
 SIZES = (50, 500)
 
 
-def two_stage(size: int) -> TwoStage:
+def two_stage(size: int) -> TwoStageEstimator:
     """Two URLs a query."""
     cells = Cells(
         tuple(Record(f"query {i // 2}", f"https://example/{i}") for i in range(size)), True
     )
-    return TwoStage(cells, RandomizerSpec("two-stage", 4.0, 1e-5))
+    return TwoStageEstimator(cells, RandomizerSpec("two-stage", 4.0, 1e-5))
 
 
 def choice(size: int) -> Callable[[], float]:

@@ -23,4 +23,10 @@ else:
     def __getattr__(name: str) -> Any:
         if name.startswith("__") and name != "__all__":
             raise AttributeError(name)
-        return getattr(import_module("blender.public_names"), name)
+        try:
+            return getattr(import_module("blender.public_names"), name)
+        except ModuleNotFoundError as missing:
+            raise ImportError(
+                f"blender needs {missing.name}, which a device does without; "
+                "install it with: pip install 'blendstream[server]'"
+            ) from missing

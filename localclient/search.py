@@ -24,7 +24,7 @@ from streams.wire.estimates_document import (
 )
 from streams.wire.head_list_document import MalformedDocument
 
-__all__ = ["MAX_RESULT_BYTES", "PublishedResult", "RankedQuery", "RankedUrl"]
+__all__ = ["MAX_RESULT_BYTES", "MalformedDocument", "PublishedResult", "RankedQuery", "RankedUrl"]
 
 Row = TypeVar("Row", "RankedUrl", "RankedQuery")
 
@@ -100,13 +100,15 @@ class PublishedResult:
 
     def search(self, query: str, limit: int | None = None) -> list[RankedUrl]:
         """What others clicked for this query, likeliest first; empty when it is not published."""
-        wanted = normalise(query, "any").query
+        wanted = _normalised(query)
         return list(self._urls.get(wanted, ()))[:limit]
 
     def complete(self, prefix: str, limit: int | None = None) -> list[RankedQuery]:
         """The published queries that begin so, likeliest first; a blank after a word ends it."""
         # A full stop at the end keeps the blank before it, and is then removed.
-        start = normalise(prefix + ".", "any").query[:-1]
+        start = _normalised(prefix + ".")[:-1]
+        if not start and prefix.strip():
+            return []
         return [row for row in self._queries if row.query.startswith(start)][:limit]
 
     def trends(self, n: int) -> list[RankedQuery]:
@@ -114,6 +116,14 @@ class PublishedResult:
         if n < 0:
             raise ParameterError(f"n must be at least 0, got n={n}")
         return list(self._queries[:n])
+
+
+def _normalised(typed: str) -> str:
+    """The query that this text stands for; empty when it cannot be one."""
+    try:
+        return normalise(typed, "any").query
+    except ParameterError:
+        return ""
 
 
 def _read(path: Path) -> bytes:

@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from blender.dice import Dice
 from blender.record import Record
 from localclient.errors import StateUnreadable
 from localclient.files import Files
-from localclient.limits import Limits
-from localclient.state import State
+from localclient.state import Mode, State
 
 __all__ = ["Store", "TimedRecord", "draw_for_answers", "shuffled"]
 
@@ -44,9 +43,9 @@ class TimedRecord:
 class Store:
     """Reads and writes the folder. Hold `locked()` around reading what is then changed."""
 
-    def __init__(self, files: Files, limits: Limits) -> None:
+    def __init__(self, files: Files, max_record_bytes: int) -> None:
         self._files = files
-        self._limits = limits
+        self._max_record_bytes = max_record_bytes
 
     @contextmanager
     def locked(self) -> Iterator[State]:
@@ -62,7 +61,7 @@ class Store:
         """Keep one raw record until its window is answered."""
         line = json.dumps([at_s, *record], separators=(",", ":")).encode() + b"\n"
         with self._files.locked():
-            if self._files.size("records") + len(line) > self._limits.max_record_bytes:
+            if self._files.size("records") + len(line) > self._max_record_bytes:
                 lines = (self._files.read("records") or b"").splitlines(keepends=True)
                 self._files.replace("records", b"".join(lines[len(lines) // 2 :]))
             self._files.append("records", line)
@@ -86,9 +85,21 @@ class Store:
             self._files.replace("records", "".join(lines).encode())
 
     def forget_all(self) -> None:
-        """Remove every raw record."""
-        if self._files.read("records"):
-            self._files.replace("records", b"")
+        """Remove every raw record, and opt-in records not yet sent.
+
+        A state that cannot be read may quote such records: it is emptied, and stays unreadable.
+        """
+        with self._files.locked():
+            if self._files.read("records"):
+                self._files.replace("records", b"")
+            try:
+                state = self._load()
+            except StateUnreadable:
+                if self._files.read("state"):
+                    self._files.replace("state", b"")
+            else:
+                if state.outgoing and state.outgoing.mode is Mode.OPT_IN:
+                    self.save(replace(state, outgoing=None))
 
     def _records(self) -> list[TimedRecord]:
         records = []

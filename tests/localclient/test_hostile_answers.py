@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-import localclient.local_client
+import localclient.http_transport
 from localclient import AsyncLocalClient, ClientRefused, LocalClient, OptIn, Outcome, What
 from localclient.local_client import _Parts
 from localclient.search import PublishedResult
@@ -275,7 +275,7 @@ async def test_a_server_that_drips_does_not_hold_the_device(
     asyncio: bool,
 ) -> None:
     """Each byte comes in time, the answer never: a device that waited for it would read its 404."""
-    monkeypatch.setattr(localclient.local_client, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(localclient.http_transport, "ANSWER_S", 0.2)
     parts = _Parts(clock, SeededDice(1), UnsyncedFiles)
     with dripping(whole, first, drip, last) as url:
         if asyncio:

@@ -6,10 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.localclient.support import head_list, serving
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("blender", "streams", "agents", "localclient")
@@ -151,10 +154,11 @@ def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server
     """A browser team embeds `localclient`; it must not bring Kafka's and Redis's libraries."""
     python = install(tmp_path / "env", sys.executable, constraints, str(wheel))
 
-    import_all(python, tmp_path, "blender", "localclient", "streams.wire")
+    import_all(python, tmp_path, "localclient")
     installed = packages_in(python)
-    assert {"numpy", "httpx", "blendstream"} <= installed
+    assert {"httpx", "blendstream"} <= installed
     assert not installed & {
+        "numpy",
         "faust-streaming",
         "aiokafka",
         "redis",
@@ -163,7 +167,30 @@ def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server
         "starlette",
         "uvicorn",
     }
+    now_s = int(time.time())
+    with serving() as gateway:
+        gateway.show(
+            head_list(
+                window_start_s=now_s - 7_200, window_end_s=now_s, reports_until_s=now_s + 7_200
+            )
+        )
+        command = [str(tmp_path / "env/bin/localclient")]
+        folder = ["--folder", str(tmp_path / "device")]
+        run([*command, "record", *folder, "weather", "https://weather.example/"])
+        limits = ["--epsilon", "4", "--delta", "1e-5", "--period-epsilon", "4"]
+        limits += ["--period-delta", "1e-5", "--server", gateway.url, "--now"]
+        assert "Sent" in run([*command, "report", *folder, *limits])
+        assert len(gateway.bodies) == 1
+    # One wheel has both commands (docs/decisions/0119-one-wheel.md): the server's says what to do.
     assert "first steps" in run([str(tmp_path / "env/bin/blendstream"), "--help"])
+    refused = subprocess.run(
+        [str(tmp_path / "env/bin/blendstream"), "gateway"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode != 0
+    assert "blendstream[server]" in refused.stderr
 
 
 def test_the_server_install_imports_every_module(wheel, constraints, tmp_path):

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from blender.errors import ParameterError
 from localclient import ClientRefused, LimitReached, Limits, OptIn
 from localclient.conversation import DeviceRequest, Outcome, Response
 from localclient.local_client import _Core, _Parts
@@ -78,11 +77,8 @@ class Talker:
         self.steps.append({"do": "restart", "opt_in": opt_in})
 
     def record(self, now_s: int, query: str, url: str) -> None:
-        self.now_s, what = now_s, "kept"
-        try:
-            self._client.record(query, url)
-        except ParameterError:
-            what = "text refused"
+        self.now_s = now_s
+        what = self._client.record(query, url).what
         step = {"do": "record", "now_s": now_s, "query": query, "url": url, "outcome": what}
         self.steps.append(step)
 

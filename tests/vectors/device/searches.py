@@ -143,16 +143,10 @@ def found(data: bytes) -> dict[str, object]:
     result = PublishedResult.load(data)
 
     def urls(query: str) -> list[list[Any]]:
-        try:
-            return [[r.url, *figures(r)] for r in result.search(query)]
-        except BlenderError:
-            return []
+        return [[r.url, *figures(r)] for r in result.search(query)]
 
     def queries(prefix: str) -> list[str]:
-        try:
-            return [r.query for r in result.complete(prefix)]
-        except BlenderError:
-            return []
+        return [r.query for r in result.complete(prefix)]
 
     return {
         "text": data.decode(),

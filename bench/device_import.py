@@ -1,0 +1,43 @@
+"""What `import localclient` takes, beside Python alone: seconds of processor time, megabytes."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+RUNS = 9
+SCRIPT = """
+import sys, time
+began = time.process_time()
+{imports}
+seconds = time.process_time() - began
+peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(seconds, int(peak) / 1000, "numpy" in sys.modules)
+"""
+
+
+def measured(imports: str) -> tuple[float, float, bool]:
+    """The median of a few processes; and whether NumPy was loaded."""
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(imports=imports)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(RUNS)
+    ]
+    seconds, megabytes = (statistics.median(float(run[i]) for run in runs) for i in (0, 1))
+    return seconds, megabytes, any(run[2] == "True" for run in runs)
+
+
+def main() -> None:
+    """Python alone, the client, and the client with what its first request loads."""
+    for name, imports in (
+        ("Python alone", "pass"),
+        ("import localclient", "import localclient"),
+        ("with its first request", "import localclient, localclient.http_transport"),
+    ):
+        seconds, megabytes, numpy = measured(imports)
+        print(f"{name:<24} {seconds:6.3f} s  {megabytes:5.1f} MB  {'NumPy' if numpy else ''}")
