@@ -7,6 +7,7 @@ opt-in records that are not sent yet are dropped once the person no longer opts 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from localclient.conversation import Context, DeviceRequest, Response, Talk, What
@@ -35,7 +36,9 @@ def tidy(context: Context, mode: Mode) -> Outgoing | None:
         return state.outgoing
 
 
-def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
+def deliver(
+    context: Context, outgoing: Outgoing, token: Callable[[], str | None] = lambda: None
+) -> Talk:
     """Send the stored bytes once, and drop them if the answer is final."""
     epoch = outgoing.epoch
     if context.now_s() >= outgoing.until_s:
@@ -43,7 +46,13 @@ def deliver(context: Context, outgoing: Outgoing, token: str | None) -> Talk:
         return context.settled(What.EXPIRED, epoch, "time for this epoch ran out before delivery")
     headers = {"content-type": "application/json"}
     if outgoing.mode is Mode.OPT_IN:
-        headers["authorization"] = f"Bearer {token}"
+        bearer = token()
+        if bearer is None:
+            return replace(
+                context.try_later(epoch, None),
+                detail="the application had no token for this person; trying again later",
+            )
+        headers["authorization"] = f"Bearer {bearer}"
     response = yield DeviceRequest("POST", _PATHS[outgoing.mode], headers, outgoing.body.encode())
     what = None if response is None else _settled_as(response)
     if response is None or what is None:

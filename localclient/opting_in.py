@@ -13,6 +13,8 @@ Assumes: the person agreed. The (ε,δ) of what is published of them is the cura
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -42,6 +44,8 @@ from streams.wire.submissions import (
 
 __all__ = ["OptIn", "opt_in_talk"]
 
+log = logging.getLogger("localclient")
+
 #: Records are sent in the last quarter of their window. A smaller part would crowd all devices
 #: together; a larger one would miss more of what is searched for after sending.
 _LAST_PART = 4
@@ -49,10 +53,15 @@ _LAST_PART = 4
 
 @dataclass(frozen=True, slots=True)
 class OptIn:
-    """Who opts in (the embedding application's own id for them) and the application's token."""
+    """Who opts in (the embedding application's own id for them) and the token to send with.
+
+    An application that people install must not hold its own token: there, `token` is a function
+    that gets the person's own, short-lived one from the application's backend (docs/api.md). It is
+    called before each sending; where it fails, sending is tried again later.
+    """
 
     user_id: str
-    token: str
+    token: str | Callable[[], str]
 
     def __post_init__(self) -> None:
         """Both must be given; neither is ever printed."""
@@ -62,19 +71,36 @@ class OptIn:
             size = 0
         if not 0 < size <= MAX_USER_ID_BYTES:
             raise ParameterError(f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8")
-        if not (self.token and self.token.isascii() and self.token.isprintable()):
-            raise ParameterError("token must be the application's bearer token: printable ASCII")
+        if not callable(self.token) and not _is_token(self.token):
+            raise ParameterError(
+                "token must be a bearer token (printable ASCII), or a function that gets one"
+            )
+
+    def current_token(self) -> str | None:
+        """The token to send with now; `None` when there is none."""
+        if not callable(self.token):
+            return self.token
+        try:
+            token = self.token()
+        except Exception as error:  # the application's own code, which may use a network
+            log.warning("localclient_no_token: %s", type(error).__name__)
+            return None
+        return token if _is_token(token) else None
 
     def __repr__(self) -> str:
         """Without user id and token: representations end up in logs."""
         return "OptIn(…)"
 
 
+def _is_token(token: object) -> bool:
+    return isinstance(token, str) and token != "" and token.isascii() and token.isprintable()
+
+
 def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Talk:
     """Do the next step of this device; `at_once` does not wait for the appointed time."""
     outgoing = tidy(context, Mode.OPT_IN)
     if outgoing is not None:
-        return (yield from deliver(context, outgoing, opt_in.token))
+        return (yield from deliver(context, outgoing, opt_in.current_token))
 
     appointment = _kept_appointment(context)
     if appointment is None:
@@ -95,7 +121,7 @@ def opt_in_talk(context: Context, opt_in: OptIn, *, at_once: bool = False) -> Ta
     outgoing = _fix(context, appointment, opt_in)
     if outgoing is None:
         return context.nothing_new(appointment.epoch, "this window was answered by another process")
-    return (yield from deliver(context, outgoing, opt_in.token))
+    return (yield from deliver(context, outgoing, opt_in.current_token))
 
 
 def _kept_appointment(context: Context) -> Appointment | None:

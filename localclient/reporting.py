@@ -46,7 +46,7 @@ def report_talk(context: Context, *, at_once: bool = False) -> Talk:
     """Do the next step of this device; `at_once` does not wait for the appointed time."""
     outgoing = tidy(context, Mode.REPORT)
     if outgoing is not None:
-        return (yield from deliver(context, outgoing, None))
+        return (yield from deliver(context, outgoing))
 
     appointment = _kept_appointment(context)
     if appointment is None:
@@ -75,7 +75,7 @@ def report_talk(context: Context, *, at_once: bool = False) -> Talk:
     outgoing = _spend(context, document)
     if outgoing is None:
         return context.nothing_new(document.epoch, "this window was answered by another process")
-    return (yield from deliver(context, outgoing, None))
+    return (yield from deliver(context, outgoing))
 
 
 def _kept_appointment(context: Context) -> Appointment | None:

@@ -6,6 +6,12 @@
     blendstream tokens add maps-app --user-ids news-app
                                            the same accounts as news-app: a user id that both send
                                            is one person
+    blendstream tokens add news-app --for-users
+                                           prints a key, once, for the application's backend: it
+                                           signs tokens of single users, for devices that hold no
+                                           secret; the file keeps the public half
+    blendstream tokens mint --key-file KEY --minutes 60 < user-id
+                                           what a backend does with it: a token for that user
 
 Without --user-ids an application's user ids are its own: the same id sent by another application
 is another person. A name keeps its user ids when its tokens are replaced; an application that gets
@@ -19,6 +25,8 @@ oldest first, and a line may be deleted by hand. The file keeps its owner and mo
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from pathlib import Path
 
 from agents.gateway.submit.token_file import (
@@ -29,12 +37,14 @@ from agents.gateway.submit.token_file import (
     remove_tokens,
 )
 from streams.settings import load_settings
+from streams.settings.private_files import exposed
+from streams.user_tokens import mint_user_token
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("add", "remove", "list"))
+    parser.add_argument("what", choices=("add", "remove", "list", "mint"))
     parser.add_argument("name", nargs="?", metavar="NAME", help="the application")
     parser.add_argument(
         "--user-ids",
@@ -43,11 +53,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "default: its own",
     )
     parser.add_argument(
+        "--for-users",
+        action="store_true",
+        help="with add: a key with which the application's backend signs tokens of single users",
+    )
+    parser.add_argument(
+        "--key-file", type=Path, metavar="FILE", help="with mint: the key that add printed"
+    )
+    parser.add_argument(
+        "--minutes", type=int, default=60, help="with mint: how long the token lasts (default 60)"
+    )
+    parser.add_argument(
         "--file", type=Path, metavar="FILE", help="the token file; default: gateway.token_file"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.what == "mint":
+        return _mint(arguments)
     path = arguments.file or load_settings(arguments.settings).settings.gateway.token_file
     if path is None:
         raise TokenFileError(
@@ -62,18 +85,33 @@ def run(arguments: argparse.Namespace) -> int:
         ) from None
 
 
+def _mint(arguments: argparse.Namespace) -> int:
+    if arguments.key_file is None:
+        raise TokenFileError("`blendstream tokens mint` needs --key-file FILE")
+    if problem := exposed(arguments.key_file, "the key file"):
+        raise TokenFileError(problem)
+    # Not an argument: command lines are visible to everyone on a machine.
+    user_id = sys.stdin.read().rstrip("\n")
+    expires_s = int(time.time()) + 60 * arguments.minutes
+    print(mint_user_token(arguments.key_file.read_text(), user_id, expires_s=expires_s))
+    return 0
+
+
 def _do(arguments: argparse.Namespace, path: Path) -> int:
-    if arguments.user_ids is not None and arguments.what != "add":
-        raise TokenFileError("--user-ids must be given to `blendstream tokens add` only")
+    for option, given in (("--user-ids", arguments.user_ids), ("--for-users", arguments.for_users)):
+        if given and arguments.what != "add":
+            raise TokenFileError(f"{option} must be given to `blendstream tokens add` only")
     if arguments.what == "list":
         for name, found in sorted(read_tokens(read_token_file(path)).items()):
             shared = "" if found.user_ids == name else f"  user ids of {found.user_ids}"
-            print(f"{name}  {len(found.tokens)}{shared}")
+            signs = ", signs for users" if found.signers else ""
+            print(f"{name}  {len(found.tokens)}{signs}{shared}")
         return 0
     if arguments.name is None:
         raise TokenFileError(f"`blendstream tokens {arguments.what}` needs an application's NAME")
     if arguments.what == "add":
-        print(add_token(path, arguments.name, arguments.user_ids))
+        key = add_token(path, arguments.name, arguments.user_ids, for_users=arguments.for_users)
+        print(key)
         return 0
     removed = remove_tokens(path, arguments.name)
     print(f"removed {removed} token(s)")

@@ -43,7 +43,7 @@ from agents.gateway.submit.request_types import (
     MalformedBody,
     split,
 )
-from agents.gateway.submit.token_file import Application, ApplicationTokens
+from agents.gateway.submit.token_file import ApplicationTokens, Sender, TokenRefused
 from agents.gateway.submit.verdicts import (
     BUSY,
     QUEUED_ENTRY_BYTES,
@@ -64,6 +64,17 @@ _SMALL_BODY_BYTES = 16 * 1024
 
 #: Takes Starlette's request, or a `SubmitRequest`.
 Handler = Callable[[Any], Awaitable[Answer]]
+
+
+_TOKEN_REFUSED = {
+    TokenRefused.UNKNOWN: "opt-in records need the header `Authorization: Bearer NAME.SECRET` with "
+    "a token of a known application, or one that its backend signed for the user; ask the operator "
+    "for the first (`blendstream tokens add NAME`) and the application for the second",
+    TokenRefused.EXPIRED: "a user's token must not have expired, and this one has; get a new one "
+    "from the application's backend and send the same records again",
+    TokenRefused.LASTS_TOO_LONG: "a user's token must not last longer than the operator allows "
+    "(gateway.user_token_s), and this one would; let the application's backend mint a shorter one",
+}
 
 
 class Gateway:
@@ -101,7 +112,7 @@ class Gateway:
         self.bodies = ByteBudget(limits.bodies_bytes)
         self._turns = Turns()
         self._report_rate = _bucket(limits.reports_per_s)
-        self._optin_rates: dict[str, TokenBucket | None] = {}
+        self._optin_rates: dict[tuple[str, bool], TokenBucket | None] = {}
         self._router = Router(
             [self._route(described) for described in ROUTES],
             redirect_slashes=False,
@@ -223,7 +234,7 @@ class Gateway:
 
     async def post_optin_records(self, request: SubmitRequest) -> Answer:
         """Judge and queue opt-in records of an application that shows its token."""
-        application = self._application(request)
+        sender = self._sender(request)
         body = await request.body(body_bytes=self.limits.body_bytes)
         published = self.publications
         # Only the end of the release log shows whether no epoch is open.
@@ -232,7 +243,7 @@ class Gateway:
             and not await published.read_to_end()
         )
         entries = await self._entries(request, body)
-        self._take(self._optin_rate(application.name), len(entries))
+        self._take(self._optin_rate(sender), len(entries))
         if not self.clock.ok:
             return self._wrong_clock()
         if unknown:
@@ -252,7 +263,7 @@ class Gateway:
                     targets,
                     self._cohorts,
                     self.writer,
-                    user_ids=application.user_ids,
+                    sender=sender,
                     now_ms=now_ms,
                     paused_detail=None if paused is None else paused.detail,
                 )
@@ -288,22 +299,22 @@ class Gateway:
         request.hold(QUEUED_ENTRY_BYTES * len(entries))
         return entries
 
-    def _optin_rate(self, application: str) -> TokenBucket | None:
-        if application not in self._optin_rates:
-            self._optin_rates[application] = _bucket(self.limits.optin_records_per_s)
-        return self._optin_rates[application]
+    def _optin_rate(self, sender: Sender) -> TokenBucket | None:
+        # Users' devices have a rate of their own, so that none of them can use up the backend's.
+        who = (sender.application.name, sender.user is None)
+        if who not in self._optin_rates:
+            self._optin_rates[who] = _bucket(self.limits.optin_records_per_s)
+        return self._optin_rates[who]
 
-    def _application(self, request: SubmitRequest) -> Application:
+    def _sender(self, request: SubmitRequest) -> Sender:
         authorization = request.headers.get(b"authorization")
-        application = None if self._tokens is None else self._tokens.application(authorization)
-        if application is None:
-            raise Refused(
-                401,
-                "opt-in records need the header `Authorization: Bearer NAME.SECRET` with a token "
-                "of a known application; ask the operator for one (`blendstream tokens add NAME`)",
-                headers=[(b"www-authenticate", b'Bearer realm="opt-in records"')],
-            )
-        return application
+        sender: Sender | TokenRefused = TokenRefused.UNKNOWN
+        if self._tokens is not None:
+            sender = self._tokens.sender(authorization, now_s=self._wall_clock())
+        if isinstance(sender, TokenRefused):
+            headers = [(b"www-authenticate", b'Bearer realm="opt-in records"')]
+            raise Refused(401, _TOKEN_REFUSED[sender], headers=headers)
+        return sender
 
     def _take(self, rate: TokenBucket | None, entries: int) -> None:
         if rate is None:

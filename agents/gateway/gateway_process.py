@@ -127,7 +127,9 @@ class GatewayProcess:
         settings, gateway = self._settings, self._settings.gateway
         tokens = None
         if gateway.token_file is not None:
-            tokens = ApplicationTokens(gateway.token_file, clock=time.monotonic)
+            tokens = ApplicationTokens(
+                gateway.token_file, clock=time.monotonic, user_token_s=gateway.user_token_s
+            )
             metrics.GATEWAY_TOKENS_STALE.set_function(lambda: tokens.stale)
         admission = load_admission(gateway.admission)
         topics = await ensure_topics(settings, self._kafka)

@@ -332,6 +332,11 @@ class GatewaySettings:
     token_file: Path | None = _file(
         "Hashed bearer tokens of applications that send opt-in records; none: all refused."
     )
+    user_token_s: int = setting(
+        86_400,
+        "Longest time that a token of a single user may last, in seconds.",
+        between(60, 31 * 86_400),
+    )
     tls_certificate_file: Path | None = _file(
         "PEM file to serve HTTPS with, at up to 0.75 MiB a connection; none: the balancer does."
     )

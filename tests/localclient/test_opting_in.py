@@ -292,6 +292,37 @@ def test_a_hostile_epoch_is_refused(
     assert client.status().records_held == 1
 
 
+def test_a_token_may_be_fetched_for_each_sending(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock
+) -> None:
+    """A device that people install holds no secret: its tokens last an hour, its records a day."""
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    minted: list[object] = [RuntimeError("the backend is away"), "", None, "first", "second"]
+
+    def fetch() -> str:
+        found = minted.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[return-value]
+
+    client = device(gateway, tmp_path, clock, opt_in=OptIn("sonja", fetch))
+    client.record(*LISTED[0])
+    for _ in range(3):
+        outcome = client.report_now()
+        assert outcome.what is What.TRY_LATER
+        assert "no token" in outcome.detail
+    assert gateway.posted == []
+    gateway.answers["/v1/optin-records"] = (401, {}, b"")
+    assert client.report_now().what is What.TRY_LATER
+    gateway.answers.clear()
+    assert client.report_now().what is What.SENT
+
+    sent = [headers["authorization"] for _, _, headers in gateway.posted]
+    assert sent == ["Bearer first", "Bearer second"]
+    assert len(set(gateway.bodies)) == 1
+
+
 def test_who_opts_in_is_never_printed(tmp_path: Path) -> None:
     assert "sonja" not in repr(WHO)
     assert "token" not in repr(WHO)

@@ -48,6 +48,31 @@ const showing =
 const accepted = () => new Response('{"verdicts":[{"status":"accepted"}]}', { status: 202 })
 const NOW = 101 * 86400 + 3600
 
+test('a token may be a function, asked before each sending', async () => {
+  const vector = conversations.find(({ opt_in }) => opt_in)
+  const [epochs] = vector.steps.flatMap((s) => s.exchanges ?? [])
+  const { collecting } = JSON.parse(epochs.response.body)
+  const minted = [Promise.reject(new Error('away')), 'first', 'second']
+  const sent = []
+  const fetch = async (_, { method, headers, body }) => {
+    if (method !== 'POST') return new Response(epochs.response.body)
+    sent.push([headers.authorization, body])
+    return sent.length < 2 ? new Response('', { status: 401 }) : accepted()
+  }
+  const store = new MemoryStore()
+  const optIn = { userId: 'sonja', token: () => minted.shift() }
+  const one = device(store, { optIn, fetch }, () => collecting.window_start_s + 60)
+  await one.record('weather', 'https://weather.example/')
+  const outcomes = []
+  for (let i = 0; i < 3; i++) outcomes.push((await one.maybeReport({ atOnce: true })).what)
+  assert.deepEqual(outcomes, ['try later', 'try later', 'sent'])
+  assert.deepEqual(
+    sent.map(([token]) => token),
+    ['Bearer first', 'Bearer second'],
+  )
+  assert.equal(sent[0][1], sent[1][1])
+})
+
 test('limits have no defaults where they are a promise, and limit something', () => {
   for (const name of Object.keys(limits)) {
     const { [name]: _, ...less } = limits

@@ -191,3 +191,19 @@ def test_connections_that_drop_after_sending_cost_one_entry_and_get_the_same_byt
         assert len(set(gateway.bodies)) == 1
     state = json.loads((tmp_path / "state").read_text().partition("\n")[2])
     assert len(state["claims"]) == 1
+
+
+def test_the_documented_code_mints_the_tokens_that_gateways_take() -> None:
+    """Backends in other languages copy it."""
+    page = (ROOT / "docs/api.md").read_text()
+    (code,) = re.findall(r"```js\n(import .*?mintUserToken.*?)```", page, re.DOTALL)
+    minted = json.loads((ROOT / "tests/vectors/user_tokens.json").read_text())["minted"]
+    asked = [[vector["key"], vector["user_id"], vector["expires_s"]] for vector in minted]
+    script = (
+        f"{code}\nconsole.log(JSON.stringify({json.dumps(asked)}.map((a) => mintUserToken(...a))))"
+    )
+    ended = subprocess.run(
+        node("--input-type=module", "--eval", script), capture_output=True, text=True, check=True
+    )
+
+    assert json.loads(ended.stdout) == [vector["token"] for vector in minted]

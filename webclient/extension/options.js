@@ -128,6 +128,11 @@ part('opt-in').addEventListener('submit', async (/** @type {Event} */ event) => 
   const agreed = part('agree').checked
   say('opt-in-problem', agreed ? problemOf({ ...current, optIn }) : 'Tick the box if you agree.')
   if (part('opt-in-problem').textContent) return
+  const granted = await chrome.permissions
+    .request({ origins: sitesOf({ ...current, optIn }) })
+    .catch(() => false)
+  if (!granted)
+    return say('opt-in-problem', 'Without your permission for this address nothing was changed.')
   await turnOn({ ...current, optIn })
   await load()
 })

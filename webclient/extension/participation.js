@@ -1,7 +1,7 @@
 // What the worker and the pages do with the device; both have the same storage.
 import { Device, IndexedDbStore, PublishedResult } from './client.js'
 import { matchPattern, queryOf, readSearchPage, resultOf } from './search-page.js'
-import { sitesOf } from './settings.js'
+import { isAddress, sitesOf } from './settings.js'
 import { nextLook, resultIsDue, FALLBACK_S } from './timing.js'
 
 /** @typedef {import('./settings.js').Settings} Settings */
@@ -29,7 +29,30 @@ export const loadSettings = async () => (await stored('settings')).settings ?? n
 /** A new one each time: a worker does not live long enough to keep it.
  * @param {Settings} settings */
 export const deviceOf = ({ server, limits, optIn }) =>
-  new Device({ server, limits: /** @type {any} */ (limits), store, ...(optIn && { optIn }) })
+  new Device({
+    server,
+    limits: /** @type {any} */ (limits),
+    store,
+    ...(optIn && { optIn: { ...optIn, token: tokenOf(optIn.token) } }),
+  })
+
+/** A token, or how to get one: an application's backend knows who is signed in there, by its own
+ * cookies, and gives that person a token for a short time.
+ * @param {string} token or the backend's address */
+export const tokenOf = (token) =>
+  isAddress(token)
+    ? async () => {
+        const answer = await fetch(token, {
+          credentials: 'include',
+          cache: 'no-store',
+          redirect: 'error',
+          referrerPolicy: 'no-referrer',
+          signal: AbortSignal.timeout(20_000),
+        })
+        if (!answer.ok) throw new Error('no token')
+        return (await answer.text()).trim()
+      }
+    : token
 
 /** @param {Settings} settings */
 export const isPermitted = (settings) => chrome.permissions.contains({ origins: sitesOf(settings) })
@@ -59,20 +82,9 @@ export async function forget(settings) {
   for (let tries = 0; tries < 10; tries++) {
     const { what, detail } = await deviceOf(settings).forget()
     if (detail === 'forgotten') return true
-    if (what === 'state unreadable') return dropRecords()
     if (what !== 'nothing new') return false // else a report was being written in that moment
   }
   return false
-}
-
-/** Of a device that lost its state: it stays lost, so that no second budget begins. */
-async function dropRecords() {
-  try {
-    const { text } = await store.load()
-    return await store.commit(text, /** @type {string} */ (text), Infinity)
-  } catch {
-    return false
-  }
 }
 
 /** @param {string} address of the search page, or nothing */

@@ -38,6 +38,10 @@ export const TRIAL_LIMITS = {
   minWindowS: 5,
 }
 
+/** Whether this is the address of a backend that gives tokens, and not a token.
+ * @param {string} token */
+export const isAddress = (token) => /^https?:\/\//.test(token)
+
 /** Why these settings cannot be used, in a sentence; null if they can.
  * @param {Settings} settings @returns {string | null} */
 export function problemOf({ server, searchPage, limits, optIn }) {
@@ -62,10 +66,23 @@ export function problemOf({ server, searchPage, limits, optIn }) {
   } catch (error) {
     return `It must hold: ${/** @type {Error} */ (error).message}.`
   }
+  if (optIn && isAddress(optIn.token) && !isSafe(optIn.token)) {
+    return 'The address that gives you a token must begin with https://.'
+  }
   return null
 }
 
+/** @param {string} address */
+function isSafe(address) {
+  try {
+    const { protocol, hostname } = new URL(address)
+    return protocol === 'https:' || ['localhost', '127.0.0.1'].includes(hostname)
+  } catch {
+    return false
+  }
+}
+
 /** The sites that the browser must give permission for. @param {Settings} settings */
-export const sitesOf = ({ server, searchPage }) => [
-  ...new Set([server, ...(searchPage ? [searchPage] : [])].map(sitePattern)),
+export const sitesOf = ({ server, searchPage, optIn }) => [
+  ...new Set([server, searchPage, optIn?.token ?? ''].filter(isAddress).map(sitePattern)),
 ]

@@ -74,16 +74,18 @@ export class Device {
   /** @type {{fromS: number, outcome: Outcome} | null} */ #pause = null
 
   /** `fetch`: your own, to send through a relay. `optIn`: only for who agreed to send searches as
-   * they are. Nothing in an application's settings belongs into `parts`: tests hand them in.
+   * they are; its token may be a function that gets the person's own from your backend. Nothing in an application's settings belongs into `parts`: tests hand them in.
    * @param {{server: string, limits: GivenLimits, store: Store, fetch?: typeof fetch,
-   *   optIn?: {userId: string, token: string}}} options @param {Parts} [parts] */
+   *   optIn?: {userId: string, token: string | (() => string | Promise<string>)}}} options @param {Parts} [parts] */
   constructor({ server, limits, store, optIn, fetch }, parts) {
     const { protocol, hostname, search, hash } = new URL(server)
     const local = ['localhost', '127.0.0.1', '[::1]'].includes(hostname)
     if ((protocol !== 'https:' && !(protocol === 'http:' && local)) || search || hash) {
       throw new RangeError('server: https:// (http:// for this machine), no query or fragment')
     }
-    if (optIn && !(fits(optIn.userId, 256) && /^[ -~]+$/.test(optIn.token))) {
+    const token = optIn?.token
+    const isToken = typeof token === 'function' || /^[ -~]+$/.test(token ?? '')
+    if (optIn && !(fits(optIn.userId, 256) && isToken)) {
       throw new RangeError('optIn: a userId of 1 to 256 bytes and a token of printable ASCII')
     }
     this.#server = server.replace(/\/+$/, '')
@@ -561,7 +563,14 @@ export class Device {
     if (this.#now() >= until_s) return settled('expired', 'time ran out before delivery')
     /** @type {Record<string, string>} */
     const headers = { 'content-type': 'application/json' }
-    if (mode === 'opt-in') headers.authorization = 'Bearer ' + this.#optIn?.token
+    if (mode === 'opt-in') {
+      const token = this.#optIn?.token
+      try {
+        headers.authorization = 'Bearer ' + (typeof token === 'function' ? await token() : token)
+      } catch {
+        return this.#tryLater(epoch, null)
+      }
+    }
     const path = mode === 'opt-in' ? '/v1/optin-records' : '/v1/reports'
     const answer = await this.#ask(path, undefined, { method: 'POST', headers, body })
     const what = answer && verdictOf(answer)

@@ -24,7 +24,7 @@ _SENTENCES = {
     202: "At least one entry was accepted; the verdicts say which.",
     304: "The reader has it already.",
     400: "The request could not be read.",
-    401: "A token of a known application is needed.",
+    401: "A token of a known application, or one that it signed for the user, is needed.",
     403: "The admission hook of this deployment refused the request.",
     404: "There is nothing here, or not yet.",
     406: "Neither JSON nor CSV was acceptable.",
@@ -76,7 +76,13 @@ def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any
                     "type": "http",
                     "scheme": "bearer",
                     "description": "A token that names the application, from the operator.",
-                }
+                },
+                "user": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "NAME.EXPIRES.USER.SIGNATURE: a token that the application's "
+                    "backend signed for one user, whose records alone it sends.",
+                },
             },
         },
     }
@@ -101,7 +107,7 @@ def _operation(route: ApiRoute, batch_entries: int) -> dict[str, Any]:
             "url": f"/v1/schemas/{route.schema}",
         }
     if route.token:
-        operation["security"] = [{"application": []}]
+        operation["security"] = [{"application": []}, {"user": []}]
     if route.body is not None:
         entry = {"$ref": _REF.format(name=route.body.__name__)}
         batch = {"type": "array", "items": entry, "minItems": 1, "maxItems": batch_entries}

@@ -2,11 +2,11 @@
 
 Promises: a user id is hashed, with the space that the application's token puts it in, under the
 epoch's key before its record is looked at, and neither kept nor sent on; nothing in a request
-chooses the space. Accepted means in time by the broker's append time, which is what the counters
-judge by. A retry that repeats user, epoch and slot counts once, across the epoch's end
-too, since the epoch it states decides and not the moment it arrives. Only one cohort of users is
-admitted in an epoch. A user without a record says so and is queued like any other: who takes part
-must not depend on who searched.
+chooses the space. A token of one user sends that user's records and no others. Accepted means in
+time by the broker's append time, which is what the counters judge by. A retry that repeats user,
+epoch and slot counts once, across the epoch's end too, since the epoch it states decides and not
+the moment it arrives. Only one cohort of users is admitted in an epoch. A user without a record
+says so and is queued like any other: who takes part must not depend on who searched.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from agents.gateway.submit.frame_writer import Delivered, FrameWriter, OptinFrames
 from agents.gateway.submit.request_types import OptinRecord
+from agents.gateway.submit.token_file import Sender
 from agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
@@ -134,6 +135,11 @@ _OTHER_COHORT = refused(
     "it is not this user's turn in this epoch: users take turns so that each spends less of their "
     "privacy budget; nothing is wrong, and the record may be forgotten",
 )
+_OTHER_USER = refused(
+    Reason.OTHER_USER,
+    "the token must be minted for the user whose record this is; get one from the application's "
+    "backend for that user",
+)
 _USER_ID = refused(
     Reason.MALFORMED, f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8"
 )
@@ -145,13 +151,13 @@ def queue_optin_records(
     cohorts: Cohorts,
     writer: FrameWriter,
     *,
-    user_ids: str,
+    sender: Sender,
     now_ms: float,
     paused_detail: str | None = None,
 ) -> Queued:
     """Judge each entry (or the sentence that says why it is none) and queue the good ones.
 
-    `user_ids` is the space that the sender's token puts its user ids in.
+    The space of the user ids is the one that the sender's token puts them in.
     """
     current = targets.now(now_ms)
     queued = Queued([])
@@ -166,7 +172,7 @@ def queue_optin_records(
         if target is None:
             queued.verdicts.append(_wrong_epoch(current, paused_detail))
             continue
-        fate = _queue(entry, user_ids, target, cohorts, writer)
+        fate = _queue(entry, sender, target, cohorts, writer)
         if isinstance(fate, Verdict):
             queued.verdicts.append(fate)
         else:
@@ -179,15 +185,15 @@ def queue_optin_records(
 
 
 def _queue(
-    record: OptinRecord, user_ids: str, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
+    record: OptinRecord, sender: Sender, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
 ) -> Verdict | Delivered:
     # msgspec lets no unpaired surrogates through, so this cannot fail.
     user_id = record.user_id.encode()
     if not 0 < len(user_id) <= MAX_USER_ID_BYTES:
         return _USER_ID
-    contributor = target.contributor(user_ids, user_id)
-    if not cohorts.admits(user_id, target):
-        return _OTHER_COHORT
+    if not sender.may_send_for(user_id) or not cohorts.admits(user_id, target):
+        return _OTHER_COHORT if sender.may_send_for(user_id) else _OTHER_USER
+    contributor = target.contributor(sender.application.user_ids, user_id)
     if record.slot >= target.records_per_user:
         return refused(
             Reason.OVER_LIMIT,

@@ -7,6 +7,10 @@ enough: there is no dictionary to try.
     # application   scheme    salt (hex)                        hash (hex)   user ids
     news-app        blake2b   3d1f…                             9ae0…
     maps-app        blake2b   77c2…                             04be…        news-app
+    maps-app        ed25519   8c40…                                          news-app
+
+The last line is the public key (hex) with which tokens of single users are checked
+(`streams.user_tokens`): the application's backend signs them, and a device holds nothing else.
 
 The last field is the space of the application's user ids: the same id in the same space is the
 same account. Left out, it is the application's name, which outlives each of its tokens; so an
@@ -18,10 +22,12 @@ it changes; a file that cannot be read then leaves the last good one in force, s
 again until it can. A file that is written again keeps its readers.
 
 Promises: tokens are compared in constant time, also when the name is unknown, and never logged.
+Why a token is refused is told only to who holds one that was signed.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import hmac
 import logging
@@ -36,11 +42,14 @@ from pathlib import Path
 
 from blender.errors import BlenderError
 from streams.settings.private_files import exposed
+from streams.user_tokens import PUBLIC_BYTES, UserToken, new_signing_key
 
 __all__ = [
     "Application",
     "ApplicationTokens",
+    "Sender",
     "TokenFileError",
+    "TokenRefused",
     "add_token",
     "read_token_file",
     "read_tokens",
@@ -51,6 +60,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _SCHEME = "blake2b"
+_SIGNED = "ed25519"
 _SALT_BYTES = 16
 _HASH_BYTES = 32
 
@@ -79,10 +89,33 @@ class Application:
     name: str
     user_ids: str
     tokens: tuple[_Hashed, ...] = field(default=(), repr=False)
+    #: Public keys of its backend, which signs tokens of single users.
+    signers: tuple[bytes, ...] = field(default=(), repr=False)
 
 
-#: Stands in for an unknown name, so that a wrong name takes as long as a wrong secret.
+class TokenRefused(enum.Enum):
+    """Why a token is not good. All but the first are told only of tokens that were signed."""
+
+    UNKNOWN = enum.auto()
+    EXPIRED = enum.auto()
+    LASTS_TOO_LONG = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """An application, or one user of it: who may send which user's records."""
+
+    application: Application
+    user: UserToken | None = field(default=None, repr=False)
+
+    def may_send_for(self, user_id: bytes) -> bool:
+        """An application may for each of its users, a user's token for that user."""
+        return self.user is None or self.user.is_for(user_id)
+
+
+#: Stand in for an unknown name, so that a wrong name takes as long as a wrong secret.
 _NOBODY = _Hashed(bytes(_SALT_BYTES), bytes(_HASH_BYTES))
+_NOBODY_SIGNS = new_signing_key("nobody", "nobody")[1]
 
 
 def _hash(secret: bytes, salt: bytes) -> bytes:
@@ -96,15 +129,17 @@ def read_tokens(text: str) -> dict[str, Application]:
         fields = line.split("#", 1)[0].split()
         if not fields:
             continue
+        signed = fields[1:2] == [_SIGNED]
+        sizes = [PUBLIC_BYTES] if signed else [_SALT_BYTES, _HASH_BYTES]
         try:
-            name, scheme, salt_hex, hash_hex, *rest = fields
-            (user_ids,) = rest or (name,)
-            salt, digest = bytes.fromhex(salt_hex), bytes.fromhex(hash_hex)
+            name, scheme, *rest = fields
+            values = [bytes.fromhex(value) for value in rest[: len(sizes)]]
+            (user_ids,) = rest[len(sizes) :] or (name,)
         except ValueError:
             raise TokenFileError(_bad_line(number)) from None
         names_fit = _NAME.fullmatch(name) and _NAME.fullmatch(user_ids)
-        sizes_fit = len(salt) == _SALT_BYTES and len(digest) == _HASH_BYTES
-        if not (names_fit and scheme == _SCHEME and sizes_fit):
+        sizes_fit = [len(value) for value in values] == sizes
+        if not (names_fit and scheme in (_SCHEME, _SIGNED) and sizes_fit):
             raise TokenFileError(_bad_line(number))
         before = found.get(name, Application(name, user_ids))
         if before.user_ids != user_ids:
@@ -112,7 +147,10 @@ def read_tokens(text: str) -> dict[str, Application]:
                 f"line {number} of the token file must have the same last field, the space of "
                 "user ids, as the other lines of its application; make them agree"
             )
-        found[name] = replace(before, tokens=(*before.tokens, _Hashed(salt, digest)))
+        if signed:
+            found[name] = replace(before, signers=(*before.signers, *values))
+        else:
+            found[name] = replace(before, tokens=(*before.tokens, _Hashed(*values)))
     return found
 
 
@@ -126,17 +164,21 @@ def read_token_file(path: Path) -> str:
 
 def _bad_line(number: int) -> str:
     return (
-        f"line {number} of the token file must read NAME {_SCHEME} SALT HASH, and the space of "
-        "user ids where it is not NAME; write such lines with `blendstream tokens add NAME`"
+        f"line {number} of the token file must read NAME {_SCHEME} SALT HASH or NAME {_SIGNED} "
+        "PUBLIC-KEY, and the space of user ids where it is not NAME; write such lines with "
+        "`blendstream tokens add NAME`"
     )
 
 
 class ApplicationTokens:
     """The tokens in force, read again when their file changes."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float], user_token_s: int = 86_400
+    ) -> None:
         """Read the file, or raise `TokenFileError`: a gateway does not start without it."""
         self._path = path
+        self._user_token_s = user_token_s
         self._clock = clock
         self._stamp = self._stat()
         self._applications: Mapping[str, Application] = self._read()
@@ -144,14 +186,35 @@ class ApplicationTokens:
         #: The file cannot be read, so that a withdrawn token still works.
         self.stale = False
 
-    def application(self, authorization: bytes | None) -> Application | None:
-        """The application that this `Authorization` header proves, or `None`."""
+    def sender(self, authorization: bytes | None, *, now_s: float) -> Sender | TokenRefused:
+        """Who this `Authorization` header proves the sender to be, or why it does not."""
         self._look()
-        name, secret = _parts(authorization)
+        text = _bearer(authorization)
+        token = UserToken.read(text)
+        if token is not None:
+            return self._user(token, now_s)
+        application = self._application(text)
+        return TokenRefused.UNKNOWN if application is None else Sender(application)
+
+    def _user(self, token: UserToken, now_s: float) -> Sender | TokenRefused:
+        known = self._applications.get(token.name)
+        space = token.name if known is None else known.user_ids
+        signers = (known and known.signers) or (_NOBODY_SIGNS,)
+        signed = [token.is_signed(space, public) for public in signers]
+        if known is None or not any(signed):
+            return TokenRefused.UNKNOWN
+        if token.expires_s <= now_s:
+            return TokenRefused.EXPIRED
+        if token.expires_s > now_s + self._user_token_s:
+            return TokenRefused.LASTS_TOO_LONG
+        return Sender(known, token)
+
+    def _application(self, text: str) -> Application | None:
+        name, _, secret = text.partition(".")
         known = self._applications.get(name)
-        candidates = (_NOBODY,) if known is None else known.tokens
-        # Every candidate is compared, so that the time shows neither which nor whether one matched.
-        matched = [hashed.matches(secret) for hashed in candidates]
+        candidates = (known and known.tokens) or (_NOBODY,)
+        # Every candidate is compared, so that time tells neither which nor whether one matched.
+        matched = [hashed.matches(secret.encode()) for hashed in candidates]
         return known if any(matched) else None
 
     def _look(self) -> None:
@@ -192,19 +255,19 @@ class ApplicationTokens:
         return read_tokens(text)
 
 
-def _parts(authorization: bytes | None) -> tuple[str, bytes]:
+def _bearer(authorization: bytes | None) -> str:
     scheme, _, token = (authorization or b"").partition(b" ")
-    name, _, secret = token.strip().partition(b".")
-    if scheme.lower() != b"bearer":
-        return "", b""
-    return name.decode("ascii", errors="replace"), secret
+    return token.strip().decode("ascii", errors="replace") if scheme.lower() == b"bearer" else ""
 
 
-def add_token(path: Path, name: str, user_ids: str | None = None) -> str:
+def add_token(
+    path: Path, name: str, user_ids: str | None = None, *, for_users: bool = False
+) -> str:
     """Append a fresh token for `name` to the file and return it; it cannot be shown again.
 
     `user_ids` names the space of the application's user ids; left out, it is the one it has
-    already, or else its own.
+    already, or else its own. `for_users`: a key for the application's backend, which signs tokens
+    of single users with it; the file gets its public half.
     """
     for what, given in (("an application's name", name), ("a space of user ids", user_ids)):
         if given is not None and not _NAME.fullmatch(given):
@@ -214,14 +277,19 @@ def add_token(path: Path, name: str, user_ids: str | None = None) -> str:
             )
     text = read_token_file(path) if path.exists() else ""
     space = _space(read_tokens(text), name, user_ids)
-    secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(_SALT_BYTES)
+    if for_users:
+        key, public = new_signing_key(name, space)
+        line = f"{name} {_SIGNED} {public.hex()}"
+    else:
+        secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(_SALT_BYTES)
+        key = f"{name}.{secret}"
+        line = f"{name} {_SCHEME} {salt.hex()} {_hash(secret.encode(), salt).hex()}"
     if text and not text.endswith("\n"):
         text += "\n"
-    hashed = _hash(secret.encode(), salt)
     # The name's own space is not written, so that gateways of before can read the line.
     shared = "" if space == name else f" {space}"
-    _write(path, text + f"{name} {_SCHEME} {salt.hex()} {hashed.hex()}{shared}\n")
-    return f"{name}.{secret}"
+    _write(path, f"{text}{line}{shared}\n")
+    return key
 
 
 def _space(applications: Mapping[str, Application], name: str, user_ids: str | None) -> str:

@@ -48,6 +48,7 @@ class Reason(enum.StrEnum):
     LATE = "late"
     OVER_LIMIT = "over_limit"
     OTHER_COHORT = "other_cohort"
+    OTHER_USER = "other_user"
     PAUSED = "paused"
     NO_ADMISSION = "no_admission"
     BUSY = "busy"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from agents.cli import VERBS, main
+from streams.user_tokens import UserToken
 
 
 def test_a_new_key_is_a_line_for_the_secrets_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +77,35 @@ def test_tokens_are_added_listed_and_removed(
     assert said("list") == "maps  1\n"
     assert "needs an application's NAME" in said("add", status=1)
     assert "1 to 63 lower-case letters" in said("add", "Two Words", status=1)
+
+
+def test_a_key_for_users_is_added_and_mints_a_token_without_the_id_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = ["--file", str(tmp_path / "tokens.txt")]
+    assert main(["tokens", "add", "news-app", "--for-users", *tokens]) == 0
+    key = capsys.readouterr().out
+    assert main(["tokens", "list", *tokens]) == 0
+    assert capsys.readouterr().out == "news-app  0, signs for users\n"
+    assert key.strip().rpartition("/")[2] not in (tmp_path / "tokens.txt").read_text()
+    path = tmp_path / "key"
+    path.write_text(key)
+    path.chmod(0o600)
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("account-17\n"))
+    assert main(["tokens", "mint", "--key-file", str(path), "--minutes", "5"]) == 0
+    token = UserToken.read(capsys.readouterr().out.strip())
+    assert token is not None
+    assert token.is_for(b"account-17")
+    assert 0 < token.expires_s - time.time() <= 300
+    public = bytes.fromhex((tmp_path / "tokens.txt").read_text().split()[2])
+    assert token.is_signed("news-app", public)
+
+    path.chmod(0o644)
+    assert main(["tokens", "mint", "--key-file", str(path)]) == 1
+    assert "chmod" in capsys.readouterr().err
+    assert main(["tokens", "mint"]) == 1
+    assert "needs --key-file" in capsys.readouterr().err
 
 
 def test_tokens_of_applications_that_share_accounts_say_so(

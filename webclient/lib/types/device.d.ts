@@ -1,9 +1,9 @@
 /** Every call returns a value; only `new Device` throws, for arguments that cannot be. */
 export class Device {
     /** `fetch`: your own, to send through a relay. `optIn`: only for who agreed to send searches as
-     * they are. Nothing in an application's settings belongs into `parts`: tests hand them in.
+     * they are; its token may be a function that gets the person's own from your backend. Nothing in an application's settings belongs into `parts`: tests hand them in.
      * @param {{server: string, limits: GivenLimits, store: Store, fetch?: typeof fetch,
-     *   optIn?: {userId: string, token: string}}} options @param {Parts} [parts] */
+     *   optIn?: {userId: string, token: string | (() => string | Promise<string>)}}} options @param {Parts} [parts] */
     constructor({ server, limits, store, optIn, fetch }: {
         server: string;
         limits: GivenLimits;
@@ -11,7 +11,7 @@ export class Device {
         fetch?: typeof globalThis.fetch;
         optIn?: {
             userId: string;
-            token: string;
+            token: string | (() => string | Promise<string>);
         };
     }, parts?: Parts);
     /** Keep what was searched for and clicked, on this device, until its window is answered.

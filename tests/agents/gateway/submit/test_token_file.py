@@ -7,7 +7,9 @@ import os
 import pytest
 
 from agents.gateway.submit.token_file import (
+    Application,
     ApplicationTokens,
+    Sender,
     TokenFileError,
     add_token,
     read_tokens,
@@ -26,8 +28,13 @@ def bearer(token: str) -> bytes:
     return f"Bearer {token}".encode()
 
 
+def proved(tokens: ApplicationTokens, header: bytes | None) -> Application | None:
+    found = tokens.sender(header, now_s=0)
+    return found.application if isinstance(found, Sender) else None
+
+
 def application(tokens: ApplicationTokens, token: str) -> str | None:
-    found = tokens.application(bearer(token))
+    found = proved(tokens, bearer(token))
     return None if found is None else found.name
 
 
@@ -40,10 +47,10 @@ def test_a_token_names_its_application(tmp_path):
     assert application(tokens, mail) == "mail"
     secret = news.partition(".")[2]
     for wrong in (f"mail.{secret}", f"other.{secret}", "news.", "news", secret, f"{news}x"):
-        assert tokens.application(bearer(wrong)) is None
-    assert tokens.application(news.encode()) is None
-    assert tokens.application(None) is None
-    assert tokens.application(b"Bearer \xff\xfe.\x00") is None
+        assert proved(tokens, bearer(wrong)) is None
+    assert proved(tokens, news.encode()) is None
+    assert proved(tokens, None) is None
+    assert proved(tokens, b"Bearer \xff\xfe.\x00") is None
 
 
 def test_the_file_holds_no_secret_and_is_for_its_owner_alone(tmp_path):
@@ -62,14 +69,14 @@ def test_a_changed_file_is_in_force_within_a_second(tmp_path):
     clock = Clock()
     tokens = ApplicationTokens(path, clock=clock)
     second = add_token(path, "news")
-    assert tokens.application(bearer(second)) is None
+    assert proved(tokens, bearer(second)) is None
     clock.now = 1.5
     assert application(tokens, second) == "news"
     assert application(tokens, first) == "news", "both hold while one replaces the other"
 
     assert remove_tokens(path, "news") == 2
     clock.now = 3.0
-    assert tokens.application(bearer(first)) is None
+    assert proved(tokens, bearer(first)) is None
 
 
 def test_a_broken_or_missing_file_leaves_the_last_good_one_in_force(tmp_path, caplog):
@@ -90,7 +97,7 @@ def test_a_broken_or_missing_file_leaves_the_last_good_one_in_force(tmp_path, ca
     assert application(tokens, token) == "news"
     add_token(path, "mail")
     clock.now = 6.0
-    assert tokens.application(bearer(token)) is None
+    assert proved(tokens, bearer(token)) is None
     assert not tokens.stale
 
 
@@ -112,7 +119,7 @@ def test_a_file_that_becomes_readable_again_is_read_though_it_did_not_change(tmp
     assert application(tokens, token) == "news"
     tokens._read = right
     clock.now = 4.0
-    assert tokens.application(bearer(token)) is None
+    assert proved(tokens, bearer(token)) is None
     assert path_read == [2.0]
 
 
@@ -178,9 +185,9 @@ def test_user_ids_are_the_applications_own_unless_the_file_says_otherwise(tmp_pa
 
     found = read_tokens(path.read_text())
     assert {name: one.user_ids for name, one in found.items()} == {"mail": "mail", "news": "family"}
-    proved = ApplicationTokens(path, clock=Clock()).application(bearer(news))
-    assert proved is not None
-    assert (proved.name, proved.user_ids) == ("news", "family")
+    found = proved(ApplicationTokens(path, clock=Clock()), bearer(news))
+    assert found is not None
+    assert (found.name, found.user_ids) == ("news", "family")
 
 
 def test_replacing_a_token_keeps_the_users(tmp_path):
