@@ -55,14 +55,25 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
         spent = book.ledger.spent(group, start, end, delta=most.delta)
         life = book.ledger.spent_in_life(group, delta=most.delta)
         plain = book.ledger.basic_in_life(group)
+        here = book.ledger.basic(group, start, end)
         lines.append(
             f"  {_SPOKEN[group]}: ε={spent.epsilon:.4g} at δ={spent.delta:.3g} of at most "
-            f"ε={most.epsilon:g} at δ={most.delta:g}"
+            f"ε={most.epsilon:g} at δ={most.delta:g} "
+            f"(plain sums: ε={here.epsilon:.4g}, δ={here.delta:.3g})"
         )
         lines.append(
             f"    since the first epoch: ε={life.epsilon:.4g} at δ={life.delta:.3g} "
             f"(plain sums: ε={plain.epsilon:.4g}, δ={plain.delta:.3g})"
         )
+    both = book.ledger.spent_in_both(
+        start, end, delta=min(1.0, limit.optin.delta + limit.clients.delta)
+    )
+    lines += [
+        f"  someone who was in both groups, by turns: at most ε={both.epsilon:.4g} at "
+        f"δ={both.delta:.3g}",
+        "composed figures hold if ε, δ and cohorts were not chosen by looking at results; plain "
+        "sums always do (docs/privacy-over-time.md)",
+    ]
     lines.append(
         f"epochs charged so far: {book.ledger.epochs()}, each when it opened, before anyone took "
         "part; an epoch in which no one took part stays charged (docs/epochs.md, The ledger)"

@@ -2,7 +2,8 @@
 
 Promises: upper bounds, for replace-one neighbours. Of each cost nothing is known but its (ε, δ), so
 the worst mechanism that has it is composed, as a privacy loss distribution on a grid; what falls
-between two points of the grid is rounded up.
+between two points of the grid is rounded up. They hold for costs that were chosen before results
+were seen; where results chose them, the plain sums hold (docs/privacy-over-time.md).
 
 Symbols: ε = epsilon, δ = delta.
 """
@@ -10,7 +11,7 @@ Symbols: ε = epsilon, δ = delta.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,7 +19,16 @@ from typing import Any
 
 from blender.errors import ParameterError
 
-__all__ = ["Cost", "Costs", "click_graph_cost", "delta_at", "spent_at", "sums", "worst_of"]
+__all__ = [
+    "Cost",
+    "Costs",
+    "click_graph_cost",
+    "delta_at",
+    "spent_at",
+    "sums",
+    "together",
+    "worst_of",
+]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,6 +69,18 @@ def worst_of(*shares: Cost) -> Cost:
 
 #: (ε, δ, times), sorted: what one person paid, and the key under which compositions are kept.
 Costs = tuple[tuple[float, float, int], ...]
+
+
+def together(one: Costs, other: Costs) -> Costs:
+    """All costs of both.
+
+    >>> together(((1.0, 0.0, 2), (4.0, 0.0, 1)), ((4.0, 0.0, 3),))
+    ((1.0, 0.0, 2), (4.0, 0.0, 4))
+    """
+    times: Counter[tuple[float, float]] = Counter()
+    for epsilon, delta, n in (*one, *other):
+        times[epsilon, delta] += n
+    return tuple(sorted((epsilon, delta, n) for (epsilon, delta), n in times.items()))
 
 
 @lru_cache(maxsize=32)

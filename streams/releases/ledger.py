@@ -1,10 +1,11 @@
 """The privacy ledger: what each group has spent, and whether the next epoch may open.
 
-Promises: opt-in users and clients are accounted apart. Every (ε, δ) is for **replace-one**
-neighbours: data sets that differ in the values of one person's records. The cumulative figure is
-for the person worst off, present in every epoch that admits them, and is an upper bound
-(`streams.releases.composition`). An epoch is charged in full when it opens; a charge that would
-pass the limit of its period is not made, and the answer says when the next period begins.
+Promises: opt-in users and clients are accounted apart; someone who was both, by turns, pays at most
+the sum (`spent_in_both`). Every (ε, δ) is for **replace-one** neighbours: data sets that differ in
+the values of one person's records. The cumulative figure is for the person worst off, present in
+every epoch that admits them, and is an upper bound (`streams.releases.composition`). An epoch is
+charged in full when it opens; a charge that would pass the limit of its period is not made, and the
+answer says when the next period begins.
 Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. An
 opt-in user's cohort depends on R and on the secret that the charge names; a device draws its own,
 and another when R changes.
@@ -27,6 +28,7 @@ from streams.releases.composition import (
     delta_at,
     spent_at,
     sums,
+    together,
     worst_of,
 )
 
@@ -231,6 +233,17 @@ class Ledger:
     def spent(self, group: Group, start_s: int, end_s: int, *, delta: float) -> Cost:
         """(ε, δ) of the person worst off in [start, end), at this δ or the least possible."""
         return spent_at(self._worst_person(group, start_s, end_s), delta)
+
+    def spent_in_both(self, start_s: int, end_s: int, *, delta: float) -> Cost:
+        """(ε, δ) of someone who was in both groups in [start, end), by turns: at most what the
+        person worst off in each paid."""
+        optin, clients = (self._worst_person(group, start_s, end_s) for group in GROUPS)
+        return spent_at(together(optin, clients), delta)
+
+    def basic(self, group: Group, start_s: int, end_s: int) -> Cost:
+        """Plain sums of ε and δ in [start, end): they hold for settings that results chose, too."""
+        epsilon, delta = sums(self._worst_person(group, start_s, end_s))
+        return Cost(epsilon, min(1.0, delta))
 
     def delta_spent(self, group: Group, start_s: int, end_s: int, *, epsilon: float) -> float:
         """δ of the person worst off in [start, end) at this ε: what `refusal` looks at."""

@@ -82,10 +82,10 @@ def privacy_statement(
         f"{_odds(*clients)}.{shares} (That is differential privacy between replace-one neighbours, "
         f"for all records of one account or device together: {_terms(*optin)} for opt-in users, "
         f"{_terms(*clients)} for devices.) The promise is for each account and each device: "
-        f"someone with two counts as two people here, and what both reveal adds up. Each can take "
-        f"part {turns}; what repeated epochs add up to is in the operator's ledger. Not hidden: "
-        f"that somebody takes part, how many do, and anything about large groups of people, which "
-        f"is what this publication is for."
+        f"someone with two, or who moves from one group to the other, counts as two people here, "
+        f"and what both reveal adds up. Each can take part {turns}; what repeated epochs add up to "
+        f"is in the operator's ledger. Not hidden: that somebody takes part, how many do, and "
+        f"anything about large groups of people, which is what this publication is for."
     )
 
 

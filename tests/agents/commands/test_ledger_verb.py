@@ -78,3 +78,16 @@ def test_an_epoch_in_which_nobody_took_part_stays_charged_and_the_ledger_says_wh
     (said,) = [line for line in show(settings, log.book, now_ms) if "charged so far" in line]
     assert said.startswith("epochs charged so far: 2, each when it opened, before anyone took part")
     assert "an epoch in which no one took part stays charged (docs/epochs.md" in said
+
+
+def test_the_ledger_shows_what_holds_for_those_who_move_and_for_changed_settings(
+    settings: Settings,
+) -> None:
+    """Two epochs of ε = 4: whoever moved between the groups is bounded by both figures together."""
+    lines = show(settings, kept(settings, START, ModelLog()).book, START)
+
+    (both,) = [line for line in lines if "in both groups, by turns" in line]
+    assert both.strip().startswith("someone who was in both groups, by turns: at most ε=16 at δ=")
+    (optin,) = [line for line in lines if line.startswith("  opt-in users")]
+    assert "(plain sums: ε=8, δ=2e-05)" in optin
+    assert any("not chosen by looking at results; plain sums always do" in line for line in lines)

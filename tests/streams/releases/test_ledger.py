@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -268,3 +269,45 @@ def test_what_was_admitted_never_passes_the_limit(epsilons: list[float], cohorts
     for start, end in ledger.periods:
         for group in GROUPS:
             assert ledger.spent(group, start, end, delta=1e-5).epsilon <= 4.0 + 1e-9
+
+
+@given(
+    epochs=st.lists(
+        st.tuples(st.sampled_from([0.5, 4.0]), st.sampled_from([0.0, 1e-6]), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    cohorts=st.integers(1, 3),
+    places=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+)
+def test_someone_who_moves_between_the_groups_pays_no_more_than_both_figures_together(
+    epochs: list[tuple[float, float, bool]], cohorts: int, places: tuple[int, int]
+):
+    """Their place in each group is their own, so moving may admit them twice within R epochs. In
+    one epoch they are in one group only: a device sees to that."""
+    limit = Limit(100 * DAY, optin=Cost(1e3, 0.5), clients=Cost(1e3, 0.5))
+    ledger, paid = Ledger(), Counter[tuple[float, float]]()
+    for epoch, (epsilon, delta, opted_in) in enumerate(epochs):
+        optin, clients = Cost(epsilon, delta), Cost(epsilon, 0.0)
+        charge = ledger.price(epoch, epoch * DAY, cohorts, limit, optin=optin, clients=clients)
+        ledger = ledger.charged(charge)
+        if epoch % cohorts == places[not opted_in] % cohorts:
+            cost = optin if opted_in else clients
+            paid[cost.epsilon, cost.delta] += 1
+    theirs = tuple(sorted((e, d, n) for (e, d), n in paid.items()))
+
+    for at in (1e-4, 1e-9):
+        bound = ledger.spent_in_both(0, 100 * DAY, delta=at)
+        mine = spent_at(theirs, at)
+        assert mine.epsilon <= bound.epsilon + 1e-9
+        assert mine.delta <= bound.delta + 1e-12
+
+
+def test_moving_between_the_groups_can_cost_more_than_staying_in_either():
+    """Two cohorts: opted in when the first has its turn, a client when the second has. So the bound
+    is the sum of both, and not the larger."""
+    ledger = spend(2, cohorts=2)
+
+    assert ledger.basic("optin", 0, 7 * DAY).epsilon == 4.0
+    assert ledger.basic("clients", 0, 7 * DAY).epsilon == 4.0
+    assert ledger.spent_in_both(0, 7 * DAY, delta=1e-4).epsilon == pytest.approx(8.0, rel=1e-3)

@@ -395,7 +395,8 @@ def test_the_statement_names_the_neighbouring_relation_and_what_is_not_hidden():
         "a factor of at most about 55, give or take a chance of 1 in 100 000; had one device's",
         "different, by a factor of at most about 7.4.", "Not hidden", "replace-one",
         "epsilon 4 and delta 1e-05 for opt-in users, epsilon 2 and delta 0 for devices",
-        "one opt-in account's records", "someone with two counts as two people",
+        "one opt-in account's records",
+        "someone with two, or who moves from one group to the other, counts as two people here",
     ):  # fmt: skip
         assert words in text
 
