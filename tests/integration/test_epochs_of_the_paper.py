@@ -1,0 +1,81 @@
+"""One epoch of the profile `paper` through the real jobs: head list, reports, publication."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from agents.jobs.job_context import ReleaseDice
+from blender.interfaces import OptinCounts
+from blender.profiles import build_head_list
+from blender.record import Record
+from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
+from streams.releases.ledger import Cost
+from streams.releases.optin_release import write_optin_release
+from streams.stems import Share
+from streams.wire.estimates_document import EstimatesDocument, Participants
+from streams.wire.schemas import schema
+from tests.doubles_jobs import RepeatableNoise
+from tests.epoch_service import service
+from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+
+REPORTS = 500
+
+
+@pytest.mark.timeout(120)
+async def test_an_epoch_of_the_paper_is_charged_drawn_and_published(kafka, redis_server):
+    """Its devices spend δ, its cells tell ⟨q,⋆⟩ apart, T orders its list: nothing of that is so in
+    the profile that all other tests run."""
+    rng, clock = np.random.default_rng(6), Clock()
+    dice = ReleaseDice(RepeatableNoise(6), lambda: np.random.default_rng(6))
+    sent = some_records(0, rng)
+    async with (
+        service(kafka.url, redis_server.url, privacy__profile="paper") as made,
+        bench(made, clock, dice=dice) as jobs,
+    ):
+        await jobs.keep()
+        await count_records(made, 0, sent)
+        state = (await made.book()).epochs[0]
+        charge, privacy = state.parameters.charge, state.parameters.plan.privacy
+        assert charge.clients == charge.optin == Cost(privacy.epsilon, privacy.delta)
+        assert charge.clients.delta > 0
+        clock.now_ms = state.parameters.records_sealable_at_ms
+        await jobs.keep()
+        assert await jobs.run(Kind.HEAD_LISTS)
+
+        state = await made.until_stage(0, Stage.REPORTING)
+        expected = build_head_list("paper", _counts(sent), privacy, RepeatableNoise(6))
+        head_list, _ = await made.head_list(state)
+        assert head_list == expected.head_list
+        assert head_list.query_wildcards
+        assert head_list.randomizer.delta == charge.clients.delta
+        assert await made.document(state.head_list.optin) == write_optin_release(expected)
+
+        await count_reports(made, 0, state.head_list.cells, REPORTS, rng)
+        clock.now_ms = state.head_list.reports_until_ms + 3_600_000 // 10
+        await jobs.keep()
+        assert await jobs.run(Kind.ESTIMATES)
+        state = await made.until_stage(0, Stage.PUBLISHED)
+        assert state.estimates.outcome is EpochOutcome.COMPLETE
+        data = (await made.published(made.topics.estimates.name))[0]
+
+    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    document = EstimatesDocument.from_bytes(data)
+    assert document.mechanisms["profile"] == "paper"
+    assert document.mechanisms["randomizer"] == "two-stage"
+    people = (sent[share].total() for share in (Share.S, Share.T))
+    assert document.participants == Participants(*people, clients=REPORTS)
+    assert {r.query for r in document.records if r.url} <= {r.query for r in head_list.records}
+    assert document.agreement is not None
+
+
+def _counts(sent: dict) -> OptinCounts:
+    texts = sorted(sent[Share.S].keys() | sent[Share.T].keys())
+    s, t = (np.array([sent[share][x] for x in texts], dtype=np.int64) for share in Share if
+            share is not Share.GRAPH)  # fmt: skip
+    records = [Record(*text.decode().split("\t")) for text in texts]
+    return OptinCounts(records, s, t, int(s.sum()), int(t.sum()))
