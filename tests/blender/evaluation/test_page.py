@@ -46,20 +46,20 @@ def test_what_sampling_alone_would_leave(at: At, says: Says) -> None:
             / at("epsilon", p, "l1_plain", f"{profile}, M = {LIST_SIZE[p]}", 4).mean
             for p in EVERYWHERE
         ]
-    assert (min(shares["sharp"]), max(shares["sharp"])) == pytest.approx((1 / 5, 2 / 5), abs=0.03)
+    assert (min(shares["sharp"]), max(shares["sharp"])) == pytest.approx((0.2, 0.45), abs=0.03)
     assert shares["sharp"][1] == min(shares["sharp"])
-    assert (1 / max(shares["paper"]), 1 / min(shares["paper"])) == pytest.approx((8, 26), abs=0.5)
-    says("would leave between a fifth (500 records) and two fifths of what `sharp` leaves")
-    says("it is an eighth to a twenty-sixth of what `paper` leaves")
+    assert (1 / max(shares["paper"]), 1 / min(shares["paper"])) == pytest.approx((8, 27), abs=0.5)
+    says("would leave between a fifth (500 records) and nearly a half of what `sharp` leaves")
+    says("it is an eighth to a twenty-seventh of what `paper` leaves")
 
 
 def test_ndcg_in_short(summary: Summary, says: Says) -> None:
     axes = ("epsilon", "list_of_ten")
     lowest = min(y for e in axes for _, y in points(summary, e, "ndcg", "sharp", EVERYWHERE))
     few = min(y for x, y in points(summary, "optin_share", "ndcg", "sharp", EVERYWHERE) if x < 0.02)
-    assert lowest >= 0.98
+    assert lowest >= 0.97
     assert few >= 0.93
-    says("NDCG of `sharp` is 0.98 and above at every ε from 1 to 5, and 0.93 and above with only 1")
+    says("NDCG of `sharp` is 0.97 and above at every ε from 1 to 5, and 0.93 and above with only 1")
     at_four = [
         y for e in axes for x, y in points(summary, e, "ndcg", "paper", EVERYWHERE) if x == 4
     ]
@@ -84,8 +84,8 @@ def test_how_much_longer_lists_are(at: At, says: Says) -> None:
 
     four = span(more(4), ".0f")
     says(f"Its head list is {four} % longer in the first epoch at ε = 4")
-    says(f"at other ε between a tenth shorter and {max(more(1, 2, 3, 5)):.0f} % longer")
-    assert min(more(1, 2, 3, 5)) == pytest.approx(-10, abs=0.5)
+    elsewhere = more(1, 2, 3, 5)
+    says(f"at other ε between {-min(elsewhere):.0f} % shorter and {max(elsewhere):.0f} % longer")
     others = more(1, 2, 5)
     says(
         f"Together that is {four} % more records at ε = 4, up to {max(more(3)):.0f} % more at "

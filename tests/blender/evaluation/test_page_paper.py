@@ -11,6 +11,7 @@ from tests.blender.evaluation.page import GENERATED, At, Says, span
 
 
 def test_where_lines_begin(summary: Summary, says: Says) -> None:
+    late = []
     begin = {
         profile: summary.reached("optin_share", "aol", "l1", f"{profile}, M = 50").x[0]
         for profile in ("paper", "sharp")
@@ -29,9 +30,14 @@ def test_where_lines_begin(summary: Summary, says: Says) -> None:
                 sharp, paper = (
                     summary.reached("epsilon", population, "l1", s) for s in (series, other)
                 )
-                assert sharp.means[0].mean <= paper.means[paper.x.index(4)].mean
+                first, aim = sharp.means[0].mean, paper.means[paper.x.index(4)].mean
+                if first > aim:
+                    late.append((population, series, f"{first:.3f} against {aim:.3f}"))
     says("Where each of its lines begins, its L1 is already below that of `paper` with 10 %.")
-    says("Where a line of `sharp` begins it is where `paper` is at ε = 4 or beyond.")
+    says("Where a line of `sharp` begins it is where `paper` is at ε = 4 or beyond, with one")
+    ((population, series, numbers),) = late
+    assert (population, series) == ("yandex", "sharp, M = 10")
+    says(f"a list of ten on the second population at ε = 1 ({numbers})")
 
 
 def test_what_the_budget_split_costs(summary: Summary, says: Says) -> None:
