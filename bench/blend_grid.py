@@ -1,6 +1,6 @@
 """Two groups that may differ: what the blend covers, and its error beside simpler estimators.
 
-    python -m bench.blend_grid [--runs 50] [--quick] [--no-t] [--epsilon 4] [--csv FILE]
+    python -m bench.blend_grid [--runs 50] [--quick] [--no-t] [--epsilon 4] [--out DIR]
 
 A grid of activity (share of people with a record) × difference between the groups × list size M ×
 number of people, ε = 4, δ = 1e-5, 5 % opt-in, the population of `bench/_sharp_settings.py`. Within
@@ -8,7 +8,9 @@ a run all differences share the opt-in users and their head list, all estimators
 is the share of participating clients. For each cell: coverage of 95 % intervals (of disputed
 records the spanning ones), squared error over the listed records divided by that of the clients
 alone, L1. By tenths of the published list, pooled over activity and size: bias and coverage.
-Devices are admitted, so disputed records show the clients' number.
+Devices are admitted, so disputed records show the clients' number. With `--out DIR` every cell goes
+to DIR/blend-grid.csv, the tenths to DIR/blend-grid-tenths.csv, and figures of both to
+DIR/evaluation, in both themes; docs/evaluation.md shows them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench._grid_figures import draw_grid
 from bench._sharp_settings import PEOPLE
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
 from blender.evaluation.two_groups import DIFFERENCES, Groups, draw_release, draw_reports
@@ -64,8 +67,8 @@ class Scores:
     """What one estimator did: of each run the covered, the records, squared error and L1."""
 
     runs: list[tuple[float, ...]] = field(default_factory=list)
-    #: By tenths of the list that this estimator would publish: Σ(p̂ − p), Σp, Σ covered, records.
-    tenths: FloatArray = field(default_factory=lambda: np.zeros((4, TENTHS)))
+    #: Of each run, by tenths of the list that would be published: Σ(p̂ − p), Σp, covered, records.
+    tenths: list[FloatArray] = field(default_factory=list)
 
     def add(self, found: Estimates, truth: FloatArray) -> None:
         """One run."""
@@ -76,8 +79,10 @@ class Scores:
         self.runs.append((float(covered.sum()), float(m), float(square), float(distance)))
         order = np.argsort(-p, kind="stable")
         tenth = np.arange(m) * TENTHS // m
-        for row, values in enumerate((p - truth, truth, covered, np.ones(m))):
-            self.tenths[row] += np.bincount(tenth, values[order], minlength=TENTHS)
+        sums = (p - truth, truth, covered, np.ones(m))
+        self.tenths.append(
+            np.array([np.bincount(tenth, of[order], minlength=TENTHS) for of in sums])
+        )
 
 
 def ratio(above: FloatArray, below: FloatArray) -> tuple[float, float]:
@@ -119,14 +124,14 @@ def main(words: Sequence[str] = ()) -> None:
     parser.add_argument("--no-t", action="store_true", help="f_O = 1: nobody is in T")
     parser.add_argument("--epsilon", type=float, default=4.0)
     parser.add_argument("--seed", type=int, default=16)
-    parser.add_argument("--csv", type=Path, help="write every cell here too")
+    parser.add_argument("--out", type=Path, help="write CSVs and figures into this folder too")
     arguments = parser.parse_args(words)
     activities = ACTIVITIES[::3] if arguments.quick else ACTIVITIES
     sizes = USERS[:1] if arguments.quick else USERS
     began = time.perf_counter()
-    rows = []
+    rows, tenths = [], []
     for list_size in LIST_SIZES:
-        pooled: dict[tuple[str, str], FloatArray] = {}
+        pooled: dict[tuple[str, str], list[FloatArray]] = {}
         for users in sizes:
             for activity in activities:
                 groups = Groups(
@@ -141,17 +146,25 @@ def main(words: Sequence[str] = ()) -> None:
                     one_epoch(groups, GRID, rng, scores)
                 rows += _cell_rows(list_size, users, activity, scores)
                 for key, score in scores.items():
-                    pooled[key] = pooled.get(key, np.zeros((4, TENTHS))) + score.tenths
+                    pooled.setdefault(key, []).extend(score.tenths)
                 took = time.perf_counter() - began
                 print(f"M={list_size} {users} people, activity {activity}: {took:.0f} s",
                       file=sys.stderr, flush=True)  # fmt: skip
-        _print_tenths(list_size, pooled)
+        tenths += _tenth_rows(list_size, pooled)
+    _print_tenths(tenths)
     _print_cells(rows)
-    if arguments.csv:
-        with arguments.csv.open("w", newline="") as out:
-            table = csv.DictWriter(out, rows[0], lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
+    if arguments.out:
+        cells, by_tenth = (arguments.out / f"blend-grid{name}.csv" for name in ("", "-tenths"))
+        _write(cells, rows)
+        _write(by_tenth, tenths)
+        draw_grid(cells, by_tenth, arguments.out / "evaluation")
+
+
+def _write(path: Path, rows: Sequence[dict[str, object]]) -> None:
+    with path.open("w", newline="") as out:
+        table = csv.DictWriter(out, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
 
 
 def _cell_rows(
@@ -196,13 +209,36 @@ def _print_cells(rows: Sequence[dict[str, object]]) -> None:
               f"largest error {max(float(str(r['error'])) for r in mine):.3f}")  # fmt: skip
 
 
-def _print_tenths(list_size: int, pooled: dict[tuple[str, str], FloatArray]) -> None:
-    for (difference, name), (off, p, covered, records) in pooled.items():
+def _tenth_rows(
+    list_size: int, pooled: dict[tuple[str, str], list[FloatArray]]
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for (difference, name), runs in pooled.items():
+        off, p, covered, records = np.array(runs).transpose(1, 2, 0)
+        for tenth in range(TENTHS):
+            bias, bias_off = ratio(off[tenth], p[tenth])
+            coverage, coverage_off = ratio(covered[tenth], records[tenth])
+            rows.append(
+                {
+                    "M": list_size, "difference": difference, "estimator": name,
+                    "tenth": tenth + 1, "records": int(records[tenth].sum()),
+                    "bias": round(bias, 5), "bias_se": round(bias_off, 5),
+                    "coverage": round(coverage, 4), "coverage_se": round(coverage_off, 4),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def _print_tenths(rows: Sequence[dict[str, object]]) -> None:
+    lines: dict[tuple[object, ...], list[dict[str, object]]] = {}
+    for row in rows:
+        lines.setdefault((row["M"], row["difference"], row["estimator"]), []).append(row)
+    for (list_size, difference, name), of in lines.items():
         if difference == "none" or name == "blend":
             print(f"M={list_size} {difference}, {name}: bias by tenth "
-                  + " ".join(f"{x:+.3f}" for x in off / p) + "; coverage "
-                  + " ".join(f"{x:.3f}" for x in covered / records)
-                  + f" of {int(records.min())}")  # fmt: skip
+                  + " ".join(f"{row['bias']:+.3f}" for row in of) + "; coverage "
+                  + " ".join(f"{row['coverage']:.3f}" for row in of)
+                  + f" of {of[0]['records']}")  # fmt: skip
 
 
 if __name__ == "__main__":
