@@ -52,9 +52,12 @@ def _by_difference(rows: Rows) -> Iterator[Panel]:
                 "σ: clients' shares differ by a factor e^(N(0, σ²))",
                 label,
                 [
-                    Line(_pooled(here, estimator, metric), name, colour)
-                    for estimator, name, colour in ESTIMATORS
-                    if metric == "coverage" or estimator != "clients"
+                    *(
+                        Line(_pooled(here, estimator, metric), name, colour)
+                        for estimator, name, colour in ESTIMATORS
+                        if metric == "coverage" or estimator != "clients"
+                    ),
+                    Line(_worst(here, metric), "blend, worst cell", "sharp", dash=1),
                 ],
                 y_scale="linear" if metric == "coverage" else "log",
                 percent_y=metric == "coverage",
@@ -75,6 +78,17 @@ def _pooled(rows: Rows, estimator: str, metric: str) -> Curve:
     return Curve(estimator, list(SPREADS.values()), means)
 
 
+def _worst(rows: Rows, metric: str) -> Curve:
+    """The cell in which the blend covers least, or is furthest off."""
+    worst = min if metric == "coverage" else max
+    means = []
+    for difference in SPREADS:
+        of = [r for r in rows if (r["difference"], r["estimator"]) == (difference, "blend")]
+        cell = worst(of, key=lambda r: float(r[metric]))
+        means.append(Mean(float(cell[metric]), float(cell[f"{metric}_se"]), int(cell["epochs"])))
+    return Curve("worst", list(SPREADS.values()), means)
+
+
 def _by_rank(rows: Rows) -> Iterator[Panel]:
     for metric, label, mark in (
         ("bias", "bias, as a part of p", (0.0, "none")),
@@ -89,6 +103,8 @@ def _by_rank(rows: Rows) -> Iterator[Panel]:
                 [
                     Line(_tenths(here, estimator, metric), name, colour)
                     for estimator, name, colour in ESTIMATORS
+                    # Ordered by their noise, the last are far too low: it would hide the others.
+                    if metric == "coverage" or estimator != "clients"
                 ],
                 percent_y=True,
                 mark=mark,
