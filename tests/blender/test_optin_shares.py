@@ -127,3 +127,14 @@ def test_the_law_of_a_record_sums_to_one_and_has_its_mean():
     law = found.law(slice(10, 20))
     assert law.sum(axis=1) == pytest.approx(np.ones(10))
     assert law @ found.grid.p == pytest.approx(found.mean[10:20])
+
+
+def test_records_that_a_coin_let_in_do_not_move_the_law_of_the_others():
+    """The law is fitted to counts that had to reach θ. One below it is on the list by a coin, one
+    in seven of its kind: taken as having passed, they would make rare records look common."""
+    counts, _ = zipf_counts(np.random.default_rng(10))
+    alone = shares_of(counts, 40)
+    with_lucky = shares_of(np.concatenate([counts, np.full(60, 6)]), 40)
+    assert with_lucky.mean == pytest.approx(alone.mean, rel=1e-9)
+    lucky = shares_of(np.concatenate([counts, [6]]), len(counts) + 1)
+    assert 0 < lucky.mean[-1] < lucky.mean[-2]

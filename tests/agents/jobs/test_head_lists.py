@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.jobs.epoch_schedule import BuildHeadList
 from agents.jobs.head_lists import HEAD_LISTS
@@ -13,8 +15,10 @@ from agents.jobs.job_context import JobContext, ReleaseDice
 from agents.jobs.release_step import Due, Made
 from blender.cells import HeadList
 from blender.interfaces import OptinCounts
+from blender.noise import COIN_BITS, Noise
 from blender.parameters import PrivacyParameters
 from blender.record import Record
+from blender.stable_histogram import luck_below
 from streams.releases import entries
 from streams.releases.documents import DocumentReference, join
 from streams.releases.sealed_counts import OptinRead
@@ -44,9 +48,9 @@ class Epochs:
     It is the job's context and counts at once, as far as the job asks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, noise: Noise | None = None) -> None:
         self.log = LogWithDocuments()
-        self.dice = ReleaseDice(NoNoise())
+        self.dice = ReleaseDice(noise or NoNoise())
         self._counts: Mapping[Record, int] = {}
 
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
@@ -92,3 +96,24 @@ async def test_known_are_all_records_of_the_last_published_list_and_no_others():
     assert third.records == (A, D, C)
     fourth = await epochs.drawn(3, {B: 6, C: 3})
     assert fourth.records == (C,), "B was on an earlier list, not on the last one"
+
+
+async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with_the_draw():
+    """θ is 7: D and E have one less, and the first coin shows heads. Estimates made later must know
+    by which rule the list was made."""
+
+    class FirstIsHeads(NoNoise):
+        def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
+            assert heads == luck_below(TWO_LISTED.epsilon, TWO_LISTED.delta)
+            return np.arange(number) == 0
+
+    epochs = Epochs(FirstIsHeads())
+    keep(epochs.log, START, privacy=TWO_LISTED)
+    drawn = await epochs.drawn(0, {A: 50, B: 40, C: 5, D: 6, E: 6})
+
+    assert drawn.records == (A, B, D)
+    released = epochs.log.book.epochs[0].head_list
+    assert released is not None
+    stored = json.loads(await epochs.log.read_document(released.optin))
+    assert stored["luck"] == luck_below(TWO_LISTED.epsilon, TWO_LISTED.delta) / 2**COIN_BITS > 0
+    assert stored["threshold"] == 7
