@@ -122,13 +122,14 @@ class MalformedBody(Exception):
     """The whole body is not JSON, or not one entry or a batch of them; says what must hold."""
 
 
-Entry = TypeVar("Entry")
+Entry = TypeVar("Entry", bound=msgspec.Struct)
 
 #: One entry of a batch, not decoded yet; a body that is one entry is `bytes`.
 EncodedEntry = bytes | msgspec.Raw
 
 _MUST_BE_JSON = "the body must be JSON in UTF-8, without unpaired surrogates"
 _PLACE = re.compile(r"\[\d+\]")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
 _NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -156,6 +157,7 @@ class EntryDecoder(Generic[Entry]):
 
     def __init__(self, entry: type[Entry], *, slice_bytes: int) -> None:
         self._one = msgspec.json.Decoder(entry)
+        self._fields = ", ".join(entry.__struct_fields__)
         self._slice_bytes = slice_bytes
 
     def slices(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
@@ -181,7 +183,7 @@ class EntryDecoder(Generic[Entry]):
             try:
                 decoded.append(self._one.decode(entry))
             except msgspec.ValidationError as error:
-                decoded.append(_sentence(error))
+                decoded.append(_sentence(error, self._fields))
             except _NOT_JSON:
                 if isinstance(entry, bytes):
                     raise MalformedBody(_MUST_BE_JSON) from None
@@ -195,11 +197,15 @@ REPORTS = EntryDecoder(Report, slice_bytes=256 * 1024)
 OPTIN_RECORDS = EntryDecoder(OptinRecord, slice_bytes=16 * 1024)
 
 
-def _sentence(error: msgspec.ValidationError) -> str:
-    # msgspec quotes the names of unknown fields, which are text from outside.
+def _sentence(error: msgspec.ValidationError, fields: str) -> str:
+    """What is wrong, beginning with the field's name: msgspec puts it at the end, as a path."""
     text = str(error)
+    # msgspec quotes the names of unknown fields, which are text from outside.
     if "unknown field" in text:
-        return "the entry must have no fields but the stated ones"
+        return f"the entry must have no fields but {fields}"
+    if missing := _MISSING.fullmatch(text):
+        return f"{missing[1]} must be given; the fields are {fields}"
     # Without places in lists there are few sentences, and a batch of bad entries shares them.
-    text = _PLACE.sub("[…]", text)
-    return f"the entry must have the stated fields and types: {text[:1].lower()}{text[1:]}"
+    what, _, path = _PLACE.sub("[…]", text).partition(" - at `$")
+    name = path.strip(".`") or "the entry"
+    return f"{name} must be as described: {what[:1].lower()}{what[1:]}"

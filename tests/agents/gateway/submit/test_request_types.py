@@ -131,3 +131,31 @@ def test_a_representation_names_nobody():
     )
     assert "somebody" not in repr(record)
     assert "secret" not in repr(record)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"query": 3}, "query must be as described: expected `str`, got `int`"),
+        ({"url": ""}, "url must be as described: expected `str` of length >= 1"),
+        ({"slot": -1}, "slot must be as described: expected `int` >= 0"),
+        ({"slot": None}, "slot must be given; the fields are user_id, slot, query, url, epoch"),
+        ({"my secret": 1}, "the entry must have no fields but user_id, slot, query, url, epoch"),
+    ],
+)
+def test_a_refusal_begins_with_the_field_that_is_wrong(change, said):
+    """The field was at the end, as `$.query`, after a sentence about "the stated fields"."""
+    entry = {"user_id": "a", "slot": 0, "query": "q", "url": "https://u.example/"} | change
+    entry = {name: value for name, value in entry.items() if value is not None}
+
+    assert OPTIN_RECORDS.decode([json.dumps(entry).encode()]) == [said]
+
+
+def test_a_bad_cell_is_named_by_the_field_that_holds_it():
+    body = b'{"head_list": "%s", "contributor": "%s", "answers": [[1, -2]]}' % (
+        b"0" * 64,
+        b"0" * 32,
+    )
+
+    (said,) = REPORTS.decode([body])
+    assert said == "answers[…][…] must be as described: expected `int` >= 0"
