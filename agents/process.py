@@ -29,7 +29,7 @@ from streams.stores.redis import Client, append_only, check_redis, connect_redis
 from streams.telemetry.structured_logs import Known
 from streams.topics import Topics, copies_of_topics, ensure_topics
 
-__all__ = ["Service", "listening", "reach_servers", "run", "warn_of_risks"]
+__all__ = ["Service", "address_of", "listening", "reach_servers", "run", "warn_of_risks"]
 
 log = logging.getLogger(__name__)
 
@@ -150,9 +150,17 @@ async def _answering(
     try:
         with listening(names, host, port):
             await web.TCPSite(runner, host, port).start()
+        address = address_of(host, port, "/metrics")
+        log.info("metrics_started", extra={"address": address})
         yield
     finally:
         await runner.cleanup()
+
+
+def address_of(host: str, port: int, path: str, *, tls: bool = False) -> Known:
+    """Where people and programs find what listens, as a browser takes it."""
+    named = f"[{host}]" if ":" in host else host
+    return Known(f"http{'s' if tls else ''}://{named}:{port}{path}")
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ from agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
 from agents.gateway.submit.record_submissions import Cohorts
 from agents.gateway.submit.token_file import ApplicationTokens
-from agents.process import listening
+from agents.process import address_of, listening
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import LogWatch
 from streams.settings import Settings
@@ -213,8 +213,10 @@ class GatewayProcess:
 
     async def run(self) -> None:
         assert self._server is not None
-        port = self._settings.gateway.port
-        log.info("gateway_started", extra={"port": port, "pid": os.getpid()})
+        gateway = self._settings.gateway
+        tls = gateway.tls_certificate_file is not None
+        address = address_of(gateway.host, gateway.port, "/", tls=tls)
+        log.info("gateway_started", extra={"address": address, "pid": os.getpid()})
         await self._server.serve(sockets=[self._listening])
 
     def stop(self) -> None:

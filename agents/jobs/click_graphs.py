@@ -232,6 +232,5 @@ CLICK_GRAPHS = Release(
     draw=_draw,
     document=lambda state: None if state.click_graph is None else state.click_graph.document,
     topic=lambda topics: topics.click_graphs.name,
-    committed_event="click_graph_released",
     give_up=_give_up,
 )

@@ -339,6 +339,5 @@ ESTIMATES = Release(
     draw=_draw,
     document=lambda state: None if state.estimates is None else state.estimates.document,
     topic=lambda topics: topics.estimates.name,
-    committed_event="estimate_released",
     draws_noise=False,
 )

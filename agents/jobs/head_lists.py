@@ -191,5 +191,4 @@ HEAD_LISTS = Release(
     draw=_draw,
     document=lambda state: None if state.head_list is None else state.head_list.head_list,
     topic=lambda topics: topics.head_lists.name,
-    committed_event="entry_committed",
 )

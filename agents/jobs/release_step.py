@@ -107,8 +107,6 @@ class Release(Generic[Move, Inputs]):
     #: The committed document that is to be published, if there is one, and where.
     document: Callable[[EpochState], DocumentReference | None]
     topic: Callable[[Topics], str]
-    #: The log line about a commit.
-    committed_event: str
     #: What to write to the log when this release failed for good.
     give_up: Callable[[EpochState, GivenUp], Made] = _abandon_epoch
     #: Whether people's privacy rests on noise that this release draws.
@@ -166,7 +164,7 @@ async def release_step(context: JobContext, release: Release[Move, Inputs]) -> b
         finalized(kind, seal, context.now_ms())
         entry = made.entries[0]
         log.info(
-            release.committed_event,
+            "entry_committed",
             extra={
                 "kind": Known(entry["entry"]),
                 "epoch": move.epoch,

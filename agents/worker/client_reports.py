@@ -29,5 +29,5 @@ def add_client_reports_agent(
         async with aclosing(batches(frames, settings)) as taken:
             async for messages in taken:
                 summary = await counter.count(messages, letters.send)
-                if summary:
+                if summary.total():  # A frame may hold nothing but the mark of a seal.
                     log.info("client_reports_counted", extra=dict(summary))

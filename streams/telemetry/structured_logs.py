@@ -40,6 +40,7 @@ __all__ = ["FIELDS", "Known", "SafeHandler", "configure_logging"]
 #: remove a name that no line uses any more.
 FIELDS: Final = frozenset(
     {
+        "address",
         "advice",
         "counted",
         "early_ms",
@@ -52,7 +53,6 @@ FIELDS: Final = frozenset(
         "offset",
         "partition",
         "pid",
-        "port",
         "reason",
         "received",
         "refused",

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,18 +126,20 @@ def test_a_refused_field_is_counted_with_its_place(written):
     assert "test_structured_logs.py" in written.getvalue()
 
 
+def calls_in_the_code() -> Iterator[ast.Call]:
+    """Every call in our packages."""
+    root = Path(streams.__file__).parent.parent
+    for package in OURS:
+        for path in sorted((root / package).rglob("*.py")):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call):
+                    yield call
+
+
 def fields_in_the_code() -> set[str]:
     """The names that any of our log calls gives to `extra`."""
-    root = Path(streams.__file__).parent.parent
-    calls = (
-        call
-        for package in OURS
-        for path in sorted((root / package).rglob("*.py"))
-        for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call)
-    )
     found: set[str] = set()
-    for call in calls:
+    for call in calls_in_the_code():
         for given in (word.value for word in call.keywords if word.arg == "extra"):
             if isinstance(given, ast.Dict):
                 found |= {ast.literal_eval(name) for name in given.keys if name is not None}
@@ -150,6 +153,24 @@ def fields_in_the_code() -> set[str]:
 def test_the_list_of_fields_holds_what_log_lines_have_and_no_more():
     """A list that admits whatever comes to mind leaves nothing out."""
     assert fields_in_the_code() == FIELDS
+
+
+def test_every_line_of_ours_has_its_event_as_a_constant_of_the_function_that_logs():
+    """Each release was logged as "unsafe_line_refused", because its event was an attribute."""
+    logging_calls = [c for c in calls_in_the_code() if ast.unparse(c.func).startswith("log.")]
+    events = [ast.unparse(c.args[0]) for c in logging_calls if hasattr(logging, c.func.attr)]
+
+    assert len(events) > 20
+    # A name is one of two constants that the function itself chose from.
+    assert [event for event in events if not event.startswith("'") and event != "event"] == []
+
+
+def test_fausts_lines_are_fausts_though_a_class_of_ours_writes_them():
+    """mode gives a subclass a logger of its module: two refused lines at each worker's start."""
+    from agents.worker.faust_app import CountingApp, _Consumer, _ConsumerThread
+
+    for service in (CountingApp, _Consumer, _ConsumerThread):
+        assert service.logger.name.startswith("faust.")
 
 
 def test_a_librarys_constant_text_and_numbers_are_written(written):
