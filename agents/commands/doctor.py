@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 
+from agents.commands.output import add_json, print_json
 from streams.errors import SettingsError
 from streams.settings import Settings, load_settings
 
@@ -18,34 +19,48 @@ __all__ = ["run"]
 _MARKS = {"ok": "  ok    ", "note": "  note  ", "fix": "  FIX   "}
 
 
+class _Report:
+    """Prints each finding as it is made; with `as_json` all of them at the end."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._findings: list[dict[str, str]] = []
+
+    def add(self, grade: str, what: str, found: str) -> None:
+        self._findings.append({"grade": grade, "what": what, "found": found})
+        if not self._as_json:
+            print(f"{_MARKS[grade]}{what + ':':<13} {found}", flush=True)
+
+    def end(self) -> int:
+        to_fix = sum(finding["grade"] == "fix" for finding in self._findings)
+        if self._as_json:
+            print_json({"findings": self._findings, "to_fix": to_fix})
+        elif to_fix:
+            print(f"{to_fix} thing(s) to fix.", file=sys.stderr)
+        else:
+            print("nothing to fix.")
+        return 1 if to_fix else 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+
+
 def run(arguments: argparse.Namespace) -> int:
+    report = _Report(as_json=arguments.json)
     try:
         settings = load_settings(arguments.settings).settings
     except SettingsError as error:
         for problem in error.problems:
-            _print("fix", "settings", problem)
-        return _end(len(error.problems))
-    _print("ok", "settings", "complete and consistent; `blendstream settings` shows them")
-    return _end(asyncio.run(_examine(settings)))
+            report.add("fix", "settings", problem)
+        return report.end()
+    report.add("ok", "settings", "complete and consistent; `blendstream settings` shows them")
+    asyncio.run(_examine(settings, report))
+    return report.end()
 
 
-async def _examine(settings: Settings) -> int:
-    from agents.operations.installation_checks import Grade, examine  # noqa: PLC0415 - settings first, libraries after
+async def _examine(settings: Settings, report: _Report) -> None:
+    from agents.operations.installation_checks import examine  # noqa: PLC0415 - settings first, libraries after
 
-    to_fix = 0
     async for finding in examine(settings):
-        _print(finding.grade, finding.what, finding.found)
-        to_fix += finding.grade is Grade.FIX
-    return to_fix
-
-
-def _print(grade: str, what: str, sentence: str) -> None:
-    print(f"{_MARKS[grade]}{what + ':':<13} {sentence}", flush=True)
-
-
-def _end(to_fix: int) -> int:
-    if to_fix:
-        print(f"{to_fix} thing(s) to fix.", file=sys.stderr)
-        return 1
-    print("nothing to fix.")
-    return 0
+        report.add(finding.grade.value, finding.what, finding.found)

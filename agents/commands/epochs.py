@@ -1,6 +1,7 @@
 """Show the recent epochs and what each waits for; abandon one; or recover a broken release log.
 
-    blendstream epochs                           stages, windows, outcomes
+    blendstream epochs                           stages, windows, outcomes, the budget
+    blendstream epochs --watch                   the same, again at each change
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
     blendstream epochs restored --reason TEXT    after the release log was restored from a copy
     blendstream epochs unblock                   end a Kafka transaction that blocks the release log
@@ -28,22 +29,22 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from agents.commands.epoch_listing import list_epochs, watch_epochs
 from agents.commands.operator_context import (
     connected,
-    read_log,
     refuse_while_jobs_run,
     utc_text,
     waiting_for_log,
 )
 from agents.commands.output import say
-from agents.jobs.epoch_schedule import Wait, lost_epochs, next_estimates, next_head_list
+from agents.jobs.epoch_schedule import lost_epochs
 from agents.jobs.job_context import JobContext, limit_from
 from agents.operations.log_unblocking import unblock
 from blender.errors import ParameterError
 from streams.releases import entries
 from streams.releases.entries import MAX_REASON_CHARACTERS, Kind
 from streams.releases.epoch_plan import plan_from
-from streams.releases.epoch_state import EpochState, Publication
+from streams.releases.epoch_state import EpochState
 from streams.settings import Settings, load_settings
 from streams.stems import Stem
 
@@ -56,7 +57,10 @@ _AT_ONCE = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `abandon`, with its epoch and its reason in either order."""
+    """Add how to list, and `abandon`, with its epoch and its reason in either order."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="for programs: one JSON object")
+    how.add_argument("--watch", action="store_true", help="list again at each change, until Ctrl-C")
     actions = parser.add_subparsers(dest="action", metavar="[ACTION]", title="actions (none: list)")
     abandon = actions.add_parser("abandon", help="release nothing more for one epoch")
     abandon.add_argument("epoch", type=int, metavar="E", help="the epoch to abandon")
@@ -77,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.settings).settings
     if arguments.action is None:
-        return asyncio.run(_list(settings))
+        if arguments.watch:
+            return asyncio.run(watch_epochs(settings))
+        return asyncio.run(list_epochs(settings, as_json=arguments.json))
     if arguments.action == "unblock":
         return asyncio.run(_unblock(settings))
     if not arguments.reason.strip():
@@ -93,55 +99,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "restored":
         return asyncio.run(_restored(settings, arguments.reason.strip(), arguments.until))
     return asyncio.run(_abandon(settings, arguments.epoch, arguments.reason.strip()))
-
-
-async def _list(settings: Settings) -> int:
-    async with connected(settings) as context:
-        book = await read_log(context)
-        now_ms = context.now_ms()
-        print(f"{'epoch':>6}  {'stage':<15} {'window (UTC)':<42} outcome")
-        for _, state in sorted(book.epochs.items()):
-            times = state.parameters
-            window = f"{utc_text(times.window_start_ms)} - {utc_text(times.window_end_ms)}"
-            print(f"{state.epoch:>6}  {state.stage.value:<15} {window:<42} {_outcome(state)}")
-        if not book.epochs:
-            print("no epoch was opened yet; start `blendstream jobs`")
-        notice = book.paused_at(now_ms)
-        if notice is not None:
-            print(f"paused until {utc_text(notice.resumes_at_ms)} UTC: {notice.reason}")
-        for stem, decide in (
-            (Stem.OPTIN_RECORDS, next_head_list),
-            (Stem.CLIENT_REPORTS, next_estimates),
-        ):
-            positions = await context.counts(stem, Kind.OPERATOR).positions()
-            move = decide(book, positions, now_ms)
-            if isinstance(move, Wait):
-                print(f"{stem.value}: {move.why}")
-            else:
-                print(f"{stem.value}: epoch {move.epoch} can continue now")
-    return 0
-
-
-def _outcome(state: EpochState) -> str:
-    graph = _graph(state)
-    if state.abandoned is not None:
-        return f"abandoned: {state.abandoned}{graph}"
-    return ("-" if state.estimates is None else _outcome_text(state.estimates)) + graph
-
-
-def _graph(state: EpochState) -> str:
-    """What happened to the click graph, if the epoch has one."""
-    if state.click_graph is not None:
-        return f"; click graph {_outcome_text(state.click_graph)}"
-    if state.parameters.plan.click_graph is None or state.abandoned is not None:
-        return ""
-    # The head list waits for it, but not for ever.
-    return "; click graph due" if state.graph_due else "; no click graph: not ready in time"
-
-
-def _outcome_text(publication: Publication) -> str:
-    reasons = ", ".join(reason.value for reason in publication.reasons)
-    return publication.outcome.value + (f" ({reasons})" if reasons else "")
 
 
 async def _abandon(settings: Settings, epoch: int, reason: str) -> int:

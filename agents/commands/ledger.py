@@ -10,28 +10,40 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from typing import Any
 
 from agents.commands.operator_context import connected, read_log, utc_text
+from agents.commands.output import add_json, print_json
 from agents.jobs.job_context import limit_from
+from agents.operations.budget_words import BudgetUse, budget_use
 from streams.releases.epoch_plan import plan_from
 from streams.releases.epoch_state import ReleaseBook
-from streams.releases.ledger import GROUPS, Group, Limit, Paused
+from streams.releases.ledger import GROUPS, Cost, Group, Limit, Paused
 from streams.settings import Settings, load_settings
 
-__all__ = ["run", "show"]
+__all__ = ["add_arguments", "budget_now", "document", "run", "show"]
 
 _SPOKEN: dict[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    add_json(parser)
+
+
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.settings).settings
-    return asyncio.run(_run(settings))
+    return asyncio.run(_run(settings, as_json=arguments.json))
 
 
-async def _run(settings: Settings) -> int:
+async def _run(settings: Settings, *, as_json: bool = False) -> int:
     async with connected(settings) as context:
-        for line in show(settings, await read_log(context), context.now_ms()):
-            print(line)
+        book, now_ms = await read_log(context), context.now_ms()
+    if as_json:
+        print_json(document(settings, book, now_ms))
+        return 0
+    for line in show(settings, book, now_ms):
+        print(line)
     return 0
 
 
@@ -78,8 +90,60 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
         f"epochs charged so far: {book.ledger.epochs()}, each when it opened, before anyone took "
         "part; an epoch in which no one took part stays charged (docs/epochs.md, The ledger)"
     )
+    lines.append(f"budget: {budget_now(settings, book, now_ms).sentence}")
     lines.append(f"state: {_state(settings, limit, book, now_ms)}")
     return lines
+
+
+def document(settings: Settings, book: ReleaseBook, now_ms: int) -> dict[str, Any]:
+    """The same for programs. Times are seconds since 1970."""
+    limit = limit_from(settings)
+    start, end = limit.period_of(now_ms // 1000)
+    use = budget_now(settings, book, now_ms)
+    notice = book.paused_at(now_ms)
+
+    def group_total(group: Group) -> dict[str, Any]:
+        most = limit.of(group)
+        spent = book.ledger.spent(group, start, end, delta=most.delta)
+        life = book.ledger.spent_in_life(group, delta=most.delta)
+        return {
+            "spent_in_period": _cost(spent),
+            "limit_of_period": _cost(most),
+            "since_first_epoch": _cost(life),
+        }
+
+    return {
+        "neighbouring": "replace-one",
+        "epochs": [
+            {
+                "epoch": state.epoch,
+                **{group: _cost(state.parameters.charge.of(group)) for group in GROUPS},
+                "cohort": state.epoch % state.parameters.charge.cohorts,
+                "cohorts": state.parameters.charge.cohorts,
+            }
+            for _, state in sorted(book.epochs.items())
+        ],
+        "period": {"start_s": start, "end_s": end},
+        "groups": {group: group_total(group) for group in GROUPS},
+        "budget": {
+            "epochs_charged": use.charged,
+            "epochs_affordable": use.affordable,
+            "sentence": use.sentence,
+        },
+        "epochs_charged_ever": book.ledger.epochs(),
+        "paused_until_s": None if notice is None else notice.resumes_at_ms // 1000,
+        "state": _state(settings, limit, book, now_ms),
+    }
+
+
+def budget_now(settings: Settings, book: ReleaseBook, now_ms: int) -> BudgetUse:
+    """How many epochs of this period are spent, and how many can still be paid for."""
+    opened_until_ms = 0 if book.last is None else book.last.parameters.window_end_ms
+    return budget_use(settings, book.ledger, now_ms // 1000, opened_until_ms // 1000)
+
+
+def _cost(cost: Cost) -> dict[str, float]:
+    return {"epsilon": cost.epsilon, "delta": cost.delta}
 
 
 def _state(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> str:

@@ -6,12 +6,24 @@ uses `say`: its work must not stop half-way because its output is no longer read
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import select
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
-__all__ = ["drop_unread_output", "say"]
+__all__ = ["add_json", "drop_unread_output", "print_json", "say"]
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json: the same facts for programs, as one JSON object."""
+    parser.add_argument("--json", action="store_true", help="for programs: one JSON object")
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON object, readable and in the order it was built."""
+    print(json.dumps(document, indent=2, ensure_ascii=False), flush=True)
 
 
 def say(line: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -18,7 +19,9 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epoch", type=int, metavar="E", help="default: the latest")
-    parser.add_argument("--csv", action="store_true", help="everything, as CSV")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="everything, as CSV")
+    form.add_argument("--json", action="store_true", help="everything, as it was published")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="records; default: 20")
     parser.add_argument(
         "--server",
@@ -44,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     if answer.status_code != 200:
         raise BlenderError(f"the gateway must answer 200, got {answer.status_code}; see its logs")
-    if arguments.csv:
+    if arguments.csv or arguments.json:
         sys.stdout.write(answer.text)
     else:
         _print(answer.json(), arguments.top)
@@ -54,28 +57,32 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(document: dict[str, Any], top: int) -> None:
     people = document["participants"]
     optin = people["selection"] + people["estimation"]
+    start, end = (_utc(document[f"window_{edge}_s"]) for edge in ("start", "end"))
     print(
-        f"epoch {document['epoch']}, {document['outcome']}, profile "
+        f"epoch {document['epoch']}, {start} to {end} UTC, {document['outcome']}, profile "
         f"{document['mechanisms'].get('profile', '?')}: {optin:,} opt-in users, "
         f"{people['clients']:,} clients"
     )
     for reason in document["reasons"]:
         print(f"  reason: {reason}")
-    agreement = document["agreement"]
-    prefer = agreement["prefer"] if agreement else "blend"
-    if prefer != "blend":
-        print("  the groups disagree by more than chance; shown are the clients' estimates")
+    prefer = _print_agreement(document["agreement"])
     # Publications of version 1 have neither.
     if difference := document.get("difference"):
         print(f"  {difference['statement']}")
     if disputed := document.get("disputed"):
         print(f"  disputed: {disputed['reason']}")
     print(f"{'share':>9}  {'95 % range':<20} query → URL")
-    records = [r for r in document["records"] if r["url"] is not None and r[prefer]]
+    records = [
+        record
+        for record in document["records"]
+        if record["url"] is not None
+        and record[prefer]
+        and record[prefer]["probability"] is not None
+    ]
+    # Documents are ordered by the blend, which need not be what is shown.
+    records.sort(key=lambda record: -record[prefer]["probability"])
     for record in records[:top]:
         figure = record[prefer]
-        if figure["probability"] is None:
-            continue
         span = f"{figure['low']:.3%} … {figure['high']:.3%}"
         print(f"{figure['probability']:>9.3%}  {span:<20} {record['query']} → {record['url']}")
         if record.get("disputed"):
@@ -84,3 +91,18 @@ def _print(document: dict[str, Any], top: int) -> None:
             print(f"{'':>9}  disputed: {said}")
     if len(records) > top:
         print(f"… and {len(records) - top} more; --top {len(records)} or --csv shows them")
+
+
+def _print_agreement(agreement: dict[str, Any] | None) -> str:
+    """Say whether the groups agree; return whose estimates to show."""
+    if agreement is None:
+        return "blend"
+    chance = "" if agreement["p_value"] is None else f" (p = {agreement['p_value']:.2g})"
+    words = "agree" if agreement["agree"] else "disagree by more than chance"
+    whose = "the clients' estimates" if agreement["prefer"] == "client" else "both groups blended"
+    print(f"  the groups {words}{chance}; shown: {whose}")
+    return str(agreement["prefer"])
+
+
+def _utc(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,40 +1,124 @@
 """Show every setting: its value (secrets as ***), where it came from, and what it does.
 
-If the settings are not complete or not right, shows what must be corrected, and exits with 1.
+    blendstream settings                  all of them
+    blendstream settings epoch            one section
+    blendstream settings --changed        only those that were given
+    blendstream settings --sample trial > settings.toml
+                                          a file to begin with: trial, basic (what must be given)
+                                          or advanced (everything)
+
+If the settings are not complete or not right, shows them with the values that were given, then
+what must be corrected, and exits with 1.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from agents.commands.output import add_json, print_json
+from blender.errors import ParameterError
 from streams.errors import SettingsError
-from streams.settings import Settings, declared_settings, load_settings, shown
+from streams.settings import declared_settings, given_settings, load_settings, shown
+from streams.settings.fields import MASK, SettingProblem, read_value
+from streams.settings.settings import Declared
 
-__all__ = ["run"]
+__all__ = ["add_arguments", "run"]
+
+_MUST_BE_GIVEN = "(must be given)"
+
+
+class _Shown(NamedTuple):
+    declared: Declared
+    value: str
+    origin: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the section, --changed and --json; `--settings FILE` names the file."""
+    parser.add_argument("section", nargs="?", metavar="SECTION", help="only this one, as `epoch`")
+    parser.add_argument("--changed", action="store_true", help="only what was given")
+    add_json(parser)
+    parser.add_argument(
+        "--sample", choices=("trial", "basic", "advanced"), help="print a file to begin with"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the settings; on a problem print the defaults, then let the problem be shown."""
+    """Print the settings; on a problem what was given, and then the problem."""
+    if arguments.sample is not None:
+        print(_sample(arguments.sample).read_text(encoding="utf-8"), end="")
+        return 0
+    sections = list(dict.fromkeys(declared.section for declared in declared_settings()))
+    if arguments.section not in (None, *sections):
+        raise ParameterError(
+            f"a section must be one of {', '.join(sections)}, got {arguments.section!r}"
+        )
+    given = given_settings(arguments.settings)
+    problem: SettingsError | None = None
     try:
-        loaded = load_settings(arguments.settings)
-    except SettingsError:
-        _print(None, {})
-        raise
-    _print(loaded.settings, loaded.origins)
+        load_settings(arguments.settings)
+    except SettingsError as error:
+        problem = error
+    chosen = [
+        _Shown(
+            declared, _value(declared, given.values), given.origins.get(declared.name, "default")
+        )
+        for declared in declared_settings()
+        if arguments.section in (None, declared.section)
+        and (declared.name in given.values or not arguments.changed)
+    ]
+    if arguments.json:
+        print_json(_document(chosen, problem.problems if problem else ()))
+        return 1 if problem else 0
+    _print(chosen)
+    if problem:
+        raise problem
     return 0
 
 
-def _print(settings: Settings | None, origins: Mapping[str, str]) -> None:
+def _sample(name: str) -> Path:
+    installed = Path(__file__).with_name("samples") / f"{name}.toml"  # put there with the wheel
+    checkout = Path(__file__).parents[2] / "deploy/settings" / f"{name}.toml"
+    return installed if installed.exists() else checkout
+
+
+def _value(declared: Declared, given: Mapping[str, object]) -> str:
+    """The value as an operator may see it, also one that cannot be used."""
+    if declared.name not in given:
+        return _MUST_BE_GIVEN if declared.required else shown(declared.default)
+    try:
+        return shown(read_value(given[declared.name], declared.kind))
+    except SettingProblem:
+        return MASK if declared.secret else str(given[declared.name])
+
+
+def _print(chosen: Sequence[_Shown]) -> None:
     section = ""
-    for declared in declared_settings():
+    for declared, value, origin in chosen:
         if declared.section != section:
             section = declared.section
             print(f"\n[{section}]")
-        if settings is not None:
-            value = shown(declared.value_in(settings))
-        else:
-            value = "(must be given)" if declared.required else shown(declared.default)
-        print(f"{declared.field} = {value}   ({origins.get(declared.name, 'default')})")
+        print(f"{declared.field} = {value}   ({origin})")
         print(f"    {declared.sentence} {declared.variable}")
+    if not chosen:
+        print("nothing was given here: every value is the default")
     print(flush=True)
+
+
+def _document(chosen: Sequence[_Shown], problems: Sequence[str]) -> dict[str, Any]:
+    return {
+        "settings": [
+            {
+                "name": declared.name,
+                "value": None if value == _MUST_BE_GIVEN else value,
+                "origin": origin,
+                "variable": declared.variable,
+                "sentence": declared.sentence,
+            }
+            for declared, value, origin in chosen
+        ],
+        "problems": list(problems),
+    }

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from agents.commands.operator_context import connected, read_log
+from agents.commands.output import add_json, print_json
 from agents.jobs.job_context import JobContext
 from blender.registry import randomizer_for
 from streams.errors import StoreMismatch
@@ -38,26 +39,39 @@ _Differences = dict[tuple[object, ...], str]
 _AGAIN_AFTER_S = 5.0
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    add_json(parser)
+
+
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.settings).settings
-    return asyncio.run(_run(settings))
+    return asyncio.run(_run(settings, as_json=arguments.json))
 
 
-async def _run(settings: Settings) -> int:
+async def _run(settings: Settings, *, as_json: bool = False) -> int:
     async with connected(settings) as context:
         await read_log(context)  # Says so when something blocks it.
-        lines = await differences(context, again_after_s=_AGAIN_AFTER_S, progress=print)
+        progress = _quiet if as_json else print
+        lines = await differences(context, again_after_s=_AGAIN_AFTER_S, progress=progress)
+    if as_json:
+        print_json({"agree": not lines, "differences": lines})
+        return 1 if lines else 0
     for line in lines:
         print(line)
     print("log, Redis and topics agree" if not lines else f"{len(lines)} differences")
     return 1 if lines else 0
 
 
+def _quiet(_line: str) -> None:
+    """Say nothing of the progress."""
+
+
 async def differences(
     context: JobContext,
     *,
     again_after_s: float = 0.0,
-    progress: Callable[[str], None] = lambda _line: None,
+    progress: Callable[[str], None] = _quiet,
 ) -> list[str]:
     """One sentence for each difference that a second check finds too."""
     first = await _check(context)

@@ -20,17 +20,19 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from agents.gateway.submit.token_file import TokenFileError, read_tokens
+from agents.operations.budget_words import budget_use, duration_text
 from agents.operations.fencing_checks import broker_setting, fencing_checks
 from agents.operations.findings import Finding, Grade
 from agents.operations.release_log_check import check_release_log
 from blender.errors import BlenderError
+from streams.releases.ledger import Ledger
 from streams.settings import Settings
 from streams.settings.sections import TopicsSettings
 from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
 from streams.stores.redis import Client, append_only, connect_redis, node_info
 from streams.topics import Topics, copies_of_topics, topic_problems
 
-__all__ = ["Finding", "Grade", "elections", "examine", "replication", "versions"]
+__all__ = ["Finding", "Grade", "budget", "elections", "examine", "replication", "versions"]
 
 _LIBRARIES = (
     "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "dp-accounting",
@@ -45,6 +47,7 @@ async def examine(
     """Every finding as it is made. `clock` is this machine's."""
     yield versions()
     yield _tokens(settings)
+    yield budget(settings, clock())
     kafka = KafkaLog(settings.kafka)
     answers = True
     async for finding in _brokers(settings, kafka):
@@ -121,6 +124,26 @@ def _tokens(settings: Settings) -> Finding:
             f"gateway.token_file names no application: every opt-in record is refused; {how}",
         )
     return Finding(Grade.OK, "tokens", f"{applications} application(s) may send opt-in records")
+
+
+def budget(settings: Settings, now_s: float) -> Finding:
+    """How many epochs of a whole period the limits pay for."""
+    period_s, window_s = settings.budget.period_s, settings.epoch.window_s
+    start_s = int(now_s) // period_s * period_s
+    use = budget_use(settings, Ledger(), start_s)
+    period, window = duration_text(period_s), duration_text(window_s)
+    if use.whole_period:
+        return Finding(
+            Grade.OK, "budget", f"pays for every epoch of {window} in a period of {period}"
+        )
+    return Finding(
+        Grade.NOTE,
+        "budget",
+        f"pays for {use.affordable} epochs of {window} in a period of {period}: collecting then "
+        f"pauses for {duration_text(period_s - use.affordable * window_s)}. To collect longer "
+        "raise the budget's limits, lower privacy.epsilon, raise privacy.cohorts or lengthen "
+        "epoch.window_s; `blendstream ledger` says how many epochs are left now",
+    )
 
 
 async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:

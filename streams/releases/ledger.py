@@ -260,7 +260,15 @@ class Ledger:
 
     def epochs(self) -> int:
         """How many epochs were ever charged."""
-        return sum(n for (group, *_), n in self.lifetime.items() if group == "optin")
+        return _epochs(self.lifetime)
+
+    def epochs_within(self, start_s: int, end_s: int) -> int:
+        """How many epochs were charged to periods that overlap [start, end)."""
+        return sum(
+            _epochs(keys)
+            for (start, end), keys in self.periods.items()
+            if start < end_s and start_s < end
+        )
 
     def _worst_person(self, group: Group, start_s: int, end_s: int) -> Costs:
         # A period of another length than today's (settings changed) counts in full where it
@@ -293,6 +301,10 @@ class Ledger:
             # Not always written: then the next R counts as a new one.
             (int(turns[0]), int(turns[1])),
         )
+
+
+def _epochs(keys: Mapping[_Key, int]) -> int:
+    return sum(times for (group, *_), times in keys.items() if group == "optin")
 
 
 def _worst(keys: Mapping[_Key, int], group: Group) -> Costs:

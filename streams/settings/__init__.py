@@ -8,7 +8,7 @@
 """
 
 from streams.settings.fields import Secret, Url, shown
-from streams.settings.loading import Loaded, load_kafka, load_redis, load_settings
+from streams.settings.loading import Loaded, given_settings, load_kafka, load_redis, load_settings
 from streams.settings.settings import Declared, Settings, declared_settings
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Settings",
     "Url",
     "declared_settings",
+    "given_settings",
     "load_kafka",
     "load_redis",
     "load_settings",

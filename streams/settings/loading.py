@@ -15,7 +15,7 @@ from streams.settings.private_files import exposed
 from streams.settings.sections import KafkaSettings, RedisSettings
 from streams.settings.settings import Declared, Settings, declared_settings, read_values
 
-__all__ = ["Loaded", "load_kafka", "load_redis", "load_settings"]
+__all__ = ["Given", "Loaded", "given_settings", "load_kafka", "load_redis", "load_settings"]
 
 PREFIX = "BLENDSTREAM_"
 FILE_VARIABLE = "BLENDSTREAM_SETTINGS"
@@ -31,17 +31,29 @@ class Loaded(NamedTuple):
     origins: Mapping[str, str]
 
 
-def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Loaded:
+class Given(NamedTuple):
+    """What was given, unchecked: may hold secrets in clear text, so never print it as it is."""
+
+    values: dict[str, object]
+    origins: dict[str, str]
+    problems: list[str]
+
+
+def given_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Given:
     """Read the file (or the one BLENDSTREAM_SETTINGS names), then the environment, which wins."""
     environment = os.environ if environment is None else environment
-    values: dict[str, object] = {}
-    origins: dict[str, str] = {}
-    problems: list[str] = []
+    given = Given({}, {}, [])
     if file is None and environment.get(FILE_VARIABLE):
         file = Path(environment[FILE_VARIABLE])
-    for found in _sources(file, environment, problems):
-        values[found.name] = found.given
-        origins[found.name] = found.origin
+    for found in _sources(file, environment, given.problems):
+        given.values[found.name] = found.given
+        given.origins[found.name] = found.origin
+    return given
+
+
+def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Loaded:
+    """The settings that were given, complete and checked; `SettingsError` names every problem."""
+    values, origins, problems = given_settings(file, environment)
     try:
         settings = Settings.from_values(values)
     except SettingsError as error:

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from agents.commands.epochs import _outcome
+from agents.commands.epoch_listing import outcome_text
 from agents.jobs.job_context import ReleaseDice
 from streams.releases.entries import Kind
 from streams.releases.epoch_state import EpochState, Stage
@@ -55,7 +55,7 @@ async def _says(made: Service, state: EpochState, outcome: str, *reasons: str) -
     assert state.estimates.outcome == outcome
     assert [reason.value for reason in state.estimates.reasons] == sorted(reasons)
     told = f"{outcome} ({', '.join(sorted(reasons))}); no click graph: not ready in time"
-    assert _outcome(state) == told
+    assert outcome_text(state) == told
 
 
 @pytest.mark.timeout(120)

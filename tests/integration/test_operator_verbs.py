@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from jsonschema import Draft202012Validator
 
-from agents.commands.epochs import _abandon, _list, _outcome
+from agents.commands.epoch_listing import list_epochs, outcome_text, watch_epochs
+from agents.commands.epochs import _abandon
 from agents.commands.ledger import _run as ledger
 from agents.commands.ledger import show
 from agents.commands.rebuild import _run as rebuild_verb
@@ -71,6 +72,8 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
         assert "published" in shown.stdout
         assert "complete" in shown.stdout
 
+        await _programs_read_the_same(made, capsys)
+
         with pytest.raises(ParameterError, match="must be one of the recent epochs"):
             await _abandon(made.settings, 99, "a drill")
         await _nothing_follows_an_abandonment(made, jobs, rng)
@@ -110,13 +113,36 @@ async def test_a_service_that_never_was_is_refused_and_no_topic_is_made(
 ):
     """A mistyped prefix made eight topics and showed an empty ledger, as if all were well."""
     settings = make_settings({"kafka.url": kafka.url, "redis.url": redis_server.url})
-    for look in (_list, ledger, verify, partial(rebuild_verb, wait_s=1)):
+    for look in (list_epochs, ledger, verify, partial(rebuild_verb, wait_s=1)):
         with pytest.raises(
             TopicMismatch, match=r"\.releases does not exist; correct topics.prefix"
         ):
             await look(settings)
     made = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics
     assert [name for name in made if name_prefix in name] == []
+
+
+async def _programs_read_the_same(made: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` of each verb, and the list that is printed again at each change."""
+    capsys.readouterr()
+    await list_epochs(made.settings, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["epochs"][0]["stage"] == "published"
+    assert found["epochs"][0]["outcome"] == "complete"
+    assert set(found["waits"]) == {stem.value for stem in Stem}
+    assert "of this period spent" in found["budget"]
+    await ledger(made.settings, as_json=True)
+    assert json.loads(capsys.readouterr().out)["epochs"][0]["epoch"] == 0
+    assert await verify(made.settings, as_json=True) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["agree"]
+    assert found["differences"]
+
+    watching = asyncio.create_task(watch_epochs(made.settings))
+    seen: list[str] = []
+    await made.until(lambda: seen.append(capsys.readouterr().out) or "budget: " in seen[-1], 30)
+    watching.cancel()
+    assert "published" in seen[-1]
 
 
 async def _changed_cells_are_found(made: Service, jobs: JobBench, width: int) -> None:
@@ -286,5 +312,5 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
         published = await made.published(made.topics.click_graphs.name)
         assert published[1] == await made.document(second.document)
         assert book.epochs[1].stage is Stage.REPORTING
-        assert _outcome(book.epochs[0]) == "-; click graph empty (no_url_table)"
-        assert _outcome(book.epochs[1]) == "-; click graph complete"
+        assert outcome_text(book.epochs[0]) == "-; click graph empty (no_url_table)"
+        assert outcome_text(book.epochs[1]) == "-; click graph complete"

@@ -1,5 +1,6 @@
 """The command line explains itself and fails with one clear message."""
 
+import json
 import re
 import subprocess
 import sys
@@ -98,6 +99,66 @@ def test_bad_settings_end_with_the_problems_and_a_failing_exit_code(monkeypatch,
     assert "blendstream: 9 settings must be corrected" in said.err
     assert "budget.client_epsilon_limit must be given and has no default" in said.err
     assert "optin_epsilon_limit = (must be given)" in said.out
+
+
+@pytest.fixture
+def file_of_settings(tmp_path, monkeypatch):
+    """Some settings that were given, one of them wrong."""
+    for variable in ("KAFKA_URL", "REDIS_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        '[kafka]\nurl = "kafka://user:hunter2@kafka-1:9092"\nsasl_password = 7\n'
+        '[epoch]\nwindow_s = "a day"\ngrace_s = 30\n'
+    )
+    file.chmod(0o600)
+    return str(file)
+
+
+def test_wrong_settings_are_shown_with_the_values_that_were_given(file_of_settings, capsys):
+    """The defaults were shown instead, with which nobody finds a mistake; never a secret."""
+    assert cli.main(["settings", "--settings", file_of_settings]) == 1
+
+    said = capsys.readouterr()
+    assert f"window_s = a day   ({file_of_settings})" in said.out
+    assert f"grace_s = 30.0   ({file_of_settings})" in said.out
+    assert f"url = kafka://user:***@kafka-1:9092   ({file_of_settings})" in said.out
+    assert f"sasl_password = ***   ({file_of_settings})" in said.out
+    assert "epoch.window_s must be a whole number, got 'a day'" in said.err
+    assert "hunter2" not in said.out + said.err
+
+
+def test_settings_shows_one_section_or_only_what_was_given(file_of_settings, capsys):
+    """All of them are three screens."""
+    cli.main(["settings", "epoch", "--settings", file_of_settings])
+    section = capsys.readouterr().out
+    cli.main(["settings", "--changed", "--settings", file_of_settings])
+    changed = capsys.readouterr().out
+
+    assert "minimum_participants" in section
+    assert "[kafka]" not in section
+    assert len([line for line in changed.splitlines() if " = " in line]) == 4
+    assert cli.main(["settings", "epochs", "--settings", file_of_settings]) == 1
+    assert "a section must be one of kafka, redis, budget" in capsys.readouterr().err
+
+
+def test_settings_for_programs_name_the_problems_too(file_of_settings, capsys):
+    assert cli.main(["settings", "epoch", "--json", "--settings", file_of_settings]) == 1
+
+    found = json.loads(capsys.readouterr().out)
+    values = {setting["name"]: setting for setting in found["settings"]}
+    assert values["epoch.window_s"]["value"] == "a day"
+    assert values["epoch.window_s"]["origin"] == file_of_settings
+    assert values["epoch.allowed_skew_s"]["origin"] == "default"
+    assert any(problem.startswith("epoch.window_s must be") for problem in found["problems"])
+
+
+def test_doctor_for_programs_lists_its_findings(file_of_settings, capsys):
+    assert cli.main(["doctor", "--json", "--settings", file_of_settings]) == 1
+
+    found = json.loads(capsys.readouterr().out)
+    assert found["to_fix"] == len(found["findings"])
+    assert {finding["what"] for finding in found["findings"]} == {"settings"}
 
 
 def test_a_missing_library_is_named_with_what_to_install():

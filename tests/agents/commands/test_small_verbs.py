@@ -146,6 +146,8 @@ def figure(p: float) -> dict[str, float]:
 
 DOCUMENT = {
     "epoch": 41,
+    "window_start_s": 1_797_552_000,
+    "window_end_s": 1_797_638_400,
     "outcome": "complete",
     "reasons": [],
     "mechanisms": {"profile": "sharp"},
@@ -154,6 +156,12 @@ DOCUMENT = {
     "records": [
         {"query": "tea", "url": "https://t.example/", "blend": figure(0.2), "client": figure(0.3)},
         {"query": "tea", "url": "https://u.example/", "blend": figure(0.1), "client": figure(0.1)},
+        {
+            "query": "milk",
+            "url": "https://m.example/",
+            "blend": figure(0.05),
+            "client": figure(0.2),
+        },
         {"query": None, "url": None, "blend": figure(0.7), "client": figure(0.6)},
     ],
 }
@@ -210,8 +218,25 @@ def test_results_show_what_the_publication_says_to_read(
     shown = capsys.readouterr().out
     assert "1,000 opt-in users, 12,000 clients" in shown
     assert "30.000%  29.000% … 31.000%    tea → https://t.example/" in shown
-    assert "the groups disagree" in shown
-    assert "… and 1 more" in shown
+    assert "the groups disagree by more than chance (p = 0.001); shown: the clients'" in shown
+    assert "epoch 41, 2026-12-18 00:00:00 to 2026-12-19 00:00:00 UTC, complete" in shown
+    assert "… and 2 more" in shown
+
+
+def test_results_are_in_the_order_of_what_is_shown(
+    gateway: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They came in the blend's order with the clients' shares beside them: 30 %, 10 %, 20 %."""
+    assert main(["results", "--server", gateway]) == 0
+    shares = re.findall(r"^ +([\d.]+)%", capsys.readouterr().out, re.MULTILINE)
+    assert shares == ["30.000", "20.000", "10.000"]
+
+
+def test_results_for_programs_are_the_document_as_it_was_published(
+    gateway: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["results", "--server", gateway, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == DOCUMENT
 
 
 def test_results_mark_a_disputed_record_and_say_what_each_group_said(

@@ -1,0 +1,130 @@
+"""What `blendstream epochs` shows: recent epochs, what each waits for, and the budget."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from agents.commands.ledger import budget_now
+from agents.commands.operator_context import connected, read_log, utc_text
+from agents.commands.output import print_json
+from agents.jobs.epoch_schedule import Wait, next_estimates, next_head_list
+from agents.jobs.job_context import JobContext
+from streams.releases.entries import Kind
+from streams.releases.epoch_state import EpochState, Publication
+from streams.settings import Settings
+from streams.stems import Stem
+
+__all__ = ["list_epochs", "outcome_text", "watch_epochs"]
+
+_AGAIN_AFTER_S = 2.0
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
+
+
+async def list_epochs(settings: Settings, *, as_json: bool = False) -> int:
+    """Print them once."""
+    async with connected(settings) as context:
+        found = await _overview(context)
+    if as_json:
+        print_json(found)
+    else:
+        print("\n".join(_lines(found)))
+    return 0
+
+
+async def watch_epochs(settings: Settings) -> int:
+    """Print them again whenever something changed, until Ctrl-C; in place on a terminal."""
+    shown: Sequence[str] = ()
+    async with connected(settings) as context:
+        while True:
+            lines = _lines(await _overview(context))
+            if lines != shown:
+                start = _CLEAR_SCREEN if sys.stdout.isatty() else "\n" if shown else ""
+                print(start + "\n".join(lines), flush=True)
+                shown = lines
+            await asyncio.sleep(_AGAIN_AFTER_S)
+
+
+async def _overview(context: JobContext) -> dict[str, Any]:
+    book = await read_log(context)
+    now_ms = context.now_ms()
+    notice = book.paused_at(now_ms)
+    waits = {}
+    for stem, decide in (
+        (Stem.OPTIN_RECORDS, next_head_list),
+        (Stem.CLIENT_REPORTS, next_estimates),
+    ):
+        positions = await context.counts(stem, Kind.OPERATOR).positions()
+        move = decide(book, positions, now_ms)
+        waits[stem.value] = (
+            move.why if isinstance(move, Wait) else f"epoch {move.epoch} can continue now"
+        )
+    return {
+        "epochs": [_entry(state) for _, state in sorted(book.epochs.items())],
+        "waits": waits,
+        "paused": None
+        if notice is None
+        else {"resumes_s": notice.resumes_at_ms // 1000, "reason": notice.reason},
+        "budget": budget_now(context.settings, book, now_ms).sentence,
+    }
+
+
+def _entry(state: EpochState) -> dict[str, Any]:
+    times = state.parameters
+    return {
+        "epoch": state.epoch,
+        "stage": state.stage.value,
+        "window_start_s": times.window_start_ms / 1000,
+        "window_end_s": times.window_end_ms / 1000,
+        "outcome": None if state.estimates is None else state.estimates.outcome.value,
+        "reasons": [] if state.estimates is None else [r.value for r in state.estimates.reasons],
+        "abandoned": state.abandoned,
+        "click_graph": _click_graph(state),
+    }
+
+
+def _click_graph(state: EpochState) -> str | None:
+    """What happened to the click graph, if the epoch has one."""
+    if state.click_graph is not None:
+        return f"click graph {_outcome_text(state.click_graph)}"
+    if state.parameters.plan.click_graph is None or state.abandoned is not None:
+        return None
+    # The head list waits for it, but not for ever.
+    return "click graph due" if state.graph_due else "no click graph: not ready in time"
+
+
+def _outcome_text(publication: Publication) -> str:
+    reasons = ", ".join(reason.value for reason in publication.reasons)
+    return publication.outcome.value + (f" ({reasons})" if reasons else "")
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    lines = [f"{'epoch':>6}  {'stage':<15} {'window (UTC)':<42} outcome"]
+    for entry in found["epochs"]:
+        start, end = (utc_text(int(entry[f"window_{edge}_s"] * 1000)) for edge in ("start", "end"))
+        lines.append(
+            f"{entry['epoch']:>6}  {entry['stage']:<15} {f'{start} - {end}':<42} {_outcome(entry)}"
+        )
+    if not found["epochs"]:
+        lines.append("no epoch was opened yet; start `blendstream jobs`")
+    if found["paused"] is not None:
+        resumes = utc_text(found["paused"]["resumes_s"] * 1000)
+        lines.append(f"paused until {resumes} UTC: {found['paused']['reason']}")
+    lines += [f"{stem}: {why}" for stem, why in found["waits"].items()]
+    lines.append(f"budget: {found['budget']}")
+    return lines
+
+
+def outcome_text(state: EpochState) -> str:
+    """What was published of an epoch, or why nothing was."""
+    return _outcome(_entry(state))
+
+
+def _outcome(entry: dict[str, Any]) -> str:
+    graph = "" if entry["click_graph"] is None else f"; {entry['click_graph']}"
+    if entry["abandoned"] is not None:
+        return f"abandoned: {entry['abandoned']}{graph}"
+    reasons = f" ({', '.join(entry['reasons'])})" if entry["reasons"] else ""
+    return f"{entry['outcome'] or '-'}{reasons}{graph}"

@@ -1,0 +1,128 @@
+"""How many epochs the privacy budget pays for, in words: spent, left, and when it resumes.
+
+Promises: nothing is charged. The ledger is asked what it would say of the next epochs, one after
+another, with the same rule that opens them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from agents.jobs.job_context import limit_from
+from streams.releases.epoch_plan import plan_from
+from streams.releases.ledger import Ledger
+from streams.settings import Settings
+
+__all__ = ["BudgetUse", "budget_use", "day_text", "duration_text"]
+
+#: Beyond this many the count is cut: the answer is "enough" either way, and it stays quick.
+_MOST_COUNTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """One period's epochs: charged so far, and those that can still be paid for."""
+
+    charged: int
+    affordable: int
+    #: Whether all windows that are left in the period can be paid for.
+    whole_period: bool
+    lasts_until_s: int
+    period_end_s: int
+    now_s: int
+
+    @property
+    def sentence(self) -> str:
+        """For an operator, such as: 30 of 30 epochs spent; collecting resumes 18 December."""
+        resumes = day_text(self.period_end_s, self.now_s)
+        if self.whole_period:
+            return (
+                f"{_epochs(self.charged)} of this period spent; the budget lasts to its end, "
+                f"{resumes}"
+            )
+        spent = f"{self.charged} of {_epochs(self.charged + self.affordable)} of this period spent"
+        if not self.affordable:
+            return f"{spent}; collecting resumes {resumes}"
+        return (
+            f"{spent}; the rest lasts until {day_text(self.lasts_until_s, self.now_s)}, then "
+            f"collecting pauses until {resumes}"
+        )
+
+
+def budget_use(
+    settings: Settings, ledger: Ledger, now_s: int, opened_until_s: int = 0
+) -> BudgetUse:
+    """The period that holds `now_s`; epochs are open until `opened_until_s`."""
+    limit, window_s = limit_from(settings), settings.epoch.window_s
+    start, end = limit.period_of(now_s)
+    first_s = max(now_s, opened_until_s)
+    windows = max(0, -((first_s - end) // window_s))
+    affordable = _affordable(settings, ledger, first_s, min(windows, _MOST_COUNTED))
+    return BudgetUse(
+        charged=ledger.epochs_within(start, end),
+        affordable=affordable,
+        whole_period=affordable == min(windows, _MOST_COUNTED) and windows > 0,
+        lasts_until_s=first_s + affordable * window_s,
+        period_end_s=end,
+        now_s=now_s,
+    )
+
+
+def _affordable(settings: Settings, ledger: Ledger, first_s: int, windows: int) -> int:
+    """How many epochs, of `windows` that follow each other from `first_s`, can be paid for."""
+    plan, limit = plan_from(settings), limit_from(settings)
+    number = 0 if ledger.last_epoch is None else ledger.last_epoch + 1
+
+    # Charged once and kept, so that a search looks at each of them once.
+    charged = [ledger]
+
+    def paid(epochs: int) -> bool:
+        while True:
+            done = len(charged) - 1
+            charge = charged[done].price(
+                number + done, first_s + done * settings.epoch.window_s, plan.cohorts, limit,
+                optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
+            )  # fmt: skip
+            if done == epochs - 1:
+                return charged[done].refusal(charge, limit) is None
+            charged.append(charged[done].charged(charge))
+
+    low, high = 0, windows + 1  # `low` are paid for, `high` are not or were not asked for.
+    while high - low > 1:
+        middle = (low + high) // 2
+        del charged[middle:]
+        low, high = (middle, high) if paid(middle) else (low, middle)
+    return low
+
+
+def day_text(time_s: int, now_s: int) -> str:
+    """A day for people, with its time and year where they matter.
+
+    >>> noon = 1_797_508_800
+    >>> day_text(1_797_552_000, noon), day_text(1_797_555_600, noon), day_text(0, noon)
+    ('18 December', '18 December 01:00 UTC', '1 January 1970')
+    """
+    then, now = (datetime.fromtimestamp(time, UTC) for time in (time_s, now_s))
+    text = f"{then.day} {then:%B}"
+    if then.year != now.year:
+        text += f" {then.year}"
+    if (then.hour, then.minute, then.second) != (0, 0, 0):
+        text += f" {then:%H:%M}" + (f":{then:%S}" if then.second else "") + " UTC"
+    return text
+
+
+def duration_text(seconds: int) -> str:
+    """A whole number of the largest unit that fits.
+
+    >>> [duration_text(s) for s in (86_400, 31_536_000, 7_200, 90)]
+    ['1 day', '365 days', '2 hours', '90 seconds']
+    """
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds % size == 0:
+            return f"{seconds // size} {unit}{'' if seconds == size else 's'}"
+    return f"{seconds} seconds"
+
+
+def _epochs(count: int) -> str:
+    return f"{count} epoch{'' if count == 1 else 's'}"
