@@ -35,6 +35,8 @@ VERBS = (
     Verb("gateway", "agents.commands.gateway", "serve the HTTP API for devices and analysts"),
     Verb("worker", "agents.commands.worker", "count opt-in records and client reports"),
     Verb("jobs", "agents.commands.jobs", "open, seal and publish epochs"),
+    Verb("run", "agents.commands.run", "gateway, worker and jobs in one terminal"),
+    Verb("simulate", "agents.commands.simulate", "send simulated people to a service for trial"),
     Verb("epochs", "agents.commands.epochs", "show the epochs' states; give one up"),
     Verb("results", "agents.commands.results", "show what was published"),
     Verb("ledger", "agents.commands.ledger", "show what the privacy budget was spent on"),
@@ -65,9 +67,10 @@ a service of your own:
   blendstream tokens add my-app         who may send opt-in records; for the gateways (--file FILE)
   blendstream doctor                    Kafka, Redis, topics, clock: what must be fixed, and how
   blendstream gateway | worker | jobs   the processes, any number of each
+  blendstream run                       all three in one terminal, for a trial: first-service.md
 
 day by day:
-  blendstream epochs                    the stage of each epoch, and what it waits for
+  blendstream epochs --watch            the stage of each epoch, and what it waits for
   blendstream results --csv             the newest published estimates, as a file
   blendstream ledger                    what people's privacy was spent on
   blendstream verify                    log, Redis and topics compared

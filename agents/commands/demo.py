@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-__all__ = ["LEAST_WINDOW_S", "add_arguments", "run"]
+__all__ = ["LEAST_WINDOW_S", "add_arguments", "add_people", "run", "within"]
 
 T = TypeVar("T", int, float)
 
@@ -27,18 +27,11 @@ LEAST_WINDOW_S = 9
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--epochs", type=_within(int, 1), metavar="N", help="end after N epochs with estimates"
+        "--epochs", type=within(int, 1), metavar="N", help="end after N epochs with estimates"
     )
+    add_people(parser, people=40_000)
     parser.add_argument(
-        "--people", type=_within(int, 1), default=40_000, metavar="N",
-        help="who search in each epoch; default: 40000",
-    )  # fmt: skip
-    parser.add_argument(
-        "--optin", type=_within(float, 0, 1), default=0.10, metavar="SHARE",
-        help="opt-in share; default: 0.10",
-    )  # fmt: skip
-    parser.add_argument(
-        "--window", type=_within(int, LEAST_WINDOW_S, 3600), default=15, metavar="S",
+        "--window", type=within(int, LEAST_WINDOW_S, 3600), default=15, metavar="S",
         help="seconds of an epoch; default: 15",
     )  # fmt: skip
     parser.add_argument(
@@ -47,6 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="sharp",
         help="mechanisms that the service runs; the other is computed beside it; default: sharp",
     )
+
+
+def add_people(parser: argparse.ArgumentParser, *, people: int) -> None:
+    """Add who takes part: how many, how many of them opted in, and what they search for."""
+    parser.add_argument(
+        "--people", type=within(int, 1), default=people, metavar="N",
+        help="who search in each epoch; default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--optin", type=within(float, 0, 1), default=0.10, metavar="SHARE",
+        help="opt-in share; default: 0.10",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="of the people, never of the noise")
 
 
@@ -98,7 +103,7 @@ def _this_command() -> str:
     return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
 
 
-def _within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
+def within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
     """A number in these bounds, for argparse, which puts the option's name before our message."""
 
     def read(text: str) -> T:

@@ -22,7 +22,7 @@ from agents.commands.output import add_json, print_json
 from blender.errors import ParameterError
 from streams.errors import SettingsError
 from streams.settings import declared_settings, given_settings, load_settings, shown
-from streams.settings.fields import MASK, SettingProblem, read_value
+from streams.settings.fields import MASK, SettingProblem, Url, read_value
 from streams.settings.settings import Declared
 
 __all__ = ["add_arguments", "run"]
@@ -92,7 +92,8 @@ def _value(declared: Declared, given: Mapping[str, object]) -> str:
     try:
         return shown(read_value(given[declared.name], declared.kind))
     except SettingProblem:
-        return MASK if declared.secret else str(given[declared.name])
+        hidden = declared.secret or declared.kind is Url
+        return MASK if hidden else str(given[declared.name])
 
 
 def _print(chosen: Sequence[_Shown]) -> None:

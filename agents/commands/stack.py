@@ -9,8 +9,9 @@ Prints two lines for the shell:
 survives the loss of a node: end a node by its process id to see what the service does then.
 
 The first time, Kafka's jars are fetched by Maven into the user's cache. Data lives in a temporary
-folder and ends with the command, unless --folder names one. Where KAFKA_URL or REDIS_URL is already
-set, that server is used and nothing is started in its place.
+folder and ends with the command, unless --folder names one. With --kafka-port and --redis-port the
+addresses stay the same from start to start, as a file of settings needs them. Where KAFKA_URL or
+REDIS_URL is already set, that server is used and nothing is started in its place.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from agents.local import Stack
+from agents.commands.demo import within
+from agents.local import Stack, StackError
 from agents.local.local_cluster import ClusterNode
 from agents.local.replicated_redis import RedisNode
 
@@ -43,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one Redis; three masters with a replica each; or a primary with a replica behind "
         "three Sentinels (default: single)",
     )
+    for name in ("kafka", "redis"):
+        parser.add_argument(
+            f"--{name}-port", type=within(int, 1, 65535), metavar="PORT",
+            help=f"of a single {name.capitalize()}; default: a free one, another at each start",
+        )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,8 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     began = time.monotonic()
     try:
+        ports = arguments.kafka_port, arguments.redis_port
+        if any(ports) and (arguments.brokers, arguments.redis) != (1, "single"):
+            raise StackError("--kafka-port and --redis-port are for one Kafka and one Redis")
         with Stack.start(
             arguments.folder,
+            ports=ports,
             progress=_say,
             brokers=arguments.brokers,
             redis_kind=arguments.redis,

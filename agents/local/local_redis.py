@@ -25,11 +25,11 @@ class RedisSnapshot:
 
 
 class LocalRedis(LocalPart):
-    """One Redis node on a free port of 127.0.0.1.
+    """One Redis node on a port of 127.0.0.1, by default a free one.
 
     `cluster`: cluster-enabled with all slots on this node, so that a script whose keys are not in
     one slot fails here as it would on a real cluster. `options`: further settings, as in
-    redis.conf.
+    redis.conf. `port`: for callers who need the same one at each start.
     """
 
     name = "Redis"
@@ -41,10 +41,11 @@ class LocalRedis(LocalPart):
         *,
         cluster: bool = False,
         options: Mapping[str, str] | None = None,
+        port: int | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = dict(options or {})
-        self.port = free_port()
+        self.port = port or free_port()
         self._cluster_port = free_port()
         super().__init__(folder)
 

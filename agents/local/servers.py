@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from agents.local.jars import Progress
 from agents.local.local_cluster import LocalCluster
-from agents.local.local_kafka import LocalKafka
+from agents.local.local_kafka import LocalKafka, Member
 from agents.local.local_redis import LocalRedis
 from agents.local.local_server import LocalPart, ticking
 from agents.local.process_guard import Closing, StackError
@@ -92,6 +92,7 @@ class Stack(Closing):
         folder: Path | None = None,
         *,
         environment: Mapping[str, str] = os.environ,
+        ports: tuple[int | None, int | None] = (None, None),
         progress: Progress = lambda _line: None,
         archive_option: str | None = None,
         brokers: Literal[1, 3] = 1,
@@ -100,6 +101,7 @@ class Stack(Closing):
         """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
 
         `folder` keeps the data of both for the next start; without it the data ends with the stack.
+        `ports` are Kafka's and Redis's, where they must not change from start to start.
         `archive_option` is `LocalKafka`'s: for those who start it once.
         """
         with ExitStack() as undo:
@@ -110,7 +112,8 @@ class Stack(Closing):
                     _ask_redis(environment)
             else:
                 progress("starting Redis ...")
-                redis = _REDIS[redis_kind](folder / "redis" if folder else None)
+                place = folder / "redis" if folder else None
+                redis = LocalRedis(place, port=ports[1]) if ports[1] else _REDIS[redis_kind](place)
             undo.callback(redis.close)
             kafka: LocalKafka | LocalCluster | GivenServer
             if url := environment.get("KAFKA_URL"):
@@ -125,6 +128,7 @@ class Stack(Closing):
                     folder / "kafka" if folder else None,
                     progress=progress,
                     archive_option=archive_option,
+                    member=None if ports[0] is None else Member(ports[0]),
                 )
             undo.pop_all()
         return cls(kafka, redis)

@@ -72,7 +72,7 @@ def published(document: Mapping[str, Any], truth: Mapping[Record, float]) -> Sco
 
 def other_profile(
     profile: str, crowd: Crowd, window: Window, document: Mapping[str, Any],
-    truth: Mapping[Record, float], rng: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Score:  # fmt: skip
     """What the other profile would have published about the same people at the same (ε, δ)."""
     given = document["parameters"]
@@ -108,4 +108,4 @@ def other_profile(
             cells.records, blended.probability, blended.low, blended.high, strict=False
         )
     ]
-    return Score.of(rows, truth)
+    return Score.of(rows, window.truth)

@@ -7,26 +7,26 @@ import contextlib
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 
 from agents.local import StackError
 from agents.local.demo.compare import other_profile, published
-from agents.local.demo.people import Crowd, Window
+from agents.local.demo.people import Window
+from agents.local.demo.population import Population
 from agents.local.demo.senders import RealDevices, Sender
 from agents.local.demo.service import DemoService, EpochTimes
 from agents.local.demo.view import View, epoch_table
-from streams.wire.head_list_document import HeadListDocument
 
-__all__ = ["Demo", "check_results", "extension_steps", "time_to_search"]
+__all__ = ["Demo", "check_results", "extension_steps", "first_error"]
 
 _REAL_DEVICES = 3
 _EMPTY_AT_MOST = 5
 _RATE_OVER_S = 5.0
+#: What the jobs take to notice a seal, to draw and to publish.
+_RELEASE_S = 1.5
 #: Comes with the sources, not with the installed package.
 _EXTENSION = Path(__file__).parents[3] / "webclient" / "extension"
 
@@ -37,20 +37,14 @@ class Demo:
     def __init__(
         self, *, people: int, optin_share: float, window_s: int, profile: str, seed: int, view: View
     ) -> None:
-        self._optin = round(people * optin_share)
-        self._clients = people - self._optin
+        self._who: dict[str, Any] = {"people": people, "optin_share": optin_share, "seed": seed}
         self._times = EpochTimes(window_s)
         self._profile = profile
-        self._rng = np.random.default_rng(seed)
-        self._crowd = Crowd()
-        self._truth = self._crowd.truth()
         self._view = view
-        self._windows: dict[int, Window | None] = {}
-        self._reported: set[str] = set()
+        self._due_s: float | None = None
         self._shown: set[int] = set()
         self._empty: set[int] = set()
         self._rates: dict[str, deque[tuple[float, float]]] = {}
-        self._sending: list[asyncio.Task[None]] = []
 
     def run(self, epochs: int | None) -> None:
         """Start everything, run until `epochs` were published with estimates, end everything.
@@ -63,7 +57,7 @@ class Demo:
             self._view.say(_where_to_look(service, time.monotonic() - began))
             asyncio.run(self._course(service, epochs, service.folder / "devices", began))
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
         finally:
             try:
                 self._view.say("stopping ...")
@@ -77,7 +71,7 @@ class Demo:
         async with httpx.AsyncClient(
             base_url=service.gateway, timeout=30, limits=limits
         ) as http, asyncio.TaskGroup() as senders:  # fmt: skip
-            sender = Sender(http, service.token)
+            people = Population(http, service.token, **self._who)
             devices = RealDevices(_REAL_DEVICES, service.gateway, folder, self._times.window_s)
             background = senders.create_task(self._let_devices_report(devices))
             while epochs is None or len(self._shown) < epochs:
@@ -85,17 +79,18 @@ class Demo:
                 check_results(epochs, len(self._empty))
                 try:
                     states = (await http.get("/v1/epochs")).raise_for_status().json()
-                    await self._start_searching(states, sender, devices, senders)
-                    await self._start_reporting(http, sender, senders)
-                    await self._show_published(http, states, began)
-                    await self._show_state(http, service, states, sender, devices)
+                    window = await people.act(states, senders)
+                    if window is not None:
+                        self._say_when_due(states["collecting"])
+                        await devices.search(people.crowd, window, people.rng)
+                    await self._show_published(http, states, people, began)
+                    await self._show_state(http, service, states, people.sender, devices)
                 except httpx.HTTPError as error:
                     # If it has ended, the next check says so, with the last lines that it printed.
                     self._view.say(f"the gateway did not answer ({type(error).__name__})")
                 await asyncio.sleep(0.5)
-            # Searches that are still being sent would delay the end by half a window.
-            for task in (background, *self._sending):
-                task.cancel()
+            people.stop()
+            background.cancel()
 
     async def _let_devices_report(self, devices: RealDevices) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -103,40 +98,21 @@ class Demo:
                 await devices.let_report()
                 await asyncio.sleep(1)
 
-    async def _start_searching(
-        self, states: Any, sender: Sender, devices: RealDevices, tasks: asyncio.TaskGroup
-    ) -> None:
-        now = states["collecting"]
-        if now is None or now["epoch"] in self._windows:
-            return
-        over_s = time_to_search(now, time.time())
-        self._windows[now["epoch"]] = None
-        if over_s is None:
-            return
-        window = self._crowd.window(self._optin, self._clients, self._rng)
-        self._windows[now["epoch"]] = window
-        searching = sender.send_optin(self._crowd, window.optin, now["epoch"], over_s)
-        self._sending.append(tasks.create_task(searching))
-        await devices.search(self._crowd, self._rng)
+    def _say_when_due(self, collecting: Any) -> None:
+        """Once: from here on there is something to wait for."""
+        if self._due_s is None:
+            # Devices report in the window after; both windows have their grace.
+            times = self._times
+            self._due_s = collecting["window_end_s"] + times.window_s + times.grace_s
+            self._due_s += times.skew_s + _RELEASE_S
+            self._view.say(
+                f"people search in epoch {collecting['epoch']}; its results, the first, are due in "
+                f"about {self._due_s - time.time():.0f} s"
+            )
 
-    async def _start_reporting(
-        self, http: httpx.AsyncClient, sender: Sender, tasks: asyncio.TaskGroup
+    async def _show_published(
+        self, http: httpx.AsyncClient, states: Any, people: Population, began: float
     ) -> None:
-        answer = await http.get("/v1/head-lists/current")
-        if answer.status_code != 200:
-            return
-        document = HeadListDocument.from_bytes(answer.content)
-        window = self._windows.get(document.epoch)
-        if document.id in self._reported or window is None:
-            return
-        self._reported.add(document.id)
-        left = max(0.5, (document.reports_until_s - time.time()) * 0.8)
-        reporting = sender.send_reports(
-            document.head_list, document.id, self._crowd, window.clients, self._rng, left
-        )
-        self._sending.append(tasks.create_task(reporting))
-
-    async def _show_published(self, http: httpx.AsyncClient, states: Any, began: float) -> None:
         for state in sorted(states["epochs"], key=lambda s: int(s["epoch"])):
             epoch = int(state["epoch"])
             if state["state"] != "published" or epoch in self._shown | self._empty:
@@ -145,7 +121,7 @@ class Demo:
             if answer.status_code != 200:
                 continue
             document = answer.json()
-            window = self._windows.get(epoch)
+            window = people.windows.get(epoch)
             if document["outcome"] == "empty" or window is None:
                 self._empty.add(epoch)
                 self._view.say(f"Epoch {epoch} published empty: {_why_empty(document, window)}\n")
@@ -157,22 +133,22 @@ class Demo:
                 )
             took_part = document["participants"]
             # As many as reached the service in time; which people they were does not matter.
-            window = Window(window.optin, window.clients[: took_part["clients"]])
+            window = Window(window.optin, window.clients[: took_part["clients"]], window.truth)
             other = "paper" if self._profile == "sharp" else "sharp"
             scores = [
-                (self._profile, published(document, self._truth)),
+                (self._profile, published(document, window.truth)),
                 (
                     other,
                     await asyncio.to_thread(
-                        other_profile, other, self._crowd, window, document, self._truth, self._rng
+                        other_profile, other, people.crowd, window, document, people.rng
                     ),
                 ),
             ]
-            people = (
+            took_part_text = (
                 f"{took_part['selection'] + took_part['estimation']:,} opt-in users, "
                 f"{took_part['clients']:,} devices; {other} computed beside it"
             )
-            self._view.say(epoch_table(epoch, people, scores, self._truth) + "\n")
+            self._view.say(epoch_table(epoch, took_part_text, scores, window.truth) + "\n")
 
     async def _show_state(
         self, http: httpx.AsyncClient, service: DemoService, states: Any, sender: Sender,
@@ -180,7 +156,10 @@ class Demo:
     ) -> None:  # fmt: skip
         totals = await _worker_totals(http, service.metrics["worker"])
         now = time.time()
-        lines = ["epochs"]
+        lines = [f"results page   {service.gateway}/      API   {service.gateway}/docs"]
+        if self._due_s is not None and not self._shown:
+            lines.append(f"first results  due in about {max(1.0, self._due_s - now):.0f} s")
+        lines.append("epochs")
         recent = sorted(states["epochs"], key=lambda s: -int(s["epoch"]))[:5]
         for state in reversed(recent):
             left = state["window_end_s"] - now
@@ -220,17 +199,6 @@ class Demo:
         return max(0.0, (counted - seen[0][1]) / since_s) if since_s else 0.0
 
 
-def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:
-    """Seconds over which people search in a window; `None`: too little of it is left to begin.
-
-    On a busy machine the first epoch may open when its window has nearly ended. People who searched
-    then would be late, and the first published epoch would have a handful of people.
-    """
-    left = collecting["window_end_s"] - now_s
-    whole = collecting["window_end_s"] - collecting["window_start_s"]
-    return left * 0.8 if left >= whole / 2 else None
-
-
 def check_results(epochs: int | None, empty: int) -> None:
     """Stop with an error when the wanted number of epochs does not seem to be reached."""
     if epochs is not None and empty > _EMPTY_AT_MOST:
@@ -240,7 +208,7 @@ def check_results(epochs: int | None, empty: int) -> None:
         )
 
 
-def _first(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """The error that ended a group of tasks, without the group around it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from agents.local.demo.people import NO_RECORD, Crowd
+from agents.local.demo.people import NO_RECORD, Crowd, Window
+from agents.local.process_guard import StackError
 from blender.cells import HeadList
 from blender.noise import IntArray
 from blender.registry import randomizer_for
@@ -114,6 +115,11 @@ class Sender:
                 batch = [e for e, v in zip(batch, verdicts, strict=True) if v["status"] == "retry"]
                 if not batch:
                     return
+            elif answer.status_code == 401:
+                raise StackError(
+                    "the gateway must know the token, and answered 401; make one with `blendstream "
+                    "tokens add NAME`, on the file that the gateway's settings name"
+                )
             elif answer.status_code not in (429, 503):
                 sent.refused += len(batch)
                 return
@@ -144,10 +150,12 @@ class RealDevices:
         """Reports that the gateway has accepted."""
         return len(self._sent)
 
-    async def search(self, crowd: Crowd, rng: np.random.Generator) -> None:
-        """Each may search for something and keeps the record on its device."""
-        numbers = crowd.draw(len(self._clients), rng)
-        for client, number in zip(self._clients, numbers.tolist(), strict=True):
+    async def search(self, crowd: Crowd, window: Window, rng: np.random.Generator) -> None:
+        """Each may search for what somebody else did, and keeps the record on its device."""
+        others = window.clients if len(window.clients) else window.optin
+        for client, number in zip(
+            self._clients, rng.choice(others, len(self._clients)).tolist(), strict=True
+        ):
             if number != NO_RECORD:
                 await asyncio.to_thread(client.record, *crowd.records[number])
 

@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from agents.local.demo.people import NO_RECORD, Crowd
+from agents.local.demo.people import FALLING, NO_RECORD, RISING, Crowd
 from agents.local.demo.senders import Sender
 from blender.cells import Cells
 
@@ -16,7 +16,7 @@ def test_four_in_five_people_have_a_record_and_the_seed_decides_who():
     crowd = Crowd()
     first, again = (crowd.window(50, 10_000, np.random.default_rng(7)) for _ in range(2))
 
-    assert sum(crowd.truth().values()) == pytest.approx(0.8)
+    assert sum(first.truth.values()) == pytest.approx(0.8)
     assert abs(np.mean(first.clients != NO_RECORD) - 0.8) < 0.016
     assert (first.optin == again.optin).all()
     assert (len(first.optin), len(first.clients)) == (50, 10_000)
@@ -41,3 +41,26 @@ async def test_the_crowds_people_without_a_record_say_none_and_star():
     assert {(entry["slot"], entry["epoch"]) for entry in posted} == {(0, 3)}
     cells = Cells(tuple(crowd.records[:2]), False)
     assert crowd.cell_of_number(cells)[numbers].tolist() == [0, 2, 2]
+
+
+def test_one_query_rises_one_falls_and_the_others_keep_their_share():
+    """Without a change between epochs the page's trends had nothing to show."""
+    crowd = Crowd()
+    shares = []
+    for before in range(6):
+        truth = crowd.window(1, 1, np.random.default_rng(7), before).truth
+        by_query = dict.fromkeys((RISING, FALLING, "weather tomorrow"), 0.0)
+        for record, share in truth.items():
+            if record.query in by_query:
+                by_query[record.query] += share
+        shares.append(by_query)
+        assert sum(truth.values()) == pytest.approx(0.8)
+        assert min(truth.values()) > 0
+
+    rising, falling, steady = ([share[query] for share in shares] for query in shares[0])
+    assert rising[:5] == sorted(rising[:5])
+    assert rising[4] > 5 * rising[0]
+    assert falling[:5] == sorted(falling[:5], reverse=True)
+    assert falling[0] > 5 * falling[4]
+    assert (rising[4], falling[4]) == (rising[5], falling[5]), "a demo that runs for a day"
+    assert max(steady) == min(steady)

@@ -8,7 +8,8 @@ import pytest
 from agents.cli import build_parser
 from agents.commands.demo import LEAST_WINDOW_S
 from agents.local import GivenServer, Stack, StackError
-from agents.local.demo.run import check_results, extension_steps, time_to_search
+from agents.local.demo.population import time_to_search
+from agents.local.demo.run import check_results, extension_steps
 from agents.local.demo.service import EpochTimes, _settings
 from streams.errors import SettingsError
 from streams.settings import load_settings

@@ -1,0 +1,91 @@
+"""Simulated people who take part in every epoch of one service, the demo's or another's.
+
+states ──▶ a window opened?    ──▶ opt-in users search
+       ──▶ a head list is out? ──▶ devices report
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import numpy as np
+
+from agents.local.demo.people import Crowd, Window
+from agents.local.demo.senders import Sender
+from streams.wire.head_list_document import HeadListDocument
+
+__all__ = ["Population", "time_to_search"]
+
+
+class Population:
+    """So many opt-in users and devices; `act` lets them do what is due."""
+
+    def __init__(
+        self, http: httpx.AsyncClient, token: str, *, people: int, optin_share: float, seed: int
+    ) -> None:
+        self._http = http
+        self._optin = round(people * optin_share)
+        self._clients = people - self._optin
+        self.rng = np.random.default_rng(seed)
+        self.crowd = Crowd()
+        self.sender = Sender(http, token)
+        #: What was searched for, by epoch; `None` where it was too late to begin.
+        self.windows: dict[int, Window | None] = {}
+        self._reported: set[str] = set()
+        self._sending: list[asyncio.Task[None]] = []
+
+    async def act(self, states: Any, tasks: asyncio.TaskGroup) -> Window | None:
+        """Begin what is due, in `tasks`; the window that people began to search in, if any."""
+        began = self._start_searching(states, tasks)
+        await self._start_reporting(tasks)
+        return began
+
+    def stop(self) -> None:
+        """Stop sending: it would otherwise delay the end by half a window."""
+        for task in self._sending:
+            task.cancel()
+
+    def _start_searching(self, states: Any, tasks: asyncio.TaskGroup) -> Window | None:
+        now = states["collecting"]
+        if now is None or now["epoch"] in self.windows:
+            return None
+        over_s = time_to_search(now, time.time())
+        if over_s is None:
+            self.windows[now["epoch"]] = None
+            return None
+        before = sum(window is not None for window in self.windows.values())
+        window = self.crowd.window(self._optin, self._clients, self.rng, before)
+        self.windows[now["epoch"]] = window
+        searching = self.sender.send_optin(self.crowd, window.optin, now["epoch"], over_s)
+        self._sending.append(tasks.create_task(searching))
+        return window
+
+    async def _start_reporting(self, tasks: asyncio.TaskGroup) -> None:
+        answer = await self._http.get("/v1/head-lists/current")
+        if answer.status_code != 200:
+            return
+        document = HeadListDocument.from_bytes(answer.content)
+        window = self.windows.get(document.epoch)
+        if document.id in self._reported or window is None:
+            return
+        self._reported.add(document.id)
+        left = max(0.5, (document.reports_until_s - time.time()) * 0.8)
+        reporting = self.sender.send_reports(
+            document.head_list, document.id, self.crowd, window.clients, self.rng, left
+        )
+        self._sending.append(tasks.create_task(reporting))
+
+
+def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:
+    """Seconds over which people search in a window; `None`: too little of it is left to begin.
+
+    On a busy machine the first epoch may open when its window has nearly ended. People who searched
+    then would be late, and the first published epoch would have a handful of people.
+    """
+    left = collecting["window_end_s"] - now_s
+    whole = collecting["window_end_s"] - collecting["window_start_s"]
+    return left * 0.8 if left >= whole / 2 else None
