@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from agents.gateway.read.estimates_csv import Table
 from agents.gateway.read.publications import EpochView
 from agents.gateway.responses import Problem
 from agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report
@@ -92,9 +93,16 @@ class ApiRoute:
     #: The published document's schema, one of `streams.wire.schemas.NAMES`.
     schema: str | None = None
     parameters: tuple[Parameter, ...] = field(default=())
+    #: One entry of a body, as a sender would write it.
+    example: Mapping[str, Any] | None = None
 
 
 _DOCUMENT = {200: Document, 304: None, 404: Problem}
+_READ = {400: Problem, 406: Problem}
+_TABLE = (
+    Parameter("format", "query", Literal["json", "csv"], "As a file; else the Accept header's."),
+    Parameter("table", "query", Table, "With CSV: a row for each record, or for each query."),
+)
 _WRITE = {202: Verdicts, **dict.fromkeys((400, 413, 415, 422, 429, 503), Problem)}
 _EPOCH = Parameter("epoch", "path", EpochNumber, "The number of an epoch.")
 
@@ -108,6 +116,11 @@ ROUTES: tuple[ApiRoute, ...] = (
         method="POST",
         tag="submit",
         body=Report,
+        example={
+            "head_list": "815c" * 16,
+            "contributor": "d3b07384d113edec49eaa6238ad5ff00",
+            "answers": [[3, 17]],
+        },
     ),
     ApiRoute(
         "/v1/optin-records",
@@ -119,6 +132,12 @@ ROUTES: tuple[ApiRoute, ...] = (
         tag="submit",
         body=OptinRecord,
         token=True,
+        example={
+            "user_id": "u-17",
+            "slot": 0,
+            "query": "tide tables",
+            "url": "https://tide.example/",
+        },
     ),
     ApiRoute(
         "/v1/head-lists/current",
@@ -139,29 +158,31 @@ ROUTES: tuple[ApiRoute, ...] = (
         "/v1/estimates",
         "get_estimates",
         "Published epochs, newest first, a page at a time.",
-        {200: EstimatesPage, 400: Problem, 406: Problem},
+        {200: EstimatesPage, **_READ},
         csv=True,
         parameters=(
             Parameter("before", "query", EpochNumber, "Only epochs below this one."),
             Parameter("limit", "query", int, "At most this many epochs, 1 to 100."),
+            *_TABLE,
         ),
     ),
     ApiRoute(
         "/v1/estimates/latest",
         "get_latest_estimates",
         "The newest published epoch.",
-        {**_DOCUMENT, 406: Problem},
+        {**_DOCUMENT, **_READ},
         csv=True,
         schema="estimates",
+        parameters=_TABLE,
     ),
     ApiRoute(
         "/v1/estimates/{epoch}",
         "get_epoch_estimates",
         "One published epoch.",
-        {**_DOCUMENT, 406: Problem},
+        {**_DOCUMENT, **_READ},
         csv=True,
         schema="estimates",
-        parameters=(_EPOCH,),
+        parameters=(_EPOCH, *_TABLE),
     ),
     ApiRoute(
         "/v1/click-graphs/latest",

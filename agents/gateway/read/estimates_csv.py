@@ -1,44 +1,54 @@
-"""Published estimates as a table: a row for each cell and epoch, for spreadsheets and data frames.
+"""Published estimates as a table, for spreadsheets and data frames.
 
-⋆ is an empty field, since no query and no URL is empty; so is a number that does not exist. Of a
-disputed record `blend` is one group's value, with an interval that spans both groups'; publications
-of version 1 do not say which are disputed, so that this field is empty, too.
+A row for each cell of an epoch, or for each query. `share`, `low` and `high` are those of the group
+that the publication says to read (`preferred`). ⋆ is an empty field, since no query and no URL is
+empty; so is a number that does not exist. Of a disputed record `blend` is one group's value, with
+an interval that spans both groups'; publications of version 1 do not say which are disputed, so
+that this field is empty, too.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["COLUMNS", "csv_head", "csv_rows"]
+__all__ = ["COLUMNS", "TABLES", "Table", "csv_head", "csv_rows"]
+
+Table = Literal["records", "queries"]
+TABLES: tuple[Table, ...] = ("records", "queries")
 
 _FIGURES = ("probability", "variance", "low", "high")
 _GROUPS = ("blend", "optin", "client")
+_ABOUT = ("epoch", "window_start_s", "window_end_s", "outcome")
+_KEYS: dict[Table, tuple[str, ...]] = {"records": ("query", "url"), "queries": ("query",)}
+_PREFERRED = ("share", "low", "high", "preferred")
+_FURTHER: dict[Table, tuple[str, ...]] = {
+    "records": ("optin_weight", "projected", "disputed"),
+    "queries": ("optin_weight", "disputed"),
+}
 
-COLUMNS = (
-    "epoch",
-    "window_start_s",
-    "window_end_s",
-    "outcome",
-    "query",
-    "url",
-    *(f"{group}_{figure}" for group in _GROUPS for figure in _FIGURES),
-    "optin_weight",
-    "projected",
-    "disputed",
-)
+COLUMNS: dict[Table, tuple[str, ...]] = {
+    table: (
+        *_ABOUT,
+        *_KEYS[table],
+        *_PREFERRED,
+        *(f"{group}_{figure}" for group in _GROUPS for figure in _FIGURES),
+        *_FURTHER[table],
+    )
+    for table in TABLES
+}
 
 
-def csv_head() -> bytes:
+def csv_head(table: Table) -> bytes:
     """The line that names the columns."""
-    return ",".join(COLUMNS).encode() + b"\r\n"
+    return ",".join(COLUMNS[table]).encode() + b"\r\n"
 
 
 class _Document(msgspec.Struct):
-    """What a table takes of a document; records are decoded one by one.
+    """What a table takes of a document; its entries are decoded one by one.
 
     Decoding keeps the interpreter's lock, and a gateway answers no one meanwhile.
     """
@@ -47,32 +57,37 @@ class _Document(msgspec.Struct):
     window_start_s: int
     window_end_s: int
     outcome: str
+    agreement: dict[str, Any] | None
     records: list[msgspec.Raw]
+    queries: list[msgspec.Raw]
 
 
 _decode_document = msgspec.json.Decoder(_Document).decode
-_decode_cell = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_entry = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def csv_rows(body: bytes) -> bytes:
-    """A line for each cell of one document, in its own order."""
+def _shown(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def csv_rows(body: bytes, table: Table) -> bytes:
+    """A line for each cell, or query, of one document, in its own order."""
     document = _decode_document(body)
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\r\n")
-    about = [getattr(document, column) for column in COLUMNS[:4]]
-    for record in document.records:
-        cell = _decode_cell(record)
-        disputed = cell.get("disputed")
-        figures = [(cell[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES]
-        table.writerow(
+    rows = csv.writer(text, lineterminator="\r\n")
+    about = [getattr(document, column) for column in _ABOUT]
+    preferred = "blend" if document.agreement is None else document.agreement["prefer"]
+    for raw in document.records if table == "records" else document.queries:
+        entry = _decode_entry(raw)
+        chosen = entry[preferred] or {}
+        rows.writerow(
             [
                 *about,
-                cell["query"],
-                cell["url"],
-                *figures,
-                cell["optin_weight"],
-                cell["projected"],
-                None if disputed is None else str(disputed).lower(),
+                *(entry[key] for key in _KEYS[table]),
+                *(chosen.get(figure) for figure in ("probability", "low", "high")),
+                preferred,
+                *((entry[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES),
+                *(_shown(entry.get(column)) for column in _FURTHER[table]),
             ]
         )
     return text.getvalue().encode()

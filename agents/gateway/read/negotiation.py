@@ -33,7 +33,9 @@ CSV = b"text/csv"
 FOR_EVER = b"public, max-age=31536000, immutable"
 #: "current" and "latest": how long a reader may miss a new one.
 FOR_A_MINUTE = b"public, max-age=60"
-NO_SUCH_FORM = problem(406, "accept must allow application/json or text/csv")
+NO_SUCH_FORM = problem(
+    406, "accept must allow application/json or text/csv, and format be json or csv"
+)
 
 
 class Form(NamedTuple):
@@ -74,7 +76,10 @@ def page_answer(
 
 
 def form_for(request: Request) -> bytes:
-    """JSON or CSV, as the request prefers; empty for neither."""
+    """JSON or CSV, as `?format=` says or else the request prefers; empty for neither."""
+    asked = request.query_params.get("format")
+    if asked is not None:
+        return {"json": JSON, "csv": CSV}.get(asked, b"")
     return choose_form(_lines(request, "accept"))
 
 

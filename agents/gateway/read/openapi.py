@@ -113,9 +113,21 @@ def _operation(route: ApiRoute, batch_entries: int) -> dict[str, Any]:
         batch = {"type": "array", "items": entry, "minItems": 1, "maxItems": batch_entries}
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": {"oneOf": [entry, batch]}}},
+            "content": {
+                "application/json": {"schema": {"oneOf": [entry, batch]}, "example": route.example}
+            },
         }
+        operation["description"] += f"\n\n```sh\n{_curl(route)}\n```"
     return operation
+
+
+def _curl(route: ApiRoute) -> str:
+    """The example as a command, for a gateway on this machine."""
+    token = ' -H "Authorization: Bearer $TOKEN"' if route.token else ""
+    return (
+        f"curl http://127.0.0.1:8080{route.path}{token} -H 'Content-Type: application/json' "
+        f"-d '{msgspec.json.encode(route.example).decode()}'"
+    )
 
 
 def _response(route: ApiRoute, status: int, kind: Any) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
 
-from agents.gateway.read.estimates_csv import csv_head, csv_rows
+from agents.gateway.read.estimates_csv import TABLES, Table, csv_head, csv_rows
 from agents.gateway.read.gzip_join import Piece, pack, pack_together
 from agents.gateway.read.negotiation import (
     CSV,
@@ -44,6 +45,7 @@ _PAGE_BYTES = 8 * 1024 * 1024
 #: 500 records takes 15 ms to make. They are those of some 270 such epochs.
 _KEPT_TABLE_BYTES = 64 * 1024 * 1024
 _CSV_TYPE = b"text/csv; charset=utf-8; header=present"
+_NO_SUCH_TABLE = problem(400, f"table must be one of {', '.join(TABLES)}")
 #: States change by the minute at most; a stampede of devices should not ask each second.
 _FOR_SECONDS = b"public, max-age=5"
 
@@ -122,27 +124,32 @@ class Reading:
             return _served(request, found, cache_control)
         if form != CSV:
             return NO_SUCH_FORM
-        rows, packed = await self._rows(found)
-        table = Form(
-            f"{found.id}-csv",
-            csv_head() + rows,
-            b"".join(pack_together([(csv_head(), None), (rows, packed)])),
+        table = _table_asked(request)
+        if table is None:
+            return _NO_SUCH_TABLE
+        rows, packed = await self._rows(found, table)
+        head = csv_head(table)
+        whole = Form(
+            f"{found.id}-{table}-csv",
+            head + rows,
+            b"".join(pack_together([(head, None), (rows, packed)])),
             _CSV_TYPE,
         )
-        return document_answer(request, table, cache_control=cache_control)
+        return document_answer(request, whole, cache_control=cache_control)
 
-    async def _rows(self, found: PublishedDocument) -> tuple[bytes, bytes]:
+    async def _rows(self, found: PublishedDocument, table: Table) -> tuple[bytes, bytes]:
         """The document's part of a table, and the same packed."""
-        if found.id not in self._tables:
+        name = f"{found.id}-{table}"
+        if name not in self._tables:
             # A large one takes a second, and several times the memory of its document: so one at a
             # time, and in a thread, because others are served meanwhile.
             async with self._making_table:
-                if found.id not in self._tables:
-                    made = await asyncio.to_thread(_table, found.body)
-                    self._keep(found.id, made)
+                if name not in self._tables:
+                    made = await asyncio.to_thread(_table, found.body, table)
+                    self._keep(name, made)
                     return made
-        self._tables.move_to_end(found.id)
-        return self._tables[found.id]
+        self._tables.move_to_end(name)
+        return self._tables[name]
 
     def _keep(self, name: str, made: tuple[bytes, bytes]) -> None:
         self._tables[name] = made
@@ -172,16 +179,19 @@ class Reading:
                 break
             page.append(estimates[number])
         more = len(page) < len(numbers)
-        following = f"/v1/estimates?before={page[-1].epoch}&limit={limit}" if more else None
+        following = _following(request, page[-1].epoch, limit) if more else None
         form = form_for(request)
         headers = [(b"cache-control", FOR_A_MINUTE)]
         if following is not None:
             headers.append((b"link", f'<{following}>; rel="next"'.encode()))
         if form == CSV:
-            table: list[Piece] = [(csv_head(), None)]
+            table = _table_asked(request)
+            if table is None:
+                return _NO_SUCH_TABLE
+            lines: list[Piece] = [(csv_head(table), None)]
             for document in page:
-                table.append(await self._rows(document))
-            return page_answer(request, table, _CSV_TYPE, headers)
+                lines.append(await self._rows(document, table))
+            return page_answer(request, lines, _CSV_TYPE, headers)
         if form != JSON:
             return NO_SUCH_FORM
         pieces: list[Piece] = []
@@ -234,9 +244,21 @@ def _described(document: dict[str, Any]) -> Form:
     return Form(hashlib.sha256(body).hexdigest(), body, pack(body))
 
 
-def _table(body: bytes) -> tuple[bytes, bytes]:
-    rows = csv_rows(body)
+def _table(body: bytes, table: Table) -> tuple[bytes, bytes]:
+    rows = csv_rows(body, table)
     return rows, pack(rows)
+
+
+def _table_asked(request: Request) -> Table | None:
+    asked = request.query_params.get("table", TABLES[0])
+    return next((table for table in TABLES if table == asked), None)
+
+
+def _following(request: Request, before: int, limit: int) -> str:
+    """The address of the next page, in the form and table of this one."""
+    asked = request.query_params
+    kept = {name: asked[name] for name in ("format", "table") if name in asked}
+    return f"/v1/estimates?{urlencode({'before': before, 'limit': limit, **kept})}"
 
 
 def _collecting(view: EpochView | None) -> Collecting | None:

@@ -6,6 +6,9 @@ import csv
 import gzip
 import io
 import json
+import re
+import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -13,13 +16,16 @@ from agents.gateway.http.cors import Cors
 from agents.gateway.read.estimates_csv import COLUMNS, csv_head, csv_rows
 from agents.gateway.read.negotiation import FOR_EVER
 from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
+from agents.gateway.submit.request_types import OPTIN_RECORDS, REPORTS
 from streams.settings.sections import GatewaySettings
 from streams.wire import submissions
 from streams.wire.estimates_document import (
     EstimatedCell,
+    EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
     Participants,
+    PublishedAgreement,
 )
 from streams.wire.schemas import schema
 from tests.agents.gateway.doubles import make_gateway, report
@@ -164,7 +170,7 @@ async def test_estimates_come_as_a_table_to_who_accepts_csv():
 
     assert reply.headers["content-type"].startswith("text/csv")
     rows = list(csv.DictReader(io.StringIO(reply.body.decode())))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == COLUMNS["records"]
     assert (rows[0]["query"], rows[0]["blend_probability"]) == ("weather, today", "0.25")
     assert rows[0]["client_probability"] == ""
     assert (rows[1]["query"], rows[1]["url"], rows[1]["projected"]) == ("", "", "0.75")
@@ -431,3 +437,61 @@ async def test_the_description_says_how_many_entries_this_gateway_takes():
     assert (await gateway.report(*(report(n) for n in range(batch["maxItems"])))).status == 202
     over = await gateway.report(*(report(n) for n in range(batch["maxItems"] + 1)))
     assert over.status == 413
+
+
+async def test_the_description_has_a_curl_command_for_each_submission_that_fits_its_types():
+    """The first thing that a developer copies; it must not be answered with 400 or "malformed"."""
+    described = (await make_gateway().ask("GET", "/openapi.json")).json()["paths"]
+
+    for path, decoder in (("/v1/reports", REPORTS), ("/v1/optin-records", OPTIN_RECORDS)):
+        operation = described[path]["post"]
+        (command,) = re.findall(r"^```sh\n(.+)\n```", operation["description"], re.MULTILINE)
+        words = shlex.split(command)
+        body = words[words.index("-d") + 1].encode()
+        example = operation["requestBody"]["content"]["application/json"]["example"]
+        (entry,) = decoder.decode([body])
+        assert words[:2] == ["curl", f"http://127.0.0.1:8080{path}"]
+        assert not isinstance(entry, str), entry
+        assert json.loads(body) == example
+        assert ("Authorization: Bearer $TOKEN" in words) == ("security" in operation)
+
+
+async def test_a_table_can_be_asked_for_in_the_address_alone():
+    """`pandas.read_csv(url)` and a browser's address bar send no Accept of one's choice."""
+    gateway = with_estimates(3, 4)
+    plain = await gateway.ask("GET", "/v1/estimates/4?format=csv")
+    accepted = await gateway.ask("GET", "/v1/estimates/4", headers={"accept": "text/csv"})
+    documents = await gateway.ask(
+        "GET", "/v1/estimates/4?format=json", headers={"accept": "text/csv"}
+    )
+
+    assert plain.headers["content-type"].startswith("text/csv")
+    assert plain.body == accepted.body
+    assert documents.json()["epoch"] == 4
+    page = await gateway.ask("GET", "/v1/estimates?limit=1&format=csv&table=queries")
+    assert page.body.splitlines() == [",".join(COLUMNS["queries"]).encode()]
+    assert "</v1/estimates?before=4&limit=1&format=csv&table=queries>" in page.headers["link"]
+    assert (await gateway.ask("GET", "/v1/estimates/4?format=xml")).status == 406
+    for path in ("/v1/estimates/4", "/v1/estimates"):
+        assert (await gateway.ask("GET", f"{path}?format=csv&table=urls")).status == 400
+
+
+@pytest.mark.parametrize(("prefer", "share"), [("blend", "0.25"), ("client", "0.5")])
+async def test_a_tables_share_is_the_one_that_the_publication_says_to_read(prefer, share):
+    """A reader of columns would otherwise take the blend, which misleads where groups disagree."""
+    figures = EstimatedShare(0.25, 0.0001, 0.2, 0.3), EstimatedShare(0.5, 0.0001, 0.4, 0.6)
+    blend, client = figures
+    document = replace(
+        EstimatesDocument.from_bytes(estimates(4)),
+        queries=(EstimatedQuery("weather, today", blend, client, blend, 0.4),),
+        agreement=PublishedAgreement(9.0, 0.001, prefer == "blend", prefer),
+    )
+    gateway = make_gateway()
+    gateway.publications.estimates = {4: PublishedDocument(4, "4" * 64, document.to_bytes())}
+
+    table = await gateway.ask("GET", "/v1/estimates/latest?format=csv&table=queries")
+
+    (row,) = csv.DictReader(io.StringIO(table.body.decode()))
+    assert tuple(row) == COLUMNS["queries"]
+    assert (row["query"], row["share"], row["preferred"]) == ("weather, today", share, prefer)
+    assert (row["low"], row["high"]) == (("0.2", "0.3") if prefer == "blend" else ("0.4", "0.6"))
