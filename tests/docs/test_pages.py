@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text()
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
-ROOTS = "agents|bench|blender|deploy|docs|localclient|streams|tests|webclient"
+ROOTS = "agents|bench|blender|blendstream|deploy|docs|localclient|streams|tests|webclient"
 
 
 def blocks(language: str, page: str = README) -> list[str]:

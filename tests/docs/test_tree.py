@@ -5,7 +5,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text()
-PACKAGES = ("blender", "streams", "agents", "localclient", "webclient")
+PACKAGES = ("blender", "streams", "agents", "localclient", "blendstream", "webclient")
 
 
 def drawn_folders() -> set[str]:

@@ -16,6 +16,8 @@ from tests.localclient.support import head_list, serving
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("blender", "streams", "agents", "localclient")
+#: Needs pandas, which no other package does.
+READER = "blendstream"
 
 # As `make test-fast` chooses; the tests of the source tree's own imports look at that tree.
 FAST = "not integration and not faults and not statistical and not browser and not package"
@@ -83,12 +85,29 @@ def run(command: list[str], cwd: Path | None = None) -> str:
     return ended.stdout
 
 
+#: Where nothing is on the PATH.
+FIND_SERVERS = """
+import os; os.environ["PATH"] = ""
+from agents.local.jars import find_java
+from agents.local.local_redis import find_redis_server
+print(find_java(), find_redis_server())
+"""
+
+
+def install_more(python: str, constraints: Path, *requirements: str) -> None:
+    """Install into an environment that is there."""
+    run(
+        [*(sys.executable, "-m", "uv", "--quiet", "pip", "install", "--python", python),
+         *("-c", str(constraints), *requirements)]
+    )  # fmt: skip
+
+
 def install(folder: Path, python: str, constraints: Path, *requirements: str) -> str:
     """Make an environment with these requirements at the locked versions; return its Python."""
     uv = [sys.executable, "-m", "uv", "--quiet"]
     run([*uv, "venv", "--python", python, str(folder)])
     inside = str(folder / "bin" / "python")
-    run([*uv, "pip", "install", "--python", inside, "-c", str(constraints), *requirements])
+    install_more(inside, constraints, *requirements)
     return inside
 
 
@@ -123,13 +142,13 @@ def find_python_3_12() -> str | None:
 PYTHON_3_12 = find_python_3_12()
 
 
-def test_the_wheel_holds_the_four_packages_their_types_and_what_kafka_is_made_of(wheel):
+def test_the_wheel_holds_its_packages_their_types_and_what_kafka_is_made_of(wheel):
     """`streams` and `agents` are common names: nothing may be found by guessing."""
     names = zipfile.ZipFile(wheel).namelist()
 
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
-    assert top == set(PACKAGES)
-    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    assert top == {*PACKAGES, READER}
+    assert {f"{package}/py.typed" for package in (*PACKAGES, READER)} <= set(names)
     assert {"agents/local/pom.xml", "agents/local/jars.sha256"} <= set(names)
 
 
@@ -204,6 +223,14 @@ def test_the_server_install_imports_every_module(wheel, constraints, tmp_path):
     assert "opendp" not in packages_in(python)
     files = [file for file in (tmp_path / "env").rglob("*") if file.is_file()]
     assert sum(file.lstat().st_size for file in files) <= 360e6
+    install_more(python, constraints, f"{wheel}[local,pandas]")
+    # An installed `blendstream demo` stopped for want of a Redis.
+    found = run([python, "-c", FIND_SERVERS], cwd=tmp_path).split()
+    assert all(Path(server).is_relative_to(tmp_path) for server in found)
+    assert len(found) == 2
+    import_all(python, tmp_path, READER)
+    sample = run([str(tmp_path / "env/bin/blendstream"), "settings", "--sample", "trial"])
+    assert sample == (REPOSITORY / "deploy/settings/trial.toml").read_text()
 
 
 if PYTHON_3_12 is not None:
@@ -221,7 +248,7 @@ if PYTHON_3_12 is not None:
         import_all(python, tmp_path, *PACKAGES)
         # Everything but the packages themselves, so that the tests meet the installed ones.
         for name in tracked_files():
-            if name.partition("/")[0] not in PACKAGES:
+            if name.partition("/")[0] not in (*PACKAGES, READER):
                 copy_to(name, tmp_path / "run")
         run(
             [
