@@ -46,7 +46,14 @@ def expressions() -> dict[str, list[str]]:
         found.setdefault(f"alert {alert['alert']}", []).append(alert["expr"])
     for panel in panels():
         found[f"panel {panel['title']}"] = [target["expr"] for target in panel["targets"]]
+    for annotation in json.loads(DASHBOARD.read_text())["annotations"]["list"]:
+        found[f"annotation {annotation['name']}"] = [annotation["expr"]]
     return found
+
+
+def as_grafana_asks(expression: str) -> str:
+    """With the dashboard's variables replaced, for all instances."""
+    return expression.replace("$__rate_interval", "1m").replace("$instance", ".*")
 
 
 def metrics_in(expression: str) -> set[str]:

@@ -67,7 +67,9 @@ def test_each_alert_has_its_entry_in_the_runbook_and_points_there():
     assert headings == sorted(set(headings), key=headings.index), "one entry each"
     assert {alert["alert"] for alert in alerts()} == set(headings)
     for alert in alerts():
-        assert alert["annotations"]["runbook"] == f"docs/operations.md#{alert['alert'].lower()}"
+        where, _, page = alert["annotations"]["runbook_url"].partition(" }}")
+        assert where == "{{ $externalLabels.docs", "a link where Prometheus knows where docs are"
+        assert page == f"docs/operations.md#{alert['alert'].lower()}"
         assert alert["labels"]["severity"] in ("page", "ticket")
         said = "Page" if alert["labels"]["severity"] == "page" else "Ticket"
         assert f"### {alert['alert']}\n*{said}.*" in runbook

@@ -1,5 +1,6 @@
 """The dashboard asks for what the processes tell, and for nothing else."""
 
+import json
 import re
 
 from agents.gateway.metrics import GATEWAY
@@ -124,3 +125,36 @@ def test_who_holds_a_lease_is_told_by_name():
     (jobs,) = [panel for panel in panels() if panel["title"] == "Jobs"]
 
     assert "{{kind}} held by {{instance}}" in [t["legendFormat"] for t in jobs["targets"]]
+
+
+def test_an_empty_panel_says_none():
+    """Grafana's "No data" reads as if something were broken."""
+    for panel in panels():
+        said = panel["fieldConfig"]["defaults"]["noValue"]
+        assert said in ("none", "No alert fires."), panel["title"]
+
+
+def test_publications_are_marked_and_the_runbook_is_a_click_away():
+    dashboard = json.loads(DASHBOARD.read_text())
+
+    (marks,) = dashboard["annotations"]["list"]
+    assert (marks["name"], marks["enable"]) == ("Publications", True)
+    assert [link["url"] for link in dashboard["links"]] == ["${runbook}"]
+    (alerts,) = [panel for panel in panels() if panel["title"] == "Firing alerts"]
+    (link,) = alerts["fieldConfig"]["overrides"][0]["properties"]
+    assert link["value"][0]["url"] == "${runbook}#${__value.text}"
+
+
+def test_an_instance_can_be_chosen_where_panels_are_about_processes():
+    """The other rows are about the service as a whole, whichever process tells it."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    names = [variable["name"] for variable in dashboard["templating"]["list"]]
+    row = ""
+    for panel in dashboard["panels"]:
+        row = panel["title"] if panel["type"] == "row" else row
+        for target in panel.get("targets", ()):
+            ours = metrics_in(target["expr"])
+            chosen = target["expr"].count('{instance=~"$instance"')
+            assert chosen == (len(ours) if row in ("Ingestion", "Counting", "Health") else 0)
+
+    assert names == ["source", "instance", "runbook"]

@@ -28,7 +28,7 @@ from streams.releases.entries import EpochOutcome, Kind
 from streams.releases.epoch_state import Stage
 from streams.stems import Stem
 from streams.stores.batch_verdict import Refusal
-from tests.prometheus_rules import ALERTS, expressions, metrics_in, scaled
+from tests.prometheus_rules import ALERTS, as_grafana_asks, expressions, metrics_in, scaled
 from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service
 
 pytestmark = pytest.mark.timeout(420)
@@ -344,7 +344,7 @@ class Prometheus:
         self._process.wait(30)
         self._log.close()
 
-    def _ask(self, path: str, **query: str) -> dict[str, Any] | None:
+    def ask(self, path: str, **query: str) -> dict[str, Any] | None:
         """The answer's data, or `None` while the server starts or is too busy."""
         try:
             answer = httpx.get(f"{self._url}/api/v1/{path}", params=query, timeout=10)
@@ -354,7 +354,7 @@ class Prometheus:
 
     def firing(self) -> set[tuple[str, str]] | None:
         """(alert, job) of what fires."""
-        data = self._ask("alerts")
+        data = self.ask("alerts")
         return data and {
             (alert["labels"]["alertname"], alert["labels"].get("job", ""))
             for alert in data["alerts"]
@@ -363,7 +363,7 @@ class Prometheus:
 
     def all_up(self) -> bool | None:
         """Whether every process was scraped."""
-        data = self._ask("query", query="sum(up) == 3")
+        data = self.ask("query", query="sum(up) == 3")
         return (data is not None and bool(data["result"])) or None
 
     def wait_for(self, alert: tuple[str, str], *, firing: bool, within_s: float = 60) -> None:
@@ -384,6 +384,28 @@ def prometheus(
         yield server
     finally:
         server.close()
+
+
+def test_every_query_of_the_dashboard_is_answered(prometheus):
+    """A panel whose query is wrong is empty, and looks like a service without trouble."""
+    asked = {
+        (place, expression): as_grafana_asks(expression)
+        for place, found in expressions().items()
+        for expression in found
+        if not place.startswith("alert ")
+    }
+
+    def unanswered() -> list[tuple[str, str]]:
+        # What is only shown while something is wrong may be empty: Grafana then says "none".
+        return [
+            key
+            for key, query in asked.items()
+            if (data := prometheus.ask("query", query=query)) is None
+            or not (data["result"] or re.search("> 0$|ALERTS", query))
+        ]
+
+    assert len(asked) > 60
+    until(lambda: not unanswered() or None, "a rate has two samples", 30)
 
 
 def test_a_stopped_worker_fires_and_clears(watched, prometheus, scraped):
