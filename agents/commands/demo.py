@@ -83,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _what_next(command: str) -> str:
     steps = {
+        "docs/first-service.md": "a service of your own, in ten commands",
         f"{command} settings": "what a service of your own needs",
         f"{command} evaluate": "the paper's figures, and ours beside them",
         "docs/localclient.md": "embedding the device's side",

@@ -136,7 +136,7 @@ def test_a_representation_names_nobody():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"query": 3}, "query must be as described: expected `str`, got `int`"),
+        ({"query": 3}, "query must be as described: expected `str | null`, got `int`"),
         ({"url": ""}, "url must be as described: expected `str` of length >= 1"),
         ({"slot": -1}, "slot must be as described: expected `int` >= 0"),
         ({"slot": None}, "slot must be given; the fields are user_id, slot, query, url, epoch"),
