@@ -339,7 +339,7 @@ class Gateway:
 
     @property
     def _retry_after_s(self) -> float:
-        return self.writer.limits.deadline_s
+        return self.writer.limits.delivery_deadline_s
 
     # --- health ----------------------------------------------------------------------------------
 

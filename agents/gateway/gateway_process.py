@@ -37,7 +37,7 @@ from agents.gateway.read.static_pages import StaticPages
 from agents.gateway.submit.admission import load_admission
 from agents.gateway.submit.clock_check import ClockCheck
 from agents.gateway.submit.frame_producer import FrameProducer, make_producer
-from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, Place, append_time_ms
+from agents.gateway.submit.frame_writer import FrameWriter, Place, append_time_ms
 from agents.gateway.submit.record_submissions import Cohorts
 from agents.gateway.submit.token_file import ApplicationTokens
 from agents.process import address_of, listening
@@ -143,13 +143,7 @@ class GatewayProcess:
         self._listening = _listen(gateway.host, gateway.port)
         self._writer = FrameWriter(
             self._producer,
-            FrameLimits(
-                linger_s=gateway.linger_s,
-                deadline_s=gateway.delivery_deadline_s,
-                max_held_bytes=gateway.buffer_bytes,
-                max_frame_bytes=gateway.frame_bytes,
-                max_entries=gateway.frame_entries,
-            ),
+            gateway,
             on_delivery=self._delivered,
             on_late=metrics.GATEWAY_LATE_FRAMES.inc,
         )

@@ -7,7 +7,7 @@ Promises: `delivered` resolves to the broker's append time when every in-sync re
 frame, and to `None` when that did not happen within the deadline, or when the broker did not say
 when: only its own clock decides what is late. It never fails and never hangs.
 What is in memory, from the first byte of an entry to the broker's answer however late, stays
-within `max_held_bytes`. A partition that does not acknowledge refuses new entries at once; the
+within `buffer_bytes`. A partition that does not acknowledge refuses new entries at once; the
 others continue.
 Assumes: aiokafka's idempotent producer retries for ever, so a frame reported as not in time may
 still land; its entries then count once, however often their sender repeats them.
@@ -20,12 +20,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from aiokafka.structs import RecordMetadata
 
+from streams.settings.sections import GatewaySettings
 from streams.wire.frames import (
     CONTRIBUTOR_BYTES,
     MAX_FRAME_BYTES,
@@ -36,7 +37,6 @@ from streams.wire.frames import (
 
 __all__ = [
     "Delivered",
-    "FrameLimits",
     "FrameWriter",
     "OptinFrames",
     "Place",
@@ -75,20 +75,7 @@ class Producer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FrameLimits:
-    """When a frame closes, and how much may wait.
-
-    `linger_s` smaller makes more, smaller frames for the workers; larger makes senders wait.
-    """
-
-    linger_s: float
-    deadline_s: float
-    max_held_bytes: int
-    max_frame_bytes: int = MAX_FRAME_BYTES
-    max_entries: int = 4096
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class ReportFrames:
     """How reports on one head list are packed: where they go and how wide they are.
 
@@ -96,26 +83,17 @@ class ReportFrames:
     it unknown.
     """
 
-    __slots__ = (
-        "entry_bytes", "epoch", "head_list_id", "log_position", "per_entry", "topic", "width",
-    )  # fmt: skip
+    topic: str
+    epoch: int
+    head_list_id: bytes
+    per_entry: int
+    width: int
+    log_position: int
 
-    def __init__(
-        self,
-        topic: str,
-        epoch: int,
-        head_list_id: bytes,
-        per_entry: int,
-        width: int,
-        log_position: int,
-    ) -> None:
-        self.topic = topic
-        self.log_position = log_position
-        self.epoch = epoch
-        self.head_list_id = head_list_id
-        self.per_entry = per_entry
-        self.width = width
-        self.entry_bytes = CONTRIBUTOR_BYTES + per_entry * width
+    @property
+    def entry_bytes(self) -> int:
+        """What one report takes in a frame."""
+        return CONTRIBUTOR_BYTES + self.per_entry * self.width
 
     def encode(self, keys: bytes, cells: bytes) -> bytes:
         """The frame of these contributor keys and packed cells."""
@@ -130,38 +108,32 @@ class ReportFrames:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OptinFrames:
     """How opt-in records of one epoch are packed, which the log opened below `log_position`."""
 
-    __slots__ = ("epoch", "log_position", "topic")
-
-    def __init__(self, topic: str, epoch: int, log_position: int) -> None:
-        self.topic = topic
-        self.epoch = epoch
-        self.log_position = log_position
+    topic: str
+    epoch: int
+    log_position: int
 
 
+@dataclass(slots=True, eq=False)
 class _Frame:
     """One frame being filled; `delivered` is shared by everyone whose entry is in it."""
 
-    __slots__ = (
-        "cells", "count", "delivered", "entries", "keys", "kind", "partition", "place", "sent_at",
-        "size",
-    )  # fmt: skip
+    kind: ReportFrames | OptinFrames
+    partition: int
+    delivered: Delivered
+    sent_at: float = 0.0
+    size: int = _HEADER_BYTES
+    count: int = 0
+    keys: bytearray = field(default_factory=bytearray)
+    cells: bytearray = field(default_factory=bytearray)
+    entries: list[OptinEntry] = field(default_factory=list)
 
-    def __init__(
-        self, kind: ReportFrames | OptinFrames, partition: int, delivered: Delivered
-    ) -> None:
-        self.kind = kind
-        self.partition = partition
-        self.place: Place = (kind.topic, partition)
-        self.delivered = delivered
-        self.sent_at = 0.0
-        self.size = _HEADER_BYTES
-        self.count = 0
-        self.keys = bytearray()
-        self.cells = bytearray()
-        self.entries: list[OptinEntry] = []
+    @property
+    def place(self) -> Place:
+        return self.kind.topic, self.partition
 
     def encode(self) -> bytes:
         """The frame's bytes; what they were made of is let go."""
@@ -195,7 +167,7 @@ class FrameWriter:
     def __init__(
         self,
         producer: Producer,
-        limits: FrameLimits,
+        limits: GatewaySettings,
         *,
         on_delivery: Callable[[Place, float, int | None, int, int], None] = lambda *_: None,
         on_late: Callable[[], None] = lambda: None,
@@ -217,7 +189,7 @@ class FrameWriter:
 
     def has_room(self, size: int) -> bool:
         """Whether there is room for `size` more bytes; asked before anything is added."""
-        return self.held_bytes + size <= self.limits.max_held_bytes
+        return self.held_bytes + size <= self.limits.buffer_bytes
 
     def is_stalled(self, topic: str, partition: int) -> bool:
         """Whether this partition still owes the acknowledgement of a frame past its deadline."""
@@ -245,8 +217,8 @@ class FrameWriter:
         done, total = 0, len(keys) // CONTRIBUTOR_BYTES
         while done < total:
             frame = self._open.get((kind, partition)) or self._begin(kind, partition)
-            fit = (self.limits.max_frame_bytes - frame.size) // each
-            fit = min(fit, self.limits.max_entries - frame.count)
+            fit = (self.limits.frame_bytes - frame.size) // each
+            fit = min(fit, self.limits.frame_entries - frame.count)
             end = min(total, done + max(1, fit))
             frame.keys += keys[done * CONTRIBUTOR_BYTES : end * CONTRIBUTOR_BYTES]
             frame.cells += cells[done * cell_bytes : end * cell_bytes]
@@ -259,7 +231,7 @@ class FrameWriter:
         """Pack one opt-in record."""
         size = _OPTIN_ENTRY_BYTES + len(entry.query) + len(entry.url)
         frame = self._open.get((kind, partition)) or self._begin(kind, partition)
-        if frame.count and frame.size + size > self.limits.max_frame_bytes:
+        if frame.count and frame.size + size > self.limits.frame_bytes:
             self._close(frame)
             frame = self._begin(kind, partition)
         frame.entries.append(entry)
@@ -279,7 +251,7 @@ class FrameWriter:
         frame.size += size
         self.held_bytes += size
         limits = self.limits
-        if frame.count >= limits.max_entries or frame.size + next_size > limits.max_frame_bytes:
+        if frame.count >= limits.frame_entries or frame.size + next_size > limits.frame_bytes:
             self._close(frame)
 
     def _linger_over(self) -> None:
@@ -297,7 +269,7 @@ class FrameWriter:
         # for each would cost more than the entries do. A partition that still has much under way
         # gets a task of its own, because handing over may then wait, and must not hold up others.
         self._travelling.update(frames)
-        self._loop.call_later(self.limits.deadline_s, self._overdue, frames)
+        self._loop.call_later(self.limits.delivery_deadline_s, self._overdue, frames)
         at_once: list[_Frame] = []
         groups = [at_once]
         for frame in frames:

@@ -14,7 +14,7 @@ from aiokafka.structs import RecordMetadata, TopicPartition
 from agents.gateway.app import Gateway
 from agents.gateway.read.publications import Publications
 from agents.gateway.submit.clock_check import ClockCheck
-from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, OptinFrames
+from agents.gateway.submit.frame_writer import FrameWriter, OptinFrames
 from agents.gateway.submit.record_submissions import Cohorts, OptinTarget, OptinTargets
 from agents.gateway.submit.report_submissions import ReportTarget
 from streams.settings.sections import GatewaySettings
@@ -198,7 +198,7 @@ def make_gateway(
     targets: Mapping[str, ReportTarget] | None = None,
     optin: OptinTargets | None = None,
     limits: GatewaySettings | None = None,
-    frame_limits: FrameLimits | None = None,
+    frame_limits: GatewaySettings | None = None,
     clock_compared: bool = True,
     **options: Any,
 ) -> TestGateway:
@@ -206,7 +206,8 @@ def make_gateway(
     producer = ScriptedProducer()
     writer = FrameWriter(
         producer,
-        frame_limits or FrameLimits(linger_s=0.001, deadline_s=0.5, max_held_bytes=1 << 20),
+        frame_limits
+        or GatewaySettings(linger_s=0.001, delivery_deadline_s=0.5, buffer_bytes=1 << 20),
     )
     publications = Publications(
         report_targets=dict({HEAD_LIST: report_target()} if targets is None else targets),

@@ -18,7 +18,7 @@ import h11
 import pytest
 
 from agents.gateway.read.publications import PublishedDocument
-from agents.gateway.submit.frame_writer import FrameLimits
+from streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.http.http_cases import CASES, HELD, Case, request
 from tests.agents.gateway.live import Live, live_gateway
@@ -28,7 +28,7 @@ LAST = request(headers=b"host: x\r\nconnection: close\r\n")
 
 def patient_gateway() -> TestGateway:
     gateway = make_gateway(
-        frame_limits=FrameLimits(linger_s=0.001, deadline_s=30, max_held_bytes=1 << 20)
+        frame_limits=GatewaySettings(linger_s=0.001, delivery_deadline_s=30, buffer_bytes=1 << 20)
     )
     gateway.publications.estimates = {1: PublishedDocument(1, "ab" * 32, b"{}" * 1000)}
     return gateway

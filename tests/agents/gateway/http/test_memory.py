@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from agents.gateway.submit.frame_writer import FrameLimits
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from agents.gateway.submit.verdicts import QUEUED_ENTRY_BYTES
 from streams.settings.sections import GatewaySettings
@@ -36,7 +35,7 @@ def application(tmp_path):
 
 
 def patient_gateway(**options: Any) -> TestGateway:
-    limits = FrameLimits(linger_s=0.001, deadline_s=30, max_held_bytes=64 << 20)
+    limits = GatewaySettings(linger_s=0.001, delivery_deadline_s=30, buffer_bytes=64 << 20)
     return make_gateway(frame_limits=limits, **options)
 
 

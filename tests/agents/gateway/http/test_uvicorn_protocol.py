@@ -15,8 +15,8 @@ import uvicorn
 
 from agents.gateway.http.uvicorn_protocol import protocol_class, sweep
 from agents.gateway.read.publications import PublishedDocument
-from agents.gateway.submit.frame_writer import FrameLimits
 from agents.local.ports import free_port
+from streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway, report
 
 
@@ -213,7 +213,7 @@ async def test_an_empty_line_before_a_request_is_allowed():
 
 async def test_a_slow_answer_is_not_a_slow_request():
     """Kafka may take its time; the sender did everything in time."""
-    patient = FrameLimits(linger_s=0.001, deadline_s=30, max_held_bytes=1 << 20)
+    patient = GatewaySettings(linger_s=0.001, delivery_deadline_s=30, buffer_bytes=1 << 20)
     gateway = make_gateway(frame_limits=patient)
     gateway.producer.holding = True
     async with serving(read_timeout_s=0.1, gateway=gateway) as port:

@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
-from agents.gateway.submit.frame_writer import FrameLimits, FrameWriter, OptinFrames, ReportFrames
+from agents.gateway.submit.frame_writer import FrameWriter, OptinFrames, ReportFrames
+from streams.settings.sections import GatewaySettings
 from streams.wire.frames import OptinEntry
 from tests.agents.gateway.doubles import ScriptedProducer
 
 KIND = ReportFrames(
     "reports", epoch=7, head_list_id=bytes(32), per_entry=1, width=1, log_position=41
 )
-LIMITS = FrameLimits(linger_s=0.01, deadline_s=0.1, max_held_bytes=1 << 20)
+LIMITS = GatewaySettings(linger_s=0.01, delivery_deadline_s=0.1, buffer_bytes=1 << 20)
 
 
 def key(number: int) -> bytes:
@@ -39,8 +40,8 @@ async def test_entries_of_one_partition_share_a_frame_and_its_acknowledgement():
 
 async def test_a_frame_closes_by_count_and_by_bytes_before_its_linger_is_over():
     """A worker refuses frames over the limit whole."""
-    slow = FrameLimits(
-        linger_s=60, deadline_s=1, max_held_bytes=1 << 20, max_frame_bytes=300, max_entries=5
+    slow = GatewaySettings(
+        linger_s=60, delivery_deadline_s=1, buffer_bytes=1 << 20, frame_bytes=300, frame_entries=5
     )
     producer = ScriptedProducer()
     writer = FrameWriter(producer, slow)
@@ -64,7 +65,12 @@ async def test_a_frame_closes_by_count_and_by_bytes_before_its_linger_is_over():
 async def test_a_batch_is_cut_into_frames_within_the_limits_and_loses_nothing():
     """Ten thousand reports of one partition do not fit into one frame."""
     producer = ScriptedProducer()
-    writer = FrameWriter(producer, FrameLimits(0.001, 1, 1 << 24, max_entries=300))
+    writer = FrameWriter(
+        producer,
+        GatewaySettings(
+            linger_s=0.001, delivery_deadline_s=1, buffer_bytes=1 << 24, frame_entries=300
+        ),
+    )
     total = 1000
 
     added = writer.add_reports(KIND, 0, b"".join(map(key, range(total))), bytes(total))
@@ -110,7 +116,9 @@ async def test_the_bytes_held_are_bounded():
     """Back-pressure: beyond the limit the answer is no, at once."""
     producer = ScriptedProducer()
     producer.holding = True
-    writer = FrameWriter(producer, FrameLimits(0.001, 0.05, max_held_bytes=1000))
+    writer = FrameWriter(
+        producer, GatewaySettings(linger_s=0.001, delivery_deadline_s=0.05, buffer_bytes=1000)
+    )
     added = 0
     while writer.has_room(KIND.entry_bytes):
         writer.add_report(KIND, added % 4, key(added), b"\x01")
@@ -149,7 +157,9 @@ async def test_a_frame_whose_append_time_is_not_told_is_not_known_to_be_in_time(
 async def test_closing_flushes_what_is_open():
     """A stop must not lose what is in a half-full frame, nor wait for its linger."""
     producer = ScriptedProducer()
-    writer = FrameWriter(producer, FrameLimits(60, 1, 1 << 20))
+    writer = FrameWriter(
+        producer, GatewaySettings(linger_s=60, delivery_deadline_s=1, buffer_bytes=1 << 20)
+    )
     delivered = writer.add_report(KIND, 0, key(1), b"\x01")
 
     await asyncio.wait_for(writer.close(1), 0.5)
@@ -162,7 +172,9 @@ async def test_closing_gives_up_at_its_deadline():
     """A broker that is gone must not keep a gateway from ending."""
     producer = ScriptedProducer()
     producer.holding = True
-    writer = FrameWriter(producer, FrameLimits(0.001, 60, 1 << 20))
+    writer = FrameWriter(
+        producer, GatewaySettings(linger_s=0.001, delivery_deadline_s=60, buffer_bytes=1 << 20)
+    )
     writer.add_report(KIND, 0, key(1), b"\x01")
 
     async with asyncio.timeout(1):
@@ -192,7 +204,9 @@ async def test_a_producer_that_makes_one_partition_wait_does_not_hold_up_the_oth
             return await super().send(topic, partition, value)
 
     producer = OneStuck()
-    writer = FrameWriter(producer, FrameLimits(0.001, 0.3, 1 << 24))
+    writer = FrameWriter(
+        producer, GatewaySettings(linger_s=0.001, delivery_deadline_s=0.3, buffer_bytes=1 << 24)
+    )
     producer.holding = True
     big = 12_000  # of 17 bytes: over half of what a partition may have under way
     for _ in range(3):

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from agents.gateway.read.publications import PublishedDocument
-from agents.gateway.submit.frame_writer import FrameLimits
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from streams.settings.sections import GatewaySettings
 from streams.wire.estimates_document import (
@@ -200,7 +199,7 @@ def a_gateway(tokens: ApplicationTokens) -> TestGateway:
         limits=GatewaySettings(
             body_bytes=MAX_BODY_BYTES, batch_entries=MAX_BATCH_ENTRIES, optin_records_per_s=0
         ),
-        frame_limits=FrameLimits(linger_s=0.005, deadline_s=30, max_held_bytes=64 << 20),
+        frame_limits=GatewaySettings(linger_s=0.005, delivery_deadline_s=30, buffer_bytes=64 << 20),
     )
 
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.gateway.read.publications import PauseView
-from agents.gateway.submit.frame_writer import FrameLimits
 from agents.gateway.submit.record_submissions import Cohorts, OptinTargets
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from blender.record import Record
@@ -97,7 +96,12 @@ async def test_a_record_without_an_epoch_is_of_now_and_the_answer_says_which(app
 
 async def test_a_503_tells_the_epoch_that_the_retry_must_state(application):
     """Otherwise a retry after the boundary would count a second time, in the next epoch."""
-    app = application(frame_limits=FrameLimits(0.001, 0.02, 1 << 20), optin=windows(8, 9))
+    app = application(
+        frame_limits=GatewaySettings(
+            linger_s=0.001, delivery_deadline_s=0.02, buffer_bytes=1 << 20
+        ),
+        optin=windows(8, 9),
+    )
     app.gateway.producer.holding = True
     first = await app.post(record())
     assert (first.status, first.json()["epoch"]) == (503, 8)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.gateway.submit.frame_writer import FrameLimits
 from blender.cells import Cells, RandomizerSpec
 from blender.record import Record
 from blender.registry import RANDOMIZERS
@@ -199,7 +198,9 @@ async def test_reports_are_late_by_the_brokers_clock_whatever_this_one_says():
 
 async def test_a_broker_that_does_not_answer_is_503_and_the_next_sender_does_not_wait():
     """Senders repeat the same bytes; a queue of them waiting for a deadline each helps nobody."""
-    gateway = make_gateway(frame_limits=FrameLimits(0.001, 0.05, 1 << 20))
+    gateway = make_gateway(
+        frame_limits=GatewaySettings(linger_s=0.001, delivery_deadline_s=0.05, buffer_bytes=1 << 20)
+    )
     gateway.producer.holding = True
 
     first = await gateway.report(report(1))
@@ -213,7 +214,9 @@ async def test_a_broker_that_does_not_answer_is_503_and_the_next_sender_does_not
 
 async def test_part_of_a_batch_may_have_to_be_sent_again():
     """The partitions whose leader is away answer `retry`, the others are accepted."""
-    gateway = make_gateway(frame_limits=FrameLimits(0.001, 0.05, 1 << 20))
+    gateway = make_gateway(
+        frame_limits=GatewaySettings(linger_s=0.001, delivery_deadline_s=0.05, buffer_bytes=1 << 20)
+    )
     gateway.producer.holding = True
     stuck = await gateway.report(report(1))
     assert stuck.status == 503
@@ -230,7 +233,9 @@ async def test_part_of_a_batch_may_have_to_be_sent_again():
 
 async def test_memory_for_waiting_entries_is_bounded():
     """A slow broker must not make the gateway grow."""
-    gateway = make_gateway(frame_limits=FrameLimits(0.001, 0.05, max_held_bytes=1000))
+    gateway = make_gateway(
+        frame_limits=GatewaySettings(linger_s=0.001, delivery_deadline_s=0.05, buffer_bytes=1000)
+    )
     gateway.producer.holding = True
 
     reply = await gateway.report(*(report(n) for n in range(1000)))
