@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from blender.evaluation.list_checks import (
     aol_five_percent,
@@ -69,6 +70,13 @@ def check_claims(summary: Summary) -> Iterator[tuple[PaperClaim, Shown]]:
 
 
 _LENGTHS = "the lengths of the lists by construction"
+_FIGURE_9 = partial(PaperClaim, "9", "4, data analysis")
+_FIGURE_11A = partial(PaperClaim, "11a", "4.2.1")
+_FIGURE_11B = partial(PaperClaim, "11b", "4.2.1")
+_FIGURE_12 = partial(PaperClaim, "12", "4.2.2")
+_FIGURE_13 = partial(PaperClaim, "13", "4.2.3")
+_FIGURE_15 = partial(PaperClaim, "15", "4.2.3")
+_FIGURE_15B = partial(PaperClaim, "15b", "4.2.3")
 
 CLAIMS = (
     PaperClaim(
@@ -82,33 +90,20 @@ CLAIMS = (
             "records alone NDCG of a list of 10 exceeds 95 % (Figure 12)"
         ),
     ),
-    PaperClaim(
-        figure="9",
-        section="4, data analysis",
+    _FIGURE_9(
         says="the numbers of the truth and of the blend (columns 2 and 3) are similar",
         check=blend_is_similar_to_truth,
     ),
-    PaperClaim(
-        figure="9",
-        section="4, data analysis",
-        says="the blend's top ten has one estimate out of order",
-        check=one_regression,
-    ),
-    PaperClaim(
-        figure="9",
-        section="4, data analysis",
+    _FIGURE_9(says="the blend's top ten has one estimate out of order", check=one_regression),
+    _FIGURE_9(
         says="each ingredient has several out of order, the blend fewer",
         check=blend_beats_ingredients,
     ),
-    PaperClaim(
-        figure="9",
-        section="4, data analysis",
+    _FIGURE_9(
         says="the blend makes up for the weaknesses of both ingredients: it is closer to the truth",
         check=blend_is_closest,
     ),
-    PaperClaim(
-        figure="9",
-        section="4, data analysis",
+    _FIGURE_9(
         says="clients' URLs added up have many out of order, the directly estimated query only one",
         check=query_beats_urls,
         why=(
@@ -116,15 +111,11 @@ CLAIMS = (
             "many: our first four queries stand too far apart to change places"
         ),
     ),
-    PaperClaim(
-        figure="11a",
-        section="4.2.1",
+    _FIGURE_11A(
         says="the more budget for the query, the better L1 of clients and blend (over queries)",
         check=l1_falls_with_query_budget("l1_queries"),
     ),
-    PaperClaim(
-        figure="11a",
-        section="4.2.1",
+    _FIGURE_11A(
         says="the same, if L1 is taken over records",
         check=l1_falls_with_query_budget("l1"),
         why=(
@@ -132,9 +123,7 @@ CLAIMS = (
             "records get worse; this figure must mean queries"
         ),
     ),
-    PaperClaim(
-        figure="11b",
-        section="4.2.1",
+    _FIGURE_11B(
         says="clients' NDCG is best at f_C = 0.85 and drops before and after",
         check=client_ndcg_peaks,
         why=(
@@ -144,17 +133,13 @@ CLAIMS = (
             "sides (our Figure 11, last panel); the paper does not say how clicks gather"
         ),
     ),
-    PaperClaim(
-        figure="11b",
-        section="4.2.1",
+    _FIGURE_11B(
         says="the opt-in group's NDCG does not depend on f_C",
         check=optin_ndcg_constant,
         why="people are drawn anew at every point",
         given="nothing that the opt-in group computes reads f_C",
     ),
-    PaperClaim(
-        figure="11b",
-        section="4.2.1",
+    _FIGURE_11B(
         says="the blend's NDCG is high, does not depend on f_C and is nearly the opt-in group's",
         check=blend_ndcg_flat,
         why=(
@@ -162,15 +147,11 @@ CLAIMS = (
             "most f_C, the blend follows them, up and down, and is better than the opt-in group"
         ),
     ),
-    PaperClaim(
-        figure="12",
-        section="4.2.2",
+    _FIGURE_12(
         says="a list of 10 has NDCG above 95 % for ε from 1 to 5 (over the listed records)",
         check=list_of_ten("ndcg_listed"),
     ),
-    PaperClaim(
-        figure="12",
-        section="4.2.2",
+    _FIGURE_12(
         says="the same, if a true favourite that is missing from the list costs",
         check=list_of_ten("ndcg"),
         why=(
@@ -191,9 +172,7 @@ CLAIMS = (
         says="the longer the list, the less accurate its estimates",
         check=longer_lists_are_less_accurate,
     ),
-    PaperClaim(
-        figure="13",
-        section="4.2.3",
+    _FIGURE_13(
         says="L1 declines as more people opt in, up to 10 % (over records)",
         check=declines("optin_share", "l1", percent, steadily=False),
         why=(
@@ -202,9 +181,7 @@ CLAIMS = (
             "weighs more on rare records, and the longer lists decline"
         ),
     ),
-    PaperClaim(
-        figure="13",
-        section="4.2.3",
+    _FIGURE_13(
         says="the same, if L1 is taken over queries",
         check=declines("optin_share", "l1_queries", percent, steadily=False),
         why=(
@@ -212,9 +189,7 @@ CLAIMS = (
             "people T has, but for the longest lists; this figure must mean records"
         ),
     ),
-    PaperClaim(
-        figure="13",
-        section="4.2.3",
+    _FIGURE_13(
         says="up to 10 % opt-in the first data set's L1 declines like the second's (over records)",
         check=declines_alike,
     ),
@@ -247,21 +222,15 @@ CLAIMS = (
         check=ndcg_for_all_but("optin_share", 0.015, 1),
         given=_LENGTHS,
     ),
-    PaperClaim(
-        figure="15",
-        section="4.2.3",
+    _FIGURE_15(
         says="L1 declines steadily with ε on both data sets (over records)",
         check=declines("epsilon", "l1", epsilon_text, steadily=True),
     ),
-    PaperClaim(
-        figure="15",
-        section="4.2.3",
+    _FIGURE_15(
         says="the same, if L1 is taken over queries",
         check=declines("epsilon", "l1_queries", epsilon_text, steadily=True),
     ),
-    PaperClaim(
-        figure="15b",
-        section="4.2.3",
+    _FIGURE_15B(
         says="L1 under 0.1 can be had from ε = 1 on (over records)",
         check=l1_under("l1"),
         why=(
@@ -269,12 +238,7 @@ CLAIMS = (
             "longer lists are not"
         ),
     ),
-    PaperClaim(
-        figure="15b",
-        section="4.2.3",
-        says="the same, if L1 is taken over queries",
-        check=l1_under("l1_queries"),
-    ),
+    _FIGURE_15B(says="the same, if L1 is taken over queries", check=l1_under("l1_queries")),
     PaperClaim(
         figure="15a",
         section="4.2.3",
