@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
@@ -53,25 +54,18 @@ def run_worker(settings: Settings) -> NoReturn:
     asyncio.run(process.run(connect, "worker", settings.worker, host, metrics.WORKER))
 
 
+@dataclass(eq=False)
 class Worker:
     """Both counters and their app."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        app: CountingApp,
-        counters: list[TopicCounter],
-        close: list[Callable[[], Awaitable[None]]],
-        watch: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        self.app = app
-        self.counters = counters
-        self._settings = settings
-        self._close = close
-        self._watch = watch
-        self._tasks: list[asyncio.Task[None]] = []
-        self._starting: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+    _settings: Settings
+    app: CountingApp
+    counters: list[TopicCounter]
+    _close: list[Callable[[], Awaitable[None]]]
+    _watch: Callable[[], Coroutine[Any, Any, None]]
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _starting: asyncio.Task[None] | None = None
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
     async def connect(cls, settings: Settings) -> Worker:

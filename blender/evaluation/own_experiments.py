@@ -189,11 +189,6 @@ def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator
             yield Value("no privacy", point, "l1_plain", sampling_l1(setting, epoch, rng))
 
 
-def _people(setting: Setting) -> tuple[float, ...]:
-    # 1, 2, 5, 10 and 20 times what the paper's first data set has, or what a test asks for.
-    return tuple(float(setting.users * times) for times in (1, 2, 5, 10, 20))
-
-
 def _records_each(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """List and L1 against m_O, when a person's records resemble each other."""
     records_each = int(point)
@@ -299,7 +294,8 @@ OWN_EXPERIMENTS = (
     Experiment(
         "limit",
         "L1 against the number of people, beside the limit without privacy",
-        _people,
+        # As many as the paper's first data set has, or a test asks for, and more.
+        lambda setting: [float(setting.users * times) for times in (1, 2, 5, 10, 20)],
         _limit,
         runs=10,
         populations=("aol",),

@@ -79,7 +79,7 @@ class ZipfPeople:
         shared = int(rng.binomial(people, self.common))
         query = np.concatenate(
             [
-                np.searchsorted(self._query_sums(), rng.random(shared), side="right"),
+                np.searchsorted(self._sums()[0], rng.random(shared), side="right"),
                 rng.integers(0, self.queries, size=people - shared),
             ]
         )
@@ -101,7 +101,7 @@ class ZipfPeople:
 
     def query_probability(self, records: IntArray) -> FloatArray:
         rank = records // self.urls + 1 + self.offset
-        shared = self.common * rank**-self.query_exponent / self._total()
+        shared = self.common * rank**-self.query_exponent / self._sums()[1]
         return np.asarray(shared + (1 - self.common) / self.queries)
 
     def query(self, records: IntArray) -> IntArray:
@@ -124,11 +124,8 @@ class ZipfPeople:
         weight = np.arange(1, self.urls + 1, dtype=np.float64) ** -self.url_exponent
         return np.asarray(weight / weight.sum())
 
-    def _total(self) -> float:
-        return _zipf_sums(self.queries, self.query_exponent, self.offset)[1]
-
-    def _query_sums(self) -> FloatArray:
-        return _zipf_sums(self.queries, self.query_exponent, self.offset)[0]
+    def _sums(self) -> tuple[FloatArray, float]:
+        return _zipf_sums(self.queries, self.query_exponent, self.offset)
 
 
 def _scrambled(numbers: IntArray) -> list[int]:

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from itertools import islice
 from multiprocessing import active_children
 from statistics import mean
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from blender.evaluation.experiment import Experiment
 from blender.evaluation.measurements import Measurements, Unit, Value, generator_for
@@ -213,13 +213,12 @@ def _run(
         raise
 
 
-class _Work:
+class _Work(NamedTuple):
     """What every process needs: where units are looked up."""
 
-    def __init__(
-        self, experiments: Mapping[str, Experiment], settings: Mapping[str, Setting], seed: int
-    ) -> None:
-        self.experiments, self.settings, self.seed = experiments, settings, seed
+    experiments: Mapping[str, Experiment]
+    settings: Mapping[str, Setting]
+    seed: int
 
 
 _WORK: list[_Work] = []

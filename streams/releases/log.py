@@ -36,6 +36,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
@@ -177,26 +178,18 @@ class ReleaseLog:
         return producer
 
 
+@dataclass(eq=False)
 class Turn:
     """The right to add to the log once, knowing all that is in it."""
 
-    def __init__(
-        self,
-        log: ReleaseLog,
-        topic: str,
-        kind: Kind,
-        producer: Producer,
-        timeout_s: float,
-        observe: StepObserver,
-    ) -> None:
-        self._log = log
-        self._topic = topic
-        self._kind = kind
-        self._producer = producer
-        self._timeout_s = timeout_s
-        self._observe = observe
-        self._used = False
-        self.committed = False
+    _log: ReleaseLog
+    _topic: str
+    _kind: Kind
+    _producer: Producer
+    _timeout_s: float
+    _observe: StepObserver
+    _used: bool = False
+    committed: bool = False
 
     @property
     def book(self) -> ReleaseBook:

@@ -113,8 +113,9 @@ class TransactionAdmin:
             if transaction is None:
                 under_way = now_ms - producer["last_write_ms"] <= _LONGEST_MS
             else:
-                under_way = transaction["state"] in _UNDER_WAY and (
-                    (topic, partition) in _partitions(transaction)
+                under_way = transaction["state"] in _UNDER_WAY and any(
+                    of["topic"] == topic and partition in of["partitions"]
+                    for of in transaction["topics"]
                 )
             open_now.append(
                 OpenTransaction(
@@ -185,10 +186,6 @@ class TransactionAdmin:
             async with asyncio.timeout(self._timeout_s + 1):
                 answer: dict[str, Any] = (await self._client.send(node, request)).to_object()
         return answer
-
-
-def _partitions(transaction: dict[str, Any]) -> set[tuple[str, int]]:
-    return {(of["topic"], number) for of in transaction["topics"] for number in of["partitions"]}
 
 
 def _check(code: int) -> None:

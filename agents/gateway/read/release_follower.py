@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -47,25 +48,17 @@ _REPORTABLE = (Stage.REPORTING, Stage.REPORTS_SEALED)
 _AGAIN_AFTER_S = 1.0
 
 
+@dataclass(eq=False)
 class ReleaseFold:
     """Turns a book and the documents beside it into `Publications`. Pure: no Kafka, no clock."""
 
-    def __init__(
-        self,
-        publications: Publications,
-        *,
-        keys: KeyRing,
-        topics: Topics,
-        history_epochs: int,
-        admission: bool = False,
-    ) -> None:
-        """`admission`: this gateway has a hook that admits reports."""
-        self.publications = publications
-        self._admission = admission
-        self._keys = keys
-        self._topics = topics
-        self._history = history_epochs
-        self._parts: dict[str, list[bytes]] = {}
+    publications: Publications
+    keys: KeyRing
+    topics: Topics
+    history_epochs: int
+    #: Whether this gateway has a hook that admits reports.
+    admission: bool = False
+    _parts: dict[str, list[bytes]] = field(default_factory=dict)
 
     def take(self, book: ReleaseBook, record: LogRecord) -> None:
         """Keep the documents of one record, which the book has just folded."""
@@ -96,7 +89,7 @@ class ReleaseFold:
         A job may commit after its epoch was given up, or a click graph after the head list: the
         book passes that over, no job writes it to its topic, and it must not be seen here either.
         """
-        published, epoch, kept = self.publications, state.epoch, self._history
+        published, epoch, kept = self.publications, state.epoch, self.history_epochs
         if state.head_list is not None and reference.id == state.head_list.head_list.id:
             _keep(published.head_lists, reference.id, epoch, reference, parts, kept)
         elif state.estimates is not None and reference.id == state.estimates.document.id:
@@ -151,8 +144,8 @@ class ReleaseFold:
             targets[head_list_id] = kept or ReportTarget(
                 head_list_id=head_list_id,
                 epoch=state.epoch,
-                keys=self._keys.epoch(plan.key_id, state.epoch),
-                topic=self._topics.name(Stem.CLIENT_REPORTS, plan.topic_version),
+                keys=self.keys.epoch(plan.key_id, state.epoch),
+                topic=self.topics.name(Stem.CLIENT_REPORTS, plan.topic_version),
                 partitions=plan.report_partitions,
                 cells=released.cells,
                 cells_per_answer=released.cells_per_answer,
@@ -160,7 +153,7 @@ class ReleaseFold:
                 wildcard_alone=released.wildcard_alone,
                 late_from_ms=late_from_ms,
                 log_position=released.head_list.entry_offset + 1,
-                admitted=self._admission or not plan.devices_admitted,
+                admitted=self.admission or not plan.devices_admitted,
             )
         return targets
 
@@ -171,7 +164,7 @@ class ReleaseFold:
             if state.stage is not Stage.COLLECTING:
                 continue
             parameters, plan = state.parameters, state.parameters.plan
-            if plan.cohorts > 1 and plan.cohort_id and plan.cohort_id not in self._keys:
+            if plan.cohorts > 1 and plan.cohort_id and plan.cohort_id not in self.keys:
                 raise LookupError(
                     f"epoch {state.epoch} has its cohorts by master secret {plan.cohort_id!r}, "
                     "which this process does not have; add it to the settings and start again"
@@ -182,9 +175,9 @@ class ReleaseFold:
                 before.get(state.epoch)
                 or OptinTarget(
                     epoch=state.epoch,
-                    keys=self._keys.epoch(plan.key_id, state.epoch),
+                    keys=self.keys.epoch(plan.key_id, state.epoch),
                     frames=OptinFrames(
-                        self._topics.name(Stem.OPTIN_RECORDS, plan.topic_version),
+                        self.topics.name(Stem.OPTIN_RECORDS, plan.topic_version),
                         state.epoch,
                         log_position=state.opened_offset + 1,
                     ),

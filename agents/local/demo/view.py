@@ -53,7 +53,11 @@ class View:
             self._clear()
             # Asked every time, since people resize their windows.
             columns, rows = shutil.get_terminal_size()
-            drawn = [_cut(line, columns) for line in lines[: max(1, rows - 1)]]
+            # A line of exactly that many columns wraps on some terminals.
+            drawn = [
+                line if len(line) < columns else line[: max(0, columns - 2)] + "…"
+                for line in lines[: max(1, rows - 1)]
+            ]
             print("\n".join(drawn), file=self._out, flush=True)
             self._drawn = len(drawn)
             return
@@ -70,11 +74,6 @@ class View:
             # Up over the block, and erase from there to the end of the screen.
             print(f"\x1b[{self._drawn}F\x1b[J", end="", file=self._out)
             self._drawn = 0
-
-
-def _cut(line: str, columns: int) -> str:
-    # A line of exactly that many columns wraps on some terminals.
-    return line if len(line) < columns else line[: max(0, columns - 2)] + "…"
 
 
 def epoch_table(
