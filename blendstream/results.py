@@ -1,8 +1,9 @@
 """Reads the public API of a gateway into tidy data frames: one row, one estimate of one epoch.
 
 Promises: `share`, `low` and `high` are those of the group that each publication says to read
-(`preferred`); dates are in UTC; a query is text as it was published, also one like "null" or "007".
-⋆, everything that is not on the list, has no query and no URL (missing values).
+(`preferred`); of a `disputed` row they are one group's value and an interval that spans both. Dates
+are in UTC; a query is text as it was published, also one like "null" or "007". ⋆, everything that
+is not on the list, has no query and no URL (missing values).
 Assumes: the server is a gateway; nothing but published documents is asked for.
 """
 
@@ -30,7 +31,14 @@ Table = Literal["records", "queries"]
 
 #: The most epochs that one request may ask for.
 _PAGE = 100
-_TEXT = ("query", "url", "outcome", "preferred")
+#: A flag is missing where the publication is older than it.
+_KINDS = {
+    "query": "string",
+    "url": "string",
+    "outcome": "string",
+    "preferred": "string",
+    "disputed": "boolean",
+}
 _NEXT = re.compile(r'<([^>]+)>; rel="next"')
 
 
@@ -117,7 +125,7 @@ def _frame(table: bytes) -> pd.DataFrame:
         io.BytesIO(table),
         keep_default_na=False,
         na_values={column: [""] for column in columns},
-        dtype={column: "string" for column in columns if column in _TEXT},
+        dtype={column: _KINDS[column] for column in columns if column in _KINDS},
     )
     return _dated(frame)
 

@@ -14,11 +14,21 @@ import pandas as pd
 import pytest
 
 import blendstream
+from agents.gateway.read.estimates_csv import csv_head, csv_rows
 from agents.gateway.read.publications import EpochView, PublishedDocument
+from blendstream.results import _frame
 from streams.wire.estimates_document import EstimatedCell, EstimatesDocument, PublishedAgreement
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.live import live_gateway
-from tests.browser.publications import EPOCHS, FIRST_S, QUERIES, emptied, publications
+from tests.browser.publications import (
+    EPOCHS,
+    FIRST_S,
+    QUERIES,
+    disputed,
+    emptied,
+    publications,
+)
+from tests.vectors.device.searches import of_version_1
 
 ROOT = Path(__file__).parents[2]
 #: Queries that pandas takes for missing values or numbers unless it is told otherwise.
@@ -36,6 +46,7 @@ def documents() -> list[EstimatesDocument]:
         for query in ODD
     )
     made[-1] = replace(made[-1], records=odd + made[-1].records)
+    made[6] = disputed(made[6])
     return made
 
 
@@ -93,6 +104,19 @@ def test_a_query_has_one_row_an_epoch_and_the_share_that_is_to_be_read(results):
     assert set(newest["preferred"]) == {"blend"}
     assert set(disagreeing["preferred"]) == {"client"}
     assert (disagreeing["share"] == disagreeing["client_probability"]).all()
+
+
+def test_a_row_says_whether_it_is_disputed_and_then_has_one_groups_share(results):
+    """Who filters or averages must be able to leave these out; older publications do not say."""
+    for frame in (results.estimates(EPOCHS[6]), results.queries(EPOCHS[6])):
+        assert frame["disputed"].dtype == "boolean"
+        marked = frame[frame["disputed"]]
+        assert list(marked["query"]) == [QUERIES[1]]
+        assert (marked["share"] == marked["optin_probability"]).all()
+        assert marked["optin_weight"].isna().all()
+    assert not results.estimates(EPOCHS[7])["disputed"].any()
+    older = csv_head("records") + csv_rows(of_version_1(publications()[0]), "records")
+    assert _frame(older)["disputed"].isna().all()
 
 
 def test_a_history_is_the_newest_epochs_in_order_of_time(results):
