@@ -186,7 +186,7 @@ def test_a_table_says_which_records_are_disputed_where_the_publication_does():
             row["disputed"] = said
             if said is None:
                 del row["disputed"]
-        table = csv_head() + csv_rows(json.dumps(body).encode())
+        table = csv_head("records") + csv_rows(json.dumps(body).encode(), "records")
         read = csv.DictReader(io.StringIO(table.decode()))
         assert [row["disputed"] for row in read] == [field] * len(body["records"])
 
