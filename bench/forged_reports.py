@@ -8,7 +8,9 @@ or ten, spread over the list, evenly. Honest clients are like the opt-in users, 
 e^(N(0, .2²)) a record. "Shown" is the median of the published value over the true one: with devices
 admitted (clients' number first) and without (opt-in users' first). "Covered": the truth lies in the
 published interval of a forged record. "Others": honest records marked, per epoch. "Noticed": epochs
-in which the agreement test has p < 0.01. The last lines are epochs in which nobody forges.
+in which the agreement test has p < 0.01. The last lines are epochs in which nobody forges; there
+"twofold" is how often the interval of a record holds the truth that clients have twice as often as
+opt-in users, or half as often, and more.
 """
 
 from __future__ import annotations
@@ -106,6 +108,7 @@ def main(words: Sequence[str] = ()) -> None:
         groups = Groups(PEOPLE, users, list_size=list_size)
         tallies: dict[tuple[str, float, int], Tally] = {}
         marks: dict[str, list[tuple[int, bool]]] = {}
+        twofold: dict[str, list[bool]] = {}
         rng = np.random.default_rng((arguments.seed, list_size))
         for _ in range(arguments.runs):
             release, listed = draw_release(groups, rng)
@@ -124,16 +127,21 @@ def main(words: Sequence[str] = ()) -> None:
                 marks.setdefault(name, []).append(
                     (int(found.disputed.sum()), noticed(release, found, rng))
                 )
+                truth, cells = reports.truth[:-1], found.blended.cells
+                ratio = truth / (groups.activity * groups.people.probability(listed))
+                held = (cells.low[:-1] <= truth) & (truth <= cells.high[:-1])
+                twofold.setdefault(name, []).extend(held[(ratio <= 0.5) | (ratio >= 2)].tolist())
         for (honest, share, records), tally in tallies.items():
             print(f"| {list_size} | {honest} | {share:.1%} | {records} | {tally.row()} |")
         for name, marked in marks.items():
             disputed, seen = np.array(marked).T
+            held = f"{np.mean(twofold[name]):.0%} of {len(twofold[name])}" if twofold[name] else ""
             quiet.append(
                 f"| {list_size} | {name} | {disputed.mean():.2f} | {(disputed > 0).mean():.0%} | "
-                f"{seen.mean():.0%} |"
+                f"{seen.mean():.0%} | {held} |"
             )
     print("\n| M | difference, nothing forged | records marked an epoch | epochs with a mark | "
-          "noticed |\n|---|---|---|---|---|")  # fmt: skip
+          "noticed | twofold |\n|---|---|---|---|---|---|")  # fmt: skip
     print("\n".join(quiet))
 
 
