@@ -14,6 +14,7 @@ from typing import Any
 
 from agents.commands.operator_context import connected, read_log, utc_text
 from agents.commands.output import add_json, print_json
+from agents.jobs.epoch_schedule import next_period
 from agents.jobs.job_context import limit_from
 from agents.operations.budget_words import BudgetUse, budget_use
 from streams.releases.epoch_plan import plan_from
@@ -164,8 +165,7 @@ def _refused(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -
     if book.last is None:
         return None
     plan, start_ms = plan_from(settings), max(now_ms, book.last.parameters.window_end_ms)
-    charge = book.ledger.price(
-        book.last.epoch + 1, start_ms // 1000, plan.cohorts, limit,
-        optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
-    )  # fmt: skip
+    epoch = book.last.epoch + 1
+    plan, period = next_period(book.last.parameters, plan, epoch)
+    charge = plan.charge(book.ledger, limit, epoch, start_ms // 1000, period)
     return book.ledger.refusal(charge, limit)

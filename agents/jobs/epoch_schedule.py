@@ -16,11 +16,12 @@ jobs refuses no one; a gap longer than that is not filled with empty epochs afte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from blender.errors import ParameterError
+from streams.releases.budget_period import BudgetPeriod
 from streams.releases.entries import Shortfall
-from streams.releases.epoch_plan import EpochParameters, Plan
+from streams.releases.epoch_plan import EpochParameters, Plan, begin_period
 from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.ledger import Ledger, Limit, Paused
 
@@ -40,6 +41,7 @@ __all__ = [
     "next_estimates",
     "next_head_list",
     "next_keeper_move",
+    "next_period",
     "reports_until_ms",
 ]
 
@@ -182,7 +184,8 @@ def _next_opening(
         if now_ms >= start_ms + plan.window_ms:
             start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
     first_start_ms = start_ms
-    parameters, refused = _affordable(book.ledger, plan, limit, number, start_ms)
+    plan, period = next_period(None if last is None else last.parameters, plan, number)
+    parameters, refused = _affordable(book.ledger, plan, limit, number, start_ms, period)
     if parameters is None:
         return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
     start_ms = parameters.window_start_ms
@@ -196,16 +199,35 @@ def _next_opening(
     return Wait(start_ms - epochs_ahead * plan.window_ms, why)
 
 
+def next_period(
+    last: EpochParameters | None, plan: Plan, epoch: int
+) -> tuple[Plan, BudgetPeriod | None]:
+    """The plan of the epoch after `last`, and its budget period if it has one.
+
+    A period that was begun goes on to its last epoch with what it began with. Changed settings of
+    privacy, shares or the period itself wait for its end; all others take effect.
+    """
+    period = None if last is None else last.period
+    if last is not None and period is not None and epoch < period.first_epoch + period.rule.epochs:
+        begun = last.plan
+        fixed = replace(
+            plan, privacy=begun.privacy, profile=begun.profile,
+            graph_share_ppm=begun.graph_share_ppm, click_graph=begun.click_graph,
+            optin_cohorts=begun.optin_cohorts, period_epochs=begun.period_epochs,
+            known_records=plan.known_records or begun.known_records,
+        )  # fmt: skip
+        return fixed, period
+    return plan, begin_period(plan, epoch) if plan.period_epochs else None
+
+
 def _affordable(
-    ledger: Ledger, plan: Plan, limit: Limit, epoch: int, start_ms: int
-) -> tuple[EpochParameters | None, Paused | None]:
+    ledger: Ledger, plan: Plan, limit: Limit, epoch: int, start_ms: int,
+    period: BudgetPeriod | None,
+) -> tuple[EpochParameters | None, Paused | None]:  # fmt: skip
     """The epoch, from this time on or from the next period that can pay for it; why not sooner."""
     refused: Paused | None = None
     for _ in range(_PERIODS_AHEAD):
-        charge = ledger.price(
-            epoch, start_ms // 1000, plan.cohorts, limit,
-            optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
-        )  # fmt: skip
+        charge = plan.charge(ledger, limit, epoch, start_ms // 1000, period)
         paused = ledger.refusal(charge, limit)
         if paused is None:
             end_ms = start_ms + plan.window_ms
@@ -230,17 +252,18 @@ def lost_epochs(
     if book.last is None or book.ledger.last_epoch is None:
         return []
     found: list[EpochParameters] = []
-    ledger, start_ms = book.ledger, book.last.parameters.window_end_ms
+    ledger, last = book.ledger, book.last.parameters
     while True:
-        number = book.ledger.last_epoch + 1 + len(found)
-        parameters, _ = _affordable(ledger, plan, limit, number, start_ms)
+        number, start_ms = book.ledger.last_epoch + 1 + len(found), last.window_end_ms
+        of_epoch, period = next_period(last, plan, number)
+        parameters, _ = _affordable(ledger, of_epoch, limit, number, start_ms, period)
         if (
             parameters is None
             or now_ms < parameters.window_start_ms - epochs_ahead * plan.window_ms
         ):
             return found
         found.append(parameters)
-        ledger, start_ms = ledger.charged(parameters.charge), parameters.window_end_ms
+        ledger, last = ledger.charged(parameters.charge), parameters
 
 
 def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildHeadList | Wait:

@@ -26,6 +26,7 @@ from agents.jobs import metrics
 from agents.jobs.broker_clocks import BrokerClocks, ClockComparison
 from agents.jobs.click_graphs import CLICK_GRAPHS
 from agents.jobs.epoch_lifecycle import Keeper
+from agents.jobs.epoch_schedule import next_period
 from agents.jobs.estimates import ESTIMATES
 from agents.jobs.head_lists import HEAD_LISTS
 from agents.jobs.job_context import Instead, JobContext, limit_from
@@ -98,10 +99,8 @@ class Jobs:
         # An epoch dearer than its limit is refused here, not in the middle of the night.
         plan, limit = plan_from(settings), limit_from(settings)
         fresh = Ledger()
-        fresh.refusal(
-            fresh.price(0, 0, plan.cohorts, limit, optin=plan.optin_cost, clients=plan.client_cost),
-            limit,
-        )
+        _, period = await asyncio.to_thread(next_period, None, plan, 0)
+        fresh.refusal(plan.charge(fresh, limit, 0, 0, period), limit)
         return cls(context)
 
     @property

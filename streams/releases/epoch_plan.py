@@ -15,9 +15,18 @@ import msgspec
 
 from blender.errors import ParameterError
 from blender.parameters import PrivacyParameters
+from blender.period_budget import calibrate_period
 from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from blender.user_groups import PARTS
-from streams.releases.ledger import Cost, EpochCharge, click_graph_cost, worst_of
+from streams.releases.budget_period import BudgetPeriod
+from streams.releases.ledger import (
+    Cost,
+    EpochCharge,
+    Ledger,
+    Limit,
+    click_graph_cost,
+    worst_of,
+)
 from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES
 
@@ -29,6 +38,7 @@ __all__ = [
     "ClickGraphPlan",
     "EpochParameters",
     "Plan",
+    "begin_period",
     "plan_from",
     "shares_ppm",
 ]
@@ -98,6 +108,12 @@ class Plan:
     #: Every report passes an admission hook (`gateway.admission`): a gateway without one takes no
     #: reports of this epoch. It decides whose value of a disputed record is shown.
     devices_admitted: bool = False
+    #: R of the opt-in users; 0: `cohorts`, which is the clients'.
+    optin_cohorts: int = 0
+    #: T: so many epochs share one budget of the opt-in users; 0: each has its own.
+    period_epochs: int = 0
+    #: Most records that stay known from one epoch of a budget period to the next.
+    known_records: int = 0
 
     def __post_init__(self) -> None:
         """Windows fall on whole seconds; a graph share without a graph would only be lost."""
@@ -127,6 +143,21 @@ class Plan:
                 f"head_list_cells must be at most {MAX_LISTED_RECORDS}, so that any list that may "
                 f"be drawn fits into one document, got {self.privacy.head_list_cells}"
             )
+        if self.period_epochs and self.profile != "sharp":
+            raise ParameterError(
+                "one budget for several epochs needs the profile sharp, whose noise it calibrates, "
+                f"got profile={self.profile!r}"
+            )
+        if (self.period_epochs > 0) != (self.known_records > 0):
+            raise ParameterError(
+                "a budget period, and nothing else, needs a limit to known records, got "
+                f"period_epochs={self.period_epochs}, known_records={self.known_records}"
+            )
+        if self.period_epochs and self.optin_cohorts != 1:
+            raise ParameterError(
+                "opt-in users take part in every epoch of a budget period (optin_cohorts=1), got "
+                f"optin_cohorts={self.optin_cohorts}"
+            )
         if not 0 <= self.graph_share_ppm < PARTS:
             raise ParameterError(
                 f"graph_share_ppm must lie in 0..{PARTS - 1}, got {self.graph_share_ppm}"
@@ -134,7 +165,12 @@ class Plan:
 
     @property
     def optin_cost(self) -> Cost:
-        """What one opt-in user pays for an epoch: they are in S, in T or in the graph share."""
+        """What one opt-in user pays for an epoch: they are in S, in T or in the graph share.
+
+        In a budget period S and T pay for all epochs at once; the graph is charged in addition.
+        """
+        if self.period_epochs:
+            return Cost(0.0, 0.0) if self.click_graph is None else self.click_graph.cost
         both = Cost(self.privacy.epsilon, self.privacy.delta)
         return both if self.click_graph is None else worst_of(both, self.click_graph.cost)
 
@@ -143,17 +179,32 @@ class Plan:
         """What one device pays for an epoch: only the paper's randomizer spends any δ."""
         return Cost(self.privacy.epsilon, self.privacy.delta if self.profile == "paper" else 0.0)
 
+    def charge(
+        self, ledger: Ledger, limit: Limit, epoch: int, window_start_s: int,
+        period: BudgetPeriod | None,
+    ) -> EpochCharge:  # fmt: skip
+        """What opening an epoch with this plan would add to the ledger."""
+        return ledger.price(
+            epoch, window_start_s, self.cohorts, limit,
+            optin=self.optin_cost, clients=self.client_cost, cohort_id=self.cohort_id,
+            optin_cohorts=self.optin_cohorts, period=period,
+        )  # fmt: skip
+
 
 def plan_from(settings: Settings) -> Plan:
     """What the settings say the next epoch should be."""
     graph, epoch = settings.click_graph, settings.epoch
+    # In a budget period everyone who opted in takes part in every epoch, and clients in one.
+    epochs = settings.budget.period_epochs
+    clients = settings.privacy.cohorts or max(1, epochs)
+    optin = settings.privacy.optin_cohorts or (1 if epochs else 0)
     return Plan(
         window_ms=epoch.window_s * 1000,
         grace_ms=round(epoch.grace_s * 1000),
         skew_ms=round(epoch.allowed_skew_s * 1000),
         privacy=settings.privacy.parameters(),
         profile=settings.privacy.profile,
-        cohorts=settings.privacy.cohorts,
+        cohorts=clients,
         key_id=settings.keys.current_id,
         optin_partitions=settings.topics.partitions,
         report_partitions=settings.topics.partitions,
@@ -175,7 +226,25 @@ def plan_from(settings: Settings) -> Plan:
         ),
         cohort_id=settings.keys.cohort_id,
         devices_admitted=bool(settings.gateway.admission),
+        optin_cohorts=optin,
+        period_epochs=epochs,
+        known_records=settings.budget.known_records if epochs else 0,
     )
+
+
+def begin_period(plan: Plan, first_epoch: int) -> BudgetPeriod:
+    """The budget period that this epoch begins. Finding its noise takes up to some seconds, once.
+
+    The secret that opens its first epoch decides the shares of all its epochs.
+    """
+    rule = calibrate_period(
+        plan.privacy.epsilon,
+        plan.privacy.delta,
+        plan.privacy.records_per_optin_user,
+        plan.period_epochs,
+    )
+    s, t, graph = shares_ppm(plan).values()
+    return BudgetPeriod(first_epoch, rule, plan.key_id, (s, t, graph))
 
 
 #: What entries of older releases lack.
@@ -201,6 +270,31 @@ class EpochParameters:
         """Every reader of what is released for the epoch must be able to name it."""
         if not is_epoch(self.epoch):
             raise ParameterError(f"an epoch must lie in 0..{MAX_EPOCH}, got {self.epoch}")
+        period, privacy = self.period, self.plan.privacy
+        if self.plan.period_epochs != (0 if period is None else period.rule.epochs):
+            raise ParameterError(
+                "an epoch must be of a budget period of as many epochs as its plan says, got "
+                f"{self.plan.period_epochs} in the plan"
+            )
+        if period is None:
+            return
+        period.index(self.epoch)
+        rule = period.rule
+        fixed = (rule.epsilon, rule.delta, rule.records_per_user, period.shares)
+        here = (
+            privacy.epsilon, privacy.delta, privacy.records_per_optin_user,
+            tuple(shares_ppm(self.plan).values()),
+        )  # fmt: skip
+        if fixed != here:
+            raise ParameterError(
+                "epsilon, delta, m_O and shares of an epoch must be those of its budget period, "
+                f"{fixed}, got {here}"
+            )
+
+    @property
+    def period(self) -> BudgetPeriod | None:
+        """The budget period that it belongs to."""
+        return self.charge.period
 
     @property
     def window_ms(self) -> int:
@@ -224,8 +318,20 @@ class EpochParameters:
     def to_json(self) -> dict[str, Any]:
         """The fields of an `epoch_opened` entry."""
         plan = asdict(self.plan)
-        # These two follow from others.
-        del plan["window_ms"], plan["graph_share_ppm"]
+        # These follow from others.
+        for name in (
+            "window_ms", "graph_share_ppm", "optin_cohorts", "period_epochs", "known_records",
+        ):  # fmt: skip
+            del plan[name]
+        # Among the privacy parameters, where a release that does not know of them stops: it would
+        # admit other users than were charged, or draw noise for another budget.
+        if self.plan.optin_cohorts:
+            plan["privacy"]["optin_cohorts"] = self.plan.optin_cohorts
+        if self.period is not None:
+            plan["privacy"]["period"] = {
+                **self.period.to_json(self.epoch),
+                "known_records": self.plan.known_records,
+            }
         return {
             **plan,
             "window_start_ms": self.window_start_ms,
@@ -239,16 +345,24 @@ class EpochParameters:
     def from_json(cls, body: Mapping[str, Any]) -> EpochParameters:
         """Read the fields of an `epoch_opened` entry; `ValueError` or `KeyError` if it is none."""
         start, end, graph = body["window_start_ms"], body["window_end_ms"], body["click_graph"]
+        privacy = dict(body["privacy"])
+        optin_cohorts, told = int(privacy.pop("optin_cohorts", 0)), privacy.pop("period", None)
+        period = None if told is None else BudgetPeriod.from_json(body["epoch"], told)
         given = {
             **_NOT_ALWAYS_WRITTEN,
             **body,
             "window_ms": end - start,
             "graph_share_ppm": body["shares_ppm"]["graph"],
             # Built here, because they refuse a parameter that is new to this release.
-            "privacy": PrivacyParameters(**body["privacy"]),
+            "privacy": PrivacyParameters(**privacy),
+            "optin_cohorts": optin_cohorts,
+            "period_epochs": 0 if period is None else period.rule.epochs,
+            "known_records": 0 if period is None else told["known_records"],
             "click_graph": None if graph is None else ClickGraphPlan(**graph),
         }
-        charge = EpochCharge.from_json(body["epoch"], body["charge"])
+        charge = EpochCharge.from_json(
+            body["epoch"], body["charge"], optin_cohorts=optin_cohorts, period=period
+        )
         try:
             plan = msgspec.convert({field.name: given[field.name] for field in fields(Plan)}, Plan)
             return msgspec.convert({**body, "plan": plan, "charge": charge}, cls)

@@ -210,8 +210,11 @@ class ReleaseBook:
         shares = {Share(name): int(ppm) for name, ppm in body["shares_ppm"].items()}
         if sum(shares.values()) != PARTS or min(shares.values()) < 0:
             raise ValueError(f"shares_ppm must be ≥ 0 and sum to {PARTS}")
+        period = parameters.period
+        if period is not None and tuple(shares.get(share, 0) for share in Share) != period.shares:
+            raise ValueError("shares_ppm must be those of the budget period")
         # A reader that started at a checkpoint meets epochs its ledger already holds; charging
-        # by number makes that harmless.
+        # by number makes that harmless. An epoch that breaks its budget period is an error.
         self.ledger = self.ledger.charged(parameters.charge)
         self.epochs[parameters.epoch] = EpochState(parameters, at.offset, shares)
         self._end_pause(parameters)

@@ -6,9 +6,14 @@ the values of one person's records. The cumulative figure is for the person wors
 every epoch that admits them, and is an upper bound (`streams.releases.composition`). An epoch is
 charged in full when it opens; a charge that would pass the limit of its period is not made, and the
 answer says when the next period begins.
+
+Epochs may share one budget of the opt-in users (`streams.releases.budget_period`). It is charged
+once, when its first epoch opens; where the limit's own periods end in between, once in each of
+them, since somebody may look at one alone. A charge that would break the proof of that budget is
+an error: one epoch more than it was made for, an epoch opened again, anything changed within it.
 Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. An
 opt-in user's cohort depends on R and on the secret that the charge names; a device draws its own,
-and another when R changes.
+and another when R changes. R may differ between the groups.
 
 Symbols: ε = epsilon, δ = delta, R = cohorts.
 """
@@ -17,10 +22,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from blender.errors import ParameterError
+from blender.period_budget import PeriodBudget
+from streams.releases.budget_period import BudgetPeriod, rule_from_json
 from streams.releases.composition import (
     Cost,
     Costs,
@@ -84,7 +91,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class EpochCharge:
-    """What one epoch costs the people it admits; written in the entry that opens it."""
+    """What one epoch costs the people it admits; written in the entry that opens it.
+
+    `optin` is for this epoch alone. In a budget period that is what the click graph costs, if there
+    is one; `period` is charged beside it, once for all of its epochs.
+    """
 
     epoch: int
     window_start_s: int
@@ -95,10 +106,23 @@ class EpochCharge:
     clients: Cost
     #: The secret that puts opt-in users into cohorts; empty in logs that did not write it down.
     cohort_id: str = ""
+    #: R of the opt-in users; 0: as that of the clients.
+    optin_cohorts: int = 0
+    period: BudgetPeriod | None = None
 
     def of(self, group: Group) -> Cost:
-        """The cost to one group."""
+        """The cost to one group of this epoch alone."""
         return self.optin if group == "optin" else self.clients
+
+    def cohorts_of(self, group: Group) -> int:
+        """R of one group."""
+        return self.optin_cohorts or self.cohorts if group == "optin" else self.cohorts
+
+    @property
+    def dearest(self) -> Mapping[Group, Cost]:
+        """The most that one release costs one person of each group."""
+        optin = self.optin if self.period is None else worst_of(self.optin, self.period.cost)
+        return {"optin": optin, "clients": self.clients}
 
     def to_json(self) -> dict[str, Any]:
         """The form in which the release log keeps it."""
@@ -114,8 +138,11 @@ class EpochCharge:
         }
 
     @classmethod
-    def from_json(cls, epoch: int, body: Mapping[str, Any]) -> EpochCharge:
-        """Read what `to_json` wrote."""
+    def from_json(
+        cls, epoch: int, body: Mapping[str, Any], *,
+        optin_cohorts: int = 0, period: BudgetPeriod | None = None,
+    ) -> EpochCharge:  # fmt: skip
+        """Read what `to_json` wrote; the rest stands elsewhere in the entry."""
         return cls(
             epoch=epoch,
             window_start_s=int(body["window_start_s"]),
@@ -125,6 +152,8 @@ class EpochCharge:
             optin=Cost(*map(float, body["optin"])),
             clients=Cost(*map(float, body["clients"])),
             cohort_id=str(body.get("cohort_id", "")),
+            optin_cohorts=optin_cohorts,
+            period=period,
         )
 
 
@@ -151,6 +180,9 @@ class Paused:
 
 _SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
+#: What an epoch costs opt-in users in a budget period without a click graph.
+_NOTHING = Cost(0.0, 0.0)
+
 # How often one person of (cohorts R, cohort) paid a cost, and by which order they are in it: the
 # id of the opt-in users' secret, or the epoch since which devices have had this R.
 _Key = tuple[Group, int, int, float, float, str]
@@ -175,21 +207,29 @@ class Ledger:
     last_epoch: int | None = None
     periods: Mapping[_Bucket, Mapping[_Key, int]] = field(default_factory=dict)
     lifetime: Mapping[_Key, int] = field(default_factory=dict)
-    #: R and the epoch since which it has been so.
+    #: The clients' R and the epoch since which it has been so.
     turns: tuple[int, int] = (1, 0)
+    #: The budget period that the last epoch belongs to, and the periods of the limit that it was
+    #: charged in.
+    budget: PeriodBudget | None = None
+    budget_charged_in: tuple[_Bucket, ...] = ()
 
     def price(
         self, epoch: int, window_start_s: int, cohorts: int, limit: Limit, *,
-        optin: Cost, clients: Cost, cohort_id: str = "",
+        optin: Cost, clients: Cost, cohort_id: str = "", optin_cohorts: int = 0,
+        period: BudgetPeriod | None = None,
     ) -> EpochCharge:  # fmt: skip
         """The charge that opening `epoch` would make."""
         start, end = limit.period_of(window_start_s)
-        return EpochCharge(epoch, window_start_s, cohorts, start, end, optin, clients, cohort_id)
+        return EpochCharge(
+            epoch, window_start_s, cohorts, start, end, optin, clients,
+            cohort_id, optin_cohorts, period,
+        )  # fmt: skip
 
     def refusal(self, charge: EpochCharge, limit: Limit) -> Paused | None:
         """Why this charge must not be made now, or `None` when it may."""
         for group in GROUPS:
-            cost, most = charge.of(group), limit.of(group)
+            cost, most = charge.dearest[group], limit.of(group)
             if cost.epsilon > most.epsilon or cost.delta > most.delta:
                 raise ParameterError(
                     f"one epoch must cost {_SPOKEN[group]} no more than the limit per period, got "
@@ -218,17 +258,45 @@ class Ledger:
         if charge.cohorts != turns[0]:
             turns = charge.cohorts, charge.epoch
         for group in GROUPS:
-            cost = charge.of(group)
+            cost, cohorts = charge.of(group), charge.cohorts_of(group)
             order = charge.cohort_id if group == "optin" else str(turns[1])
-            if charge.cohorts == 1:
+            if cohorts == 1:
                 order = ""  # Everybody is in it.
             key: _Key = (
-                group, charge.cohorts, charge.epoch % charge.cohorts, cost.epsilon, cost.delta,
-                order,
+                group, cohorts, charge.epoch % cohorts, cost.epsilon, cost.delta, order,
             )  # fmt: skip
+            if cost != _NOTHING:
+                period[key] = period.get(key, 0) + 1
+                lifetime[key] = lifetime.get(key, 0) + 1
+        budget, charged_in = self._budget_after(charge)
+        bucket = (charge.period_start_s, charge.period_end_s)
+        if charge.period is not None and bucket not in charged_in:
+            cost = charge.period.cost
+            key = ("optin", 1, 0, cost.epsilon, cost.delta, "")
             period[key] = period.get(key, 0) + 1
-            lifetime[key] = lifetime.get(key, 0) + 1
-        return Ledger(charge.epoch, periods, lifetime, turns)
+            if not charged_in:
+                lifetime[key] = lifetime.get(key, 0) + 1
+            charged_in = (*charged_in, bucket)
+        return Ledger(charge.epoch, periods, lifetime, turns, budget, charged_in)
+
+    def _budget_after(self, charge: EpochCharge) -> tuple[PeriodBudget | None, tuple[_Bucket, ...]]:
+        """The budget period with this epoch opened, and where it was charged before."""
+        terms = charge.period
+        if terms is None:
+            return None, ()
+        budget, charged_in = self.budget, self.budget_charged_in
+        if terms.first_epoch == charge.epoch:
+            budget, charged_in = PeriodBudget(terms.rule, terms.shares_id), ()
+        elif self.last_epoch is None:
+            # A reader that begins within a period: epochs are numbered without gaps.
+            before = tuple(range(terms.first_epoch, charge.epoch))
+            budget = PeriodBudget(terms.rule, terms.shares_id, before)
+        elif budget is None or budget.epochs[0] != terms.first_epoch:
+            raise ParameterError(
+                f"epoch {charge.epoch} must be of the budget period of the epoch before it, or "
+                f"begin one, got the period that began with epoch {terms.first_epoch}"
+            )
+        return budget.opened(charge.epoch, terms.rule, terms.shares_id), charged_in
 
     def spent(self, group: Group, start_s: int, end_s: int, *, delta: float) -> Cost:
         """(ε, δ) of the person worst off in [start, end), at this δ or the least possible."""
@@ -281,7 +349,10 @@ class Ledger:
 
     def to_json(self) -> dict[str, Any]:
         """A checkpoint: what a reader needs instead of all entries before it."""
-        return {
+        written = {} if self.budget is None else {
+            "budget": asdict(self.budget) | {"charged_in": list(map(list, self.budget_charged_in))}
+        }  # fmt: skip
+        return written | {
             "last_epoch": self.last_epoch,
             "periods": [
                 [start, end, _rows(keys)] for (start, end), keys in sorted(self.periods.items())
@@ -294,17 +365,23 @@ class Ledger:
     def from_json(cls, body: Mapping[str, Any]) -> Ledger:
         """Read a checkpoint."""
         last, turns = body["last_epoch"], body.get("turns", (0, 0))
+        budget = body.get("budget")
         return cls(
             None if last is None else int(last),
             {(int(s), int(e)): _keys(rows) for s, e, rows in body["periods"]},
             _keys(body["lifetime"]),
             # Not always written: then the next R counts as a new one.
             (int(turns[0]), int(turns[1])),
-        )
+            None if budget is None else PeriodBudget(
+                rule_from_json(budget["rule"]), str(budget["shares_id"]), tuple(budget["epochs"])
+            ),
+            () if budget is None else tuple((int(s), int(e)) for s, e in budget["charged_in"]),
+        )  # fmt: skip
 
 
 def _epochs(keys: Mapping[_Key, int]) -> int:
-    return sum(times for (group, *_), times in keys.items() if group == "optin")
+    # Clients pay in every epoch, opt-in users perhaps once for several.
+    return sum(times for (group, *_), times in keys.items() if group == "clients")
 
 
 def _worst(keys: Mapping[_Key, int], group: Group) -> Costs:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from blender.errors import ParameterError
 from blender.gaussian_histogram import MIN_DELTA
+from blender.period_budget import MOST_RECORDS
 from streams.releases.composition import click_graph_cost
 from streams.releases.epoch_plan import plan_from
 from streams.settings.private_files import exposed
@@ -26,6 +27,7 @@ def broken_rules(settings: Settings) -> Iterator[str]:
         _lateness,
         _privacy,
         _budget,
+        _budget_period,
         _click_graph,
         _ports,
         _topics,
@@ -115,6 +117,32 @@ def _budget(settings: Settings) -> Iterator[str]:
         )
 
 
+def _budget_period(settings: Settings) -> Iterator[str]:
+    privacy, epochs = settings.privacy, settings.budget.period_epochs
+    if epochs == 0:
+        return
+    if privacy.profile != "sharp":
+        yield (
+            "privacy.profile must be sharp with budget.period_epochs, whose noise is for the whole "
+            f"period, got {privacy.profile}; take sharp, or set period_epochs to 0"
+        )
+    if privacy.optin_cohorts > 1:
+        yield (
+            "privacy.optin_cohorts must be 1 with budget.period_epochs, since the budget is for "
+            f"people who take part in every epoch, got {privacy.optin_cohorts}; leave it out"
+        )
+    if privacy.records_per_optin_user * epochs > MOST_RECORDS:
+        yield (
+            "privacy.records_per_optin_user × budget.period_epochs must be at most "
+            f"{MOST_RECORDS}, got {privacy.records_per_optin_user * epochs}; lower one of them"
+        )
+    if privacy.delta < MIN_DELTA:
+        yield (
+            f"privacy.delta must be at least {MIN_DELTA:g} with budget.period_epochs, got "
+            f"{privacy.delta:g}; raise it, since smaller ones cannot be accounted for"
+        )
+
+
 def _click_graph(settings: Settings) -> Iterator[str]:
     graph, budget = settings.click_graph, settings.budget
     if graph.share == 0:
@@ -196,7 +224,10 @@ def _secrets(settings: Settings) -> Iterator[str]:
             f"({', '.join(sorted(keys.master_secrets))}), got {keys.current_id}; add its secret"
         )
     # The current secret will not do for cohorts, which must stay as they are when secrets rotate.
-    needed = settings.privacy.cohorts > 1 or keys.cohort_id
+    cohorts = settings.privacy.optin_cohorts or (
+        1 if settings.budget.period_epochs else settings.privacy.cohorts or 1
+    )
+    needed = cohorts > 1 or keys.cohort_id
     if needed and keys.cohort_id not in keys.master_secrets:
         yield (
             "keys.cohort_id must be one of the ids in keys.master_secrets "

@@ -200,7 +200,15 @@ class PrivacySettings:
     head_list_cells: int = setting(50, "M: records the clients report on.", between(1, 1_000_000))
     max_cells_per_answer: int = setting(32, "Most cell numbers in one answer.", between(1, 65535))
     cohorts: int = setting(
-        1, "R: groups people take turns in, so that one spends R times slower.", between(1, 10_000)
+        0,
+        "R: groups people take turns in, so that one spends R times slower; 0: none take turns, or "
+        "with budget.period_epochs the clients do, in so many.",
+        between(0, 10_000),
+    )
+    optin_cohorts: int = setting(
+        0,
+        "R of the opt-in users; 0: as above, or 1 with budget.period_epochs.",
+        between(0, 10_000),
     )
 
     def parameters(self) -> PrivacyParameters:
@@ -226,6 +234,18 @@ class BudgetSettings:
     optin_delta_limit: float = required("Most δ an opt-in user spends in a period.", between(0, 1))
     client_epsilon_limit: float = required("Most ε a client spends in a period.", above(0))
     client_delta_limit: float = required("Most δ a client spends in a period.", between(0, 1))
+    period_epochs: int = setting(
+        0,
+        "T: epochs that share one budget of the opt-in users, who take part in all of them; "
+        "privacy.epsilon and delta are then an opt-in user's for all T. 0: for each epoch.",
+        between(0, 366),
+    )
+    known_records: int = setting(
+        50_000,
+        "Most records that stay known from epoch to epoch with period_epochs; the least likely "
+        "ones are forgotten first.",
+        between(1, 50_000),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from streams.errors import SettingsError
+from streams.releases.epoch_plan import plan_from
 from streams.settings import Settings, Url, declared_settings, load_settings
 
 REPOSITORY = Path(__file__).parents[3]
@@ -342,3 +343,30 @@ def test_the_profile_decides_the_selection_share_unless_it_is_set(setting_values
     ).privacy.parameters()
 
     assert (own.selection_share, set_one.selection_share) == (share, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"privacy.profile": "paper"}, "privacy.profile must be sharp with budget.period_epochs"),
+        ({"privacy.optin_cohorts": 2, "privacy.cohorts": 2}, "privacy.optin_cohorts must be 1"),
+        (
+            {"privacy.records_per_optin_user": 100, "budget.period_epochs": 31},
+            "records_per_optin_user × budget.period_epochs must be at most 3000, got 3100",
+        ),
+        ({"privacy.delta": 1e-13}, "privacy.delta must be at least 1e-12 with budget.period"),
+    ],
+)
+def test_one_budget_for_a_period_is_refused_where_it_is_not_proved(
+    setting_values, changes, message
+):
+    """The service would stop at its first epoch, or spend more than it says."""
+    assert message in problems_of(setting_values | {"budget.period_epochs": 30} | changes)
+
+
+def test_with_one_budget_for_a_period_clients_take_turns_and_opt_in_users_do_not(setting_values):
+    plan = plan_from(Settings.from_values(setting_values | {"budget.period_epochs": 30}))
+    assert (plan.cohorts, plan.optin_cohorts, plan.period_epochs) == (30, 1, 30)
+
+    plan = plan_from(Settings.from_values(setting_values))
+    assert (plan.cohorts, plan.optin_cohorts, plan.period_epochs) == (1, 0, 0)
