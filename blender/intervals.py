@@ -17,7 +17,7 @@ import numpy as np
 from blender.cell_estimates import FloatArray
 from blender.noise import IntArray
 
-__all__ = ["Z_95", "noisy_count_interval", "score_interval", "sum_of_laplace"]
+__all__ = ["Z_95", "noisy_count_interval", "score_interval", "sum_of_gaussians", "sum_of_laplace"]
 
 #: Φ(Z_95) = 0.975.
 Z_95 = 1.959963984540054
@@ -67,8 +67,26 @@ def sum_of_laplace(terms: int, *, scale: float) -> FloatArray:
     return np.maximum(np.fft.fftshift(pmf), 0)
 
 
+def sum_of_gaussians(terms: int, *, scale: float) -> FloatArray:
+    """The same for discrete Gaussian X.
+
+    >>> pmf = sum_of_gaussians(3, scale=2.0)
+    >>> round(float(pmf.sum()), 9), len(pmf) % 2
+    (1.0, 1)
+    """
+    if terms == 0:
+        return np.ones(1)
+    # 12 deviations of the sum: beyond it lies less than 1e-30.
+    half = math.ceil(12 * scale * math.sqrt(terms)) + 1
+    x = np.arange(-half, half + 1)
+    one = np.exp(-(x**2) / (2 * scale**2))
+    frequencies = np.fft.rfft(np.fft.ifftshift(one / one.sum()))
+    pmf = np.fft.irfft(frequencies**terms, n=2 * half + 1)
+    return np.maximum(np.fft.fftshift(pmf), 0)
+
+
 def noisy_count_interval(
-    noisy: IntArray, users: int, *, noise_terms: IntArray, scale: float
+    noisy: IntArray, users: int, *, noise_terms: IntArray, scale: float, gaussian: bool = False
 ) -> tuple[FloatArray, FloatArray]:
     """For Y = Binomial(users, p) + noise: all p for which neither tail at the seen y is < 2.5 %.
 
@@ -81,7 +99,7 @@ def noisy_count_interval(
     for terms in np.unique(noise_terms):
         where = np.flatnonzero(noise_terms == terms)
         counts, back = np.unique(noisy[where], return_inverse=True)
-        pmf = sum_of_laplace(int(terms), scale=scale)
+        pmf = (sum_of_gaussians if gaussian else sum_of_laplace)(int(terms), scale=scale)
         low[where] = _end(counts, users, pmf, upper=False)[back]
         high[where] = _end(counts, users, pmf, upper=True)[back]
     return low, high

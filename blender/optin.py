@@ -12,12 +12,13 @@ Symbols: T = users of T, N = how many of them fall into a cell, b_T = noise scal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.cells import Cells, HeadList, RandomizerSpec
+from blender.count_law import gaussian_law, laplace_law
 from blender.errors import HeadListMismatch, require
 from blender.interfaces import OptinCounts
 from blender.intervals import noisy_count_interval
@@ -40,13 +41,15 @@ class NoisyCounts:
     """What T releases: a noisy count per cell, and all that is needed to judge it.
 
     `noise_terms[c]` says how many independent draws of `scale` cell c holds: one, or more where
-    trimmed cells were merged into it.
+    trimmed cells were merged into it. Noise is discrete Laplace, or discrete Gaussian where one
+    budget covers a period of epochs.
     """
 
     counts: IntArray
     noise_terms: IntArray
     scale: float
     users: int
+    gaussian: bool = False
 
     def __post_init__(self) -> None:
         """Counts and terms are parallel."""
@@ -61,7 +64,17 @@ class NoisyCounts:
         counts, terms = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         np.add.at(counts, into, self.counts)
         np.add.at(terms, into, self.noise_terms)
-        return NoisyCounts(counts, terms, self.scale, self.users)
+        return replace(self, counts=counts, noise_terms=terms)
+
+    @property
+    def law(self) -> FloatArray:
+        """P(X = x) of one draw, for x = −h … h."""
+        return gaussian_law(self.scale) if self.gaussian else laplace_law(self.scale)
+
+    @property
+    def noise_variance(self) -> float:
+        """Var(X) of one draw; that of discrete Gaussian noise is at most σ²."""
+        return self.scale**2 if self.gaussian else laplace_variance(self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +199,7 @@ def estimate_noisy_counts(
 def _noise_variance(noisy: NoisyCounts) -> FloatArray:
     """The part of σ² that is noise: Var(X) for each term, over T²."""
     # Departure: the paper's 2b² is the continuous variance; ours is the integer noise's.
-    return np.asarray(noisy.noise_terms * laplace_variance(noisy.scale) / noisy.users**2)
+    return np.asarray(noisy.noise_terms * noisy.noise_variance / noisy.users**2)
 
 
 def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray]:
@@ -207,7 +220,7 @@ def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray
 
 def _estimates(noisy: NoisyCounts, size: int, intervals_from: int) -> Estimates:
     """Estimates of the first `size` counts; sums over "elsewhere" come last and are left out."""
-    first = NoisyCounts(noisy.counts[:size], noisy.noise_terms[:size], noisy.scale, noisy.users)
+    first = replace(noisy, counts=noisy.counts[:size], noise_terms=noisy.noise_terms[:size])
     p, variance = probability_and_variance(first)
     low, high = np.zeros(size), np.ones(size)
     low[intervals_from:], high[intervals_from:] = noisy_count_interval(
@@ -215,5 +228,6 @@ def _estimates(noisy: NoisyCounts, size: int, intervals_from: int) -> Estimates:
         first.users,
         noise_terms=first.noise_terms[intervals_from:],
         scale=first.scale,
+        gaussian=first.gaussian,
     )
     return Estimates(p, variance, low, high)

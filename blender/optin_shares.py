@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender.cell_estimates import FloatArray
-from blender.count_law import ShareGrid, count_likelihood, laplace_law, pass_probability
+from blender.count_law import ShareGrid, count_likelihood, pass_probability
 from blender.known_records import known_likelihood
 from blender.noise import IntArray
 from blender.optin import NoisyCounts
@@ -135,8 +135,7 @@ def optin_shares(selected: SelectionCounts | None, t: NoisyCounts, listed: int) 
     g = _fitted(grid, fitted_to, passes, selected.threshold / selected.users)
     sources = [count_likelihood(selected.noisy[:listed], selected.users, selected.noise, grid.p)]
     if t.users:
-        noise = laplace_law(t.scale)
-        sources.append(count_likelihood(t.counts[:listed], t.users, noise, grid.p))
+        sources.append(count_likelihood(t.counts[:listed], t.users, t.law, grid.p))
     known = selected.known
     if known is not None and known.any():
         rows, row = known_likelihood(
@@ -159,7 +158,7 @@ def _from_t(t: NoisyCounts, listed: int) -> OptinShares:
     of which the list took what lies above some cut. T is small, so no one law is chosen: all are
     averaged, each as likely as T's counts make it.
     """
-    counts, noise = t.counts[:listed], laplace_law(t.scale)
+    counts, noise = t.counts[:listed], t.law
     grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users)
     told = count_likelihood(counts, t.users, noise, grid.p)
     g = _listed_law(grid, told, max(float(counts.mean()), 1.0) / t.users)
@@ -174,7 +173,7 @@ def ranked_shares(
     T is small, and its counts leave g uncertain. Where the groups agree clients know it better:
     g is fitted to their estimates as well, each normal with its variance. p is still T's alone.
     """
-    counts, noise = t.counts[:listed], laplace_law(t.scale)
+    counts, noise = t.counts[:listed], t.law
     grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users, finer=10.0)
     rows, row = told = count_likelihood(counts, t.users, noise, grid.p)
     high = np.flatnonzero(counts >= (counts.min() if cut is None else cut))

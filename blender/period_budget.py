@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,18 @@ from blender.gaussian_histogram import MIN_DELTA, gaussian_tail
 from blender.interfaces import Selection
 from blender.noise import IntArray, Noise
 
-__all__ = ["PeriodBudget", "PeriodRule", "accounted_delta", "calibrate_period", "select_in_period"]
+__all__ = [
+    "PERIOD_HISTOGRAM",
+    "PeriodBudget",
+    "PeriodRule",
+    "accounted_delta",
+    "calibrate_period",
+    "check_rule",
+    "select_in_period",
+]
+
+#: The name of `select_in_period` among the selectors.
+PERIOD_HISTOGRAM: Final = "period-histogram"
 
 #: The most records a person may release in a period, m·T. A year of epochs with two records each is
 #: far below; beyond it the accountant's grid would have to be finer than it can add up.
@@ -114,6 +125,24 @@ def accounted_delta(
     effective = epsilon + records * math.log1p(-pi)
     shifted = float(one.self_compose(2 * records).get_delta_for_epsilon(effective))
     return min(1.0, records * pi + shifted)
+
+
+@lru_cache(maxsize=8)
+def check_rule(rule: PeriodRule) -> None:
+    """Refuse a rule that does not keep its promise, from wherever it was read.
+
+    Depends on no data. Takes up to some seconds, once.
+    """
+    _check(rule.epsilon, rule.delta, rule.records_per_user, rule.epochs)
+    spent = accounted_delta(
+        rule.scale, rule.threshold, rule.epsilon, rule.records_per_user, rule.epochs
+    )
+    require(
+        spent <= rule.delta,
+        f"the noise of a period must keep delta={rule.delta:g} at epsilon={rule.epsilon:g} for "
+        f"{rule.epochs} epochs of {rule.records_per_user} records, got sigma={rule.scale:g} and "
+        f"theta={rule.threshold}, which keep {spent:.3g}",
+    )
 
 
 def select_in_period(

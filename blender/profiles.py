@@ -11,8 +11,13 @@ fills the same roles with what makes more of the same budget, and is the default
     randomizer          two stages                  the best of all for the list at hand
     blend               each group's own σ̂²         what the groups' difference leaves of each
 
+With one budget for a period of epochs `sharp` draws Gaussian noise for all of them
+(`blender.period_budget`), keeps known records at any count, and orders the list by what all epochs
+so far say of a record.
+
 Promises: `build_head_list` is (ε,δ)-DP for S and (ε,0)-DP for T, who are different people, so
-(ε,δ)-DP for the opt-in group; neighbouring: replace-one. Everything after it is post-processing
+(ε,δ)-DP for the opt-in group; neighbouring: replace-one. In a period that is the promise of all its
+epochs together. Everything after it is post-processing
 of what it returns and of what devices sent.
 Assumes: a user's records were limited to m_O and, for m_O > 1, to distinct ones, when counted; T
 is counted by one record a user (the one in slot 0); `known` is already published.
@@ -32,7 +37,7 @@ from blender.best_randomizer import best_randomizer, share_in_64ths
 from blender.blend import VarianceBlender
 from blender.cell_estimates import GroupEstimates
 from blender.cells import HeadList, RandomizerSpec
-from blender.count_law import laplace_law
+from blender.count_law import gaussian_law, laplace_law
 from blender.difference_blend import NAME as BETWEEN_GROUPS
 from blender.difference_blend import blend_groups, optin_group
 from blender.errors import ParameterError
@@ -50,6 +55,8 @@ from blender.optin import (
 )
 from blender.optin_shares import OptinShares, SelectionCounts, optin_shares
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
+from blender.period_budget import PERIOD_HISTOGRAM, PeriodRule, check_rule, select_in_period
+from blender.period_list import PeriodEpoch, remember
 from blender.record import Record
 from blender.subset_or_none import TYPICAL_64THS
 
@@ -91,7 +98,8 @@ class OptinRelease:
 
     `noisy` are T's counts over the list's cells (`users` = 0 if there is no T). S's counts are in
     the head list; new records show from `threshold` on, and one below it with probability `luck`.
-    `known` are the places in the head list of records that the last one had, too. `optin` is p̂_O as
+    `known` are the places in the head list of records that the last one had, too, `forgotten` those
+    of records that are new again in the next epoch. `optin` is p̂_O as
     it can be told before any device reports, `shares` what the blend needs of it (`None` where
     there is nothing to tell, and in `paper`).
     """
@@ -107,6 +115,7 @@ class OptinRelease:
     best_trimmed: int | None
     optin: GroupEstimates
     shares: OptinShares | None
+    forgotten: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +134,16 @@ class EpochEstimates:
     disputed: NDArray[np.bool_]
 
 
-def prepare_head_list(profile: str, parameters: PrivacyParameters) -> None:
+def prepare_head_list(
+    profile: str, parameters: PrivacyParameters, period: PeriodRule | None = None
+) -> None:
     """Work out what drawing needs and data does not change, or refuse it, before anything is drawn.
 
     Noise for several records a user takes seconds to find; it is remembered in this process.
     """
-    if profile == "sharp":
+    if period is not None:
+        check_rule(period)
+    elif profile == "sharp":
         _noise_of(parameters)
 
 
@@ -140,12 +153,17 @@ def build_head_list(
     parameters: PrivacyParameters,
     noise: Noise,
     known: Sequence[Record] = (),
+    period: PeriodEpoch | None = None,
 ) -> OptinRelease:
-    """Draw all of the opt-in group's noise for one epoch; `known` is the last list, whole."""
+    """Draw all of the opt-in group's noise for one epoch; `known` is all of the last list that was
+    not forgotten, `period` the budget period that the epoch belongs to, if any.
+    """
+    if period is not None and profile != "sharp":
+        raise ParameterError(f"a budget period must have the profile sharp, got {profile!r}")
     if profile == "paper":
         return _paper_head_list(counts, parameters, noise)
     if profile == "sharp":
-        return _sharp_head_list(counts, parameters, noise, known)
+        return _sharp_head_list(counts, parameters, noise, known, period)
     raise ParameterError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
 
 
@@ -217,39 +235,50 @@ def _paper_head_list(
 
 
 def _sharp_head_list(
-    counts: OptinCounts, parameters: PrivacyParameters, noise: Noise, known: Sequence[Record]
+    counts: OptinCounts,
+    parameters: PrivacyParameters,
+    noise: Noise,
+    known: Sequence[Record],
+    period: PeriodEpoch | None,
 ) -> OptinRelease:
     one_record = parameters.records_per_optin_user == 1
-    selector = selector_of("sharp", parameters)
     records, raw, is_known = _with_known(counts, known)
-    selection = selector.select(raw, is_known, parameters, noise)
+    if period is None:
+        selector = selector_of("sharp", parameters)
+        name, selection = selector.name, selector.select(raw, is_known, parameters, noise)
+    else:
+        name = PERIOD_HISTOGRAM
+        selection = select_in_period(_rule_for(period, parameters), raw, is_known, noise)
     if selection.noisy_counts is None:
-        raise ParameterError(f"{selector.name} must keep its noisy counts")
+        raise ParameterError(f"{name} must keep its noisy counts")
 
-    # Ranked by S's noisy counts, ties by text: T has no part in the choice, so T stays unbiased.
-    kept = [records[i] for i in selection.kept]
-    shown = selection.noisy_counts.tolist()
-    ranked = sorted(zip(kept, shown, strict=True), key=lambda item: (-item[1], item[0]))
-    order = tuple(record for record, _ in ranked)
+    # Ranked by S's noisy counts, or by what the filter makes of them; ties by text. T has no part
+    # in the choice, so T stays unbiased.
+    kept, noisy_s = [records[i] for i in selection.kept], selection.noisy_counts
+    value, gone = noisy_s.astype(np.float64), np.zeros(len(kept), dtype=np.bool_)
+    if period is not None:
+        value, gone = remember(period, kept, noisy_s, counts.selection_users)
+    places = sorted(range(len(kept)), key=lambda i: (-value[i], kept[i]))
+    order = tuple(kept[i] for i in places)
     listed = min(parameters.head_list_cells, len(order))
     # Post-processing of what is released: noisy counts, and how many users S has. With several
     # records a user they count something else, and the usual share is assumed.
     share = TYPICAL_64THS
     if one_record:
-        share = share_in_64ths([n for _, n in ranked[:listed]], counts.selection_users)
+        share = share_in_64ths(noisy_s[places[:listed]].tolist(), counts.selection_users)
     spec = best_randomizer(order[:listed], parameters, parameters.max_cells_per_answer, share)
     head_list = HeadList(
         records=order,
         listed=listed,
         randomizer=spec,
         query_wildcards=spec.name == TwoStage.name,
-        noisy_counts=tuple(count for _, count in ranked),
+        noisy_counts=tuple(noisy_s[places].tolist()),
     )
-    noisy = _noise_for_t(counts, head_list, parameters, noise)
-    scale = _noise_of(parameters)
+    noisy = _noise_for_t(counts, head_list, parameters, noise, period)
+    scale = _noise_of(parameters) if period is None else period.rule.scale
     names = Mechanisms(
         "sharp",
-        selector.name,
+        name,
         _FROM_S_AND_T if one_record else "noisy-counts",
         spec.name,
         BETWEEN_GROUPS,
@@ -277,7 +306,21 @@ def _sharp_head_list(
         best_trimmed=None,
         optin=optin,
         shares=shares,
+        forgotten=tuple(np.flatnonzero(gone[places]).tolist()),
     )
+
+
+def _rule_for(period: PeriodEpoch, parameters: PrivacyParameters) -> PeriodRule:
+    """The period's rule, which must be for what was counted here."""
+    rule = period.rule
+    fixed = (rule.epsilon, rule.delta, rule.records_per_user)
+    here = (parameters.epsilon, parameters.delta, parameters.records_per_optin_user)
+    if fixed != here:
+        raise ParameterError(
+            f"an epoch's epsilon, delta and m_O must be those of its period, {fixed}, got {here}"
+        )
+    check_rule(rule)
+    return rule
 
 
 def _with_known(
@@ -296,13 +339,22 @@ def _with_known(
 
 
 def _noise_for_t(
-    counts: OptinCounts, head_list: HeadList, parameters: PrivacyParameters, noise: Noise
+    counts: OptinCounts,
+    head_list: HeadList,
+    parameters: PrivacyParameters,
+    noise: Noise,
+    period: PeriodEpoch | None,
 ) -> NoisyCounts:
     cells = head_list.cells
     if counts.estimation_users == 0:
         nothing = np.zeros(len(cells), dtype=np.int64)
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
         return NoisyCounts(nothing, nothing, scale, 0)
+    if period is not None:
+        # One of T's users moves two cells an epoch by one: no more than one of S's.
+        raw, users = counts.estimation_by_cell(cells), counts.estimation_users
+        noisy = noise.discrete_gaussian(raw, scale=period.rule.scale)
+        return NoisyCounts(noisy, np.ones_like(noisy), period.rule.scale, users, gaussian=True)
     # T counts one record a user whatever m_O is, so its sensitivity is that of m_O = 1.
     return add_noise(
         counts.estimation_by_cell(cells),
@@ -340,7 +392,8 @@ def optin_estimates(
     if mechanisms.optin_estimator == _FROM_S_AND_T and counts and threshold and selection_users:
         is_known = np.zeros(len(counts), dtype=np.bool_)
         is_known[list(known)] = True
-        noise = laplace_law(selection_scale)
+        law = gaussian_law if mechanisms.selector == PERIOD_HISTOGRAM else laplace_law
+        noise = law(selection_scale)
         selected = SelectionCounts(np.array(counts), selection_users, noise, threshold, is_known)
     # Where S's counts estimate, T's exact intervals, which take most of the time, are needed of the
     # wildcards alone. Otherwise T's own are published as they are, and what is known of records in

@@ -36,12 +36,14 @@ def write_optin_release(release: OptinRelease) -> bytes:
             "noisy_counts": release.noisy.counts.tolist(),
             "noise_terms": release.noisy.noise_terms.tolist(),
             "noise_scale": release.noisy.scale,
+            "noise_gaussian": release.noisy.gaussian,
             "estimation_users": release.noisy.users,
             "threshold": release.threshold,
             "selection_users": release.selection_users,
             "selection_scale": release.selection_scale,
             "luck": release.luck,
             "known": list(release.known),
+            "forgotten": list(release.forgotten),
             "best_trimmed": release.best_trimmed,
         }
     )
@@ -57,6 +59,7 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         noise_terms=np.array(body["noise_terms"], dtype=np.int64),
         scale=float(body["noise_scale"]),
         users=int(body["estimation_users"]),
+        gaussian=bool(body.get("noise_gaussian", False)),  # an older release knew no other noise
     )
     mechanisms = Mechanisms(**body["mechanisms"])
     users, scale = int(body["selection_users"]), float(body["selection_scale"])
@@ -73,6 +76,7 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         selection_scale=scale,
         luck=float(body.get("luck", 0.0)),  # nor have any
         known=known,
+        forgotten=tuple(body.get("forgotten", ())),
         best_trimmed=body["best_trimmed"],
         optin=optin,
         shares=shares,
