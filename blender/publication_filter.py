@@ -40,7 +40,24 @@ __all__ = [
     "clients_observed",
     "optin_observed",
     "rebuild",
+    "remembered_from",
 ]
+
+#: Memory begins anew every so many epochs, with the last so many read again. Fewer would forget
+#: what still helps; more would let a new process read longer than it must.
+_MEMORY_EPOCHS = 16
+
+
+def remembered_from(epoch: int) -> int:
+    """The first epoch whose publication the filter of this epoch reads: 16 to 31 epochs before it.
+
+    Known from the number alone, so that every reader begins with the same publication however long
+    it has been running.
+
+    >>> [remembered_from(epoch) for epoch in (3, 16, 31, 32, 47, 48)]
+    [0, 0, 0, 16, 16, 32]
+    """
+    return max(0, (epoch // _MEMORY_EPOCHS - 1) * _MEMORY_EPOCHS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
     releases ──▶ counts unlinked in Redis, records removed from Kafka
 
-Promises: an epoch opens once, with its charge. A seal's bounds are offsets of markers that all
+Promises: an epoch opens once, with its charge, and none with a log that is an older copy. A seal's bounds are offsets of markers that all
 in-sync replicas have and that the brokers appended, by their own clocks, when nothing could be in
 time any more: neither a stale answer nor a wrong clock of ours seals too early. Raw counts of
 released epochs go, and go again whenever Redis brings them back. What is to be removed from Kafka
@@ -20,6 +20,7 @@ from typing import Final
 
 from agents.jobs.epoch_schedule import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
 from agents.jobs.job_context import JobContext, limit_from
+from agents.jobs.older_log import OlderLogCheck
 from streams.releases import entries
 from streams.releases.entries import Entry, Kind
 from streams.releases.epoch_plan import plan_from
@@ -52,6 +53,7 @@ class Keeper:
         self._context = context
         self._plan = plan_from(context.settings)
         self._limit = limit_from(context.settings)
+        self._older_log = OlderLogCheck(context)
         self._trimmer = LogTrimmer(context.settings.kafka)
         self._token = secrets.token_hex(8)
         self._removed: dict[Stem, tuple[int, ...]] = {}
@@ -85,6 +87,7 @@ class Keeper:
         async with self._context.log.turn(Kind.KEEPER, self._context.observe) as turn:
             now = self._move(turn.book)
             if isinstance(now, Open):
+                await self._older_log.refuse(turn.book)
                 added = [entries.epoch_opened(now.parameters), *_checkpoint(turn.book)]
             elif isinstance(now, Pause):
                 added = [

@@ -15,8 +15,10 @@ from agents.jobs.epoch_schedule import BuildHeadList, next_head_list
 from agents.jobs.estimates import empty_estimates
 from agents.jobs.job_context import JobContext
 from agents.jobs.release_step import Due, Made, Release
+from agents.jobs.selection_memory import selection_memory
 from blender.errors import ParameterError
 from blender.interfaces import OptinCounts
+from blender.period_list import PeriodEpoch
 from blender.profiles import OptinRelease, build_head_list, prepare_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
@@ -24,7 +26,7 @@ from streams.releases import entries
 from streams.releases.documents import split
 from streams.releases.entries import EpochOutcome, Kind, Shortfall
 from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
-from streams.releases.optin_release import write_optin_release
+from streams.releases.optin_release import SelectionNumbers, write_optin_release
 from streams.stems import Stem
 from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
 from streams.wire.statements import head_list_quantity
@@ -41,6 +43,8 @@ class _Inputs:
     counts: OptinCounts
     #: The last published head list's: public already, so it costs no δ to ask again.
     known: Sequence[Record]
+    #: The budget period that the epoch belongs to, and what was published before; or neither.
+    period: PeriodEpoch | None
     reasons: Sequence[Shortfall]
 
 
@@ -57,8 +61,14 @@ async def _read(context: JobContext, due: Due[BuildHeadList]) -> _Inputs | Made:
     if due.participants < plan.min_optin_users:
         return _nothing_to_draw_from(state, counts, reasons)
     known = await _known_records(context, due.book, state)
-    await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy)
-    return _Inputs(counts, known, reasons)
+    period, of_epoch = state.parameters.period, None
+    if period is not None:
+        memory = await selection_memory(context, due.book, state.epoch)
+        of_epoch = PeriodEpoch(state.epoch, period.rule, memory, plan.known_records)
+    await asyncio.to_thread(
+        prepare_head_list, plan.profile, plan.privacy, None if period is None else period.rule
+    )
+    return _Inputs(counts, known, of_epoch, reasons)
 
 
 async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -> Made:
@@ -71,6 +81,7 @@ async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -
         plan.privacy,
         context.dice.noise,
         inputs.known,
+        inputs.period,
     )
     # Devices will spend what the head list asks of them; it must not be more than was charged.
     asked = release.head_list.randomizer.delta
@@ -85,12 +96,19 @@ async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -
 async def _known_records(
     context: JobContext, book: ReleaseBook, state: EpochState
 ) -> tuple[Record, ...]:
-    """The records of the last published head list, all of them."""
+    """The records of the last published head list, all but those that it was the last to know.
+
+    Each list of a budget period has every record that was known to it, so the last one has every
+    record that was ever published and not forgotten.
+    """
     last = book.last_head_list_before(state.epoch)
     if last is None or last.head_list is None:
         return ()
     data = await context.log.read_document(last.head_list.head_list)
-    return HeadListDocument.from_bytes(data).head_list.records
+    optin = await context.log.read_document(last.head_list.optin)
+    gone = set(SelectionNumbers.read(optin).forgotten)
+    records = HeadListDocument.from_bytes(data).head_list.records
+    return tuple(record for place, record in enumerate(records) if place not in gone)
 
 
 def _released(

@@ -16,6 +16,7 @@ import numpy as np
 from agents.jobs.metrics import count_released
 from blender.noise import ExactNoise, Noise
 from blender.opendp_noise import OpenDPNoise
+from blender.publication_filter import RecordFilter
 from blender.record import NORMALISATION_VERSION
 from streams.errors import StoreMismatch
 from streams.releases.compacted_topics import Publisher
@@ -38,6 +39,7 @@ __all__ = [
     "Instead",
     "JobContext",
     "ReleaseDice",
+    "Remembered",
     "limit_from",
     "versions",
 ]
@@ -77,6 +79,14 @@ class Instead(TypedDict, total=False):
 
 
 @dataclass(slots=True)
+class Remembered:
+    """The filter over S's published counts, and the ids of the head lists that it has read."""
+
+    lists: tuple[str, ...] = ()
+    filter: RecordFilter = field(default_factory=RecordFilter.start)
+
+
+@dataclass(slots=True)
 class JobContext:
     """What every job needs: log, counts, publisher, noise and clock."""
 
@@ -96,6 +106,8 @@ class JobContext:
     #: A release that failed for good and is not in the log as such yet. Until it is, nothing of
     #: its kind is drawn.
     given_up: dict[Kind, GivenUp] = field(default_factory=dict)
+    #: Made of published documents, and made again from them where it is lost.
+    remembered: Remembered = field(default_factory=Remembered)
 
     @classmethod
     def build(

@@ -198,6 +198,7 @@ def _count_records(
         if fault.any():
             _letters(verdict, deliveries, np.flatnonzero(fault), reason)
             left = keep(~fault[left], reason)
+    left = keep(shares[left] < len(Share), Refusal.MALFORMED)
     left = keep(slots[left] < per_user, Refusal.OVER_LIMIT)
     # Departure: T counts slot 0 only (docs/decisions/0060-t-counts-slot-zero.md).
     left = keep((shares[left] != _T) | (slots[left] == 0), Refusal.SPARE)
@@ -234,7 +235,15 @@ _T: Final = list(Share).index(Share.T)
 def _shares(
     epoch: EpochState, keys: EpochKeys, contributors: NDArray[np.uint64]
 ) -> NDArray[np.intp]:
-    """The number of each contributor's share."""
+    """The number of each contributor's share; in a budget period the gateway has told it.
+
+    A number of no share is that of a contributor whom no gateway of this epoch made.
+    """
+    if epoch.parameters.period is not None:
+        raw = np.ascontiguousarray(contributors, dtype="<u8").tobytes()
+        size = len(raw) // max(1, len(contributors))
+        told = [keys.share_told(raw[i : i + size]) for i in range(0, len(raw), size)]
+        return np.array(told, dtype=np.intp)
     points = siphash(keys.share, contributors)
     return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in Share])
 

@@ -11,18 +11,19 @@ included, since they follow from the numbers stored here.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from blender.cells import HeadList
+from blender.noise import laplace_variance
 from blender.optin import NoisyCounts
 from blender.profiles import Mechanisms, OptinRelease, optin_estimates
 from streams.errors import StoreMismatch
 from streams.wire.canonical_json import canonical_json
 
-__all__ = ["SCHEMA", "read_optin_release", "write_optin_release"]
+__all__ = ["SCHEMA", "SelectionNumbers", "read_optin_release", "write_optin_release"]
 
 SCHEMA = "blendstream/optin-release/1"
 
@@ -49,11 +50,27 @@ def write_optin_release(release: OptinRelease) -> bytes:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SelectionNumbers:
+    """How S's counts in a head list were drawn, and which of its records were then forgotten."""
+
+    users: int
+    noise: float
+    forgotten: tuple[int, ...]
+
+    @classmethod
+    def read(cls, data: bytes) -> SelectionNumbers:
+        """These alone, from the bytes of an opt-in release: no estimate is made."""
+        body = _body(data)
+        scale = float(body["selection_scale"])
+        laplace = body["mechanisms"]["selector"] in ("stable-histogram", "threshold")
+        noise = laplace_variance(scale) if laplace else scale**2
+        return cls(int(body["selection_users"]), noise, tuple(body.get("forgotten", ())))
+
+
 def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
     """The release again, for the head list it was committed with."""
-    body: Any = json.loads(data)
-    if body["schema"] != SCHEMA:
-        raise StoreMismatch(f"an opt-in release must have the schema {SCHEMA}")
+    body = _body(data)
     noisy = NoisyCounts(
         counts=np.array(body["noisy_counts"], dtype=np.int64),
         noise_terms=np.array(body["noise_terms"], dtype=np.int64),
@@ -81,3 +98,10 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         optin=optin,
         shares=shares,
     )
+
+
+def _body(data: bytes) -> Any:
+    body: Any = json.loads(data)
+    if body["schema"] != SCHEMA:
+        raise StoreMismatch(f"an opt-in release must have the schema {SCHEMA}")
+    return body

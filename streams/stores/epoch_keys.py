@@ -6,9 +6,16 @@ person across two epochs, even for someone who has the Redis data.
 
     master ──HKDF(epoch)──┬─ contributor   account or device id → the 16 bytes that travel
                           ├─ partition     contributor → which partition    (gateway)
-                          ├─ share         contributor → S, T or graph      (worker)
+                          ├─ share         contributor → S, T or graph      (worker; see below)
                           ├─ fingerprint   contributor, slot → 64 bits      (worker)
                           └─ record        contributor, record → 64 bits    (worker)
+
+In a budget period a person must stay in one share, while their contributor key changes with every
+epoch. There a key of the *period* puts the user id into a share (gateway), and the last byte of the
+contributor says which, masked by the other fifteen under the epoch's share key: only who has that
+key can read it (worker), and it says nothing else of the person.
+
+    master ──HKDF(period)─── user id → S, T or graph
 
 An account is a user id in a space of user ids, which is the sending application's own unless the
 operator lets applications share one. (Epochs opened before there were spaces hash the user id
@@ -27,12 +34,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from blender.user_groups import partition_users
+from streams.releases.budget_period import BudgetPeriod
 from streams.wire.frames import CONTRIBUTOR_BYTES
 
-__all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing", "account"]
+__all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing", "PeriodShares", "account"]
 
 MIN_MASTER_BYTES: Final = 32
 _KEY_BYTES: Final = {
@@ -88,6 +98,18 @@ class EpochKeys:
             identity, key=self.contributor, digest_size=CONTRIBUTOR_BYTES
         ).digest()
 
+    def contributor_in(self, identity: bytes, share: int) -> bytes:
+        """The same in a budget period: all but the last byte, which tells the share."""
+        others = self.contributor_of(identity)[:-1]
+        return others + bytes([self._mask(others) ^ share])
+
+    def share_told(self, contributor: bytes) -> int:
+        """The number of the share that `contributor_in` was given."""
+        return self._mask(contributor[:-1]) ^ contributor[-1]
+
+    def _mask(self, others: bytes) -> int:
+        return hashlib.blake2b(others, key=self.share, digest_size=1).digest()[0]
+
     def partition_of(self, contributor: bytes, partitions: int) -> int:
         """Where all of a contributor's entries of this epoch meet."""
         digest = hashlib.blake2b(contributor, key=self.partition, digest_size=8).digest()
@@ -97,6 +119,24 @@ class EpochKeys:
         """64 bits that a contributor's second copy of a record in this epoch repeats."""
         digest = hashlib.blake2b(contributor + record, key=self.record, digest_size=8).digest()
         return int.from_bytes(digest, "little")
+
+
+class PeriodShares:
+    """Which share each user is in, the same in all epochs of one budget period.
+
+    By the user id alone: someone whose application moves to another space of user ids stays in
+    their share.
+    """
+
+    def __init__(self, master: bytes, period: BudgetPeriod) -> None:
+        info = f"blendstream period {period.first_epoch} share".encode()
+        self._key = HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(master)
+        self._shares = period.shares
+
+    def of(self, user_id: bytes) -> int:
+        """The number of this user's share: S, T or graph."""
+        digest = hashlib.blake2b(user_id, key=self._key, digest_size=8).digest()
+        return int(partition_users(np.frombuffer(digest, "<u8"), self._shares)[0])
 
 
 class KeyRing:
@@ -116,10 +156,17 @@ class KeyRing:
         """The keys of an epoch; `LookupError` names the key id when its master is not here."""
         return self._derive(key_id, epoch)
 
+    def period_shares(self, period: BudgetPeriod) -> PeriodShares:
+        """Who is in which share of a budget period; `LookupError` as for an epoch."""
+        return PeriodShares(self._master(period.share_key_id, period.first_epoch), period)
+
     def _derived(self, key_id: str, epoch: int) -> EpochKeys:
+        return EpochKeys.derive(self._master(key_id, epoch), epoch)
+
+    def _master(self, key_id: str, epoch: int) -> bytes:
         if key_id not in self._masters:
             raise LookupError(
                 f"epoch {epoch} uses master secret {key_id!r}, which this process does not have; "
                 "add it to the settings and start again"
             )
-        return EpochKeys.derive(self._masters[key_id], epoch)
+        return self._masters[key_id]

@@ -164,7 +164,8 @@ class ReleaseFold:
             if state.stage is not Stage.COLLECTING:
                 continue
             parameters, plan = state.parameters, state.parameters.plan
-            if plan.cohorts > 1 and plan.cohort_id and plan.cohort_id not in self.keys:
+            cohorts = parameters.charge.cohorts_of("optin")
+            if cohorts > 1 and plan.cohort_id and plan.cohort_id not in self.keys:
                 raise LookupError(
                     f"epoch {state.epoch} has its cohorts by master secret {plan.cohort_id!r}, "
                     "which this process does not have; add it to the settings and start again"
@@ -183,13 +184,16 @@ class ReleaseFold:
                     ),
                     partitions=plan.optin_partitions,
                     records_per_user=plan.privacy.records_per_optin_user,
-                    cohorts=plan.cohorts,
+                    cohorts=cohorts,
                     cohort_id=plan.cohort_id,
                     user_id_spaces=plan.user_id_spaces,
                     window_start_ms=parameters.window_start_ms,
                     window_end_ms=parameters.window_end_ms,
                     early_before_ms=state.early_before_ms(Stem.OPTIN_RECORDS),
                     late_from_ms=late_from_ms,
+                    shares=None
+                    if parameters.period is None
+                    else self._keys.period_shares(parameters.period),
                 )
             )
         return OptinTargets(targets)

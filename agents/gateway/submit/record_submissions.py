@@ -33,7 +33,7 @@ from agents.gateway.submit.verdicts import (
 )
 from blender.errors import ParameterError
 from blender.record import normalise
-from streams.stores.epoch_keys import EpochKeys, account
+from streams.stores.epoch_keys import EpochKeys, PeriodShares, account
 from streams.wire.frames import OptinEntry
 from streams.wire.submissions import MAX_USER_ID_BYTES
 
@@ -56,10 +56,15 @@ class OptinTarget:
     window_end_ms: int
     early_before_ms: int
     late_from_ms: int
+    #: Who is in which share, in a budget period; otherwise the workers work it out.
+    shares: PeriodShares | None = None
 
     def contributor(self, space: str, user_id: bytes) -> bytes:
         """Who this is, by the rule that the epoch was opened with."""
-        return self.keys.contributor_of(account(space, user_id) if self.user_id_spaces else user_id)
+        identity = account(space, user_id) if self.user_id_spaces else user_id
+        if self.shares is not None:
+            return self.keys.contributor_in(identity, self.shares.of(user_id))
+        return self.keys.contributor_of(identity)
 
     def verdict(self, append_ms: int | None) -> Verdict:
         """What the counters will say of a record that the broker appended at this moment."""

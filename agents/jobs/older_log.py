@@ -1,0 +1,52 @@
+"""Notice a release log that is an older copy of itself, before an epoch is opened with it.
+
+A log that was restored from a backup lacks epochs that were opened, charged and drawn. Going on
+with it would draw them again, and let a budget period run for more epochs than its noise was made
+for. Published head lists tell: they are in a topic of their own, with marks in Redis.
+
+Promises: no epoch opens while a head list of a later epoch than the log's last is published.
+Assumes: the topic of head lists was not set back together with the log; then only the operator
+knows (`blendstream epochs restored`).
+"""
+
+from __future__ import annotations
+
+from agents.jobs.job_context import JobContext
+from streams.errors import StoreMismatch
+from streams.releases.compacted_topics import PublishedMarks, read_publications
+from streams.releases.epoch_state import ReleaseBook
+
+__all__ = ["OlderLogCheck"]
+
+#: How much sooner than its window a document may seem to be written, by a clock that is off.
+_CLOCK_MS = 3_600_000
+
+
+class OlderLogCheck:
+    """Looks at the marks each time, and at the topic once in the life of a process."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._read_topic = False
+
+    async def refuse(self, book: ReleaseBook) -> None:
+        """Raise `StoreMismatch` if something was published that this log knows nothing of."""
+        last, context = book.last, self._context
+        if last is None:
+            return
+        topic = context.topics.head_lists.name
+        marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
+        published = set(await marks.all())
+        if not self._read_topic:
+            since_ms = max(0, last.parameters.window_start_ms - _CLOCK_MS)
+            published |= set(await read_publications(context.settings.kafka, topic, None, since_ms))
+            self._read_topic = True
+        beyond = sorted(epoch for epoch in published if epoch > last.epoch)
+        if beyond:
+            self._read_topic = False
+            raise StoreMismatch(
+                f"the release log must hold every epoch that was published, and ends with epoch "
+                f"{last.epoch} while a head list of epoch {beyond[-1]} is published: an older copy "
+                "of the log was restored. Restore the newest one, or run `blendstream epochs "
+                "restored --reason TEXT`; nothing is opened until then"
+            )
