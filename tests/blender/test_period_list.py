@@ -137,7 +137,8 @@ def test_what_is_forgotten_depends_on_released_counts_alone():
 
 
 @pytest.mark.parametrize(
-    ("change", "value"), [("scale", RULE.scale * 0.9), ("threshold", RULE.threshold - 2), ("epochs", 4)]
+    ("change", "value"),
+    [("scale", RULE.scale * 0.9), ("threshold", RULE.threshold - 2), ("epochs", 4)],
 )
 def test_a_rule_that_does_not_keep_its_promise_draws_nothing(change: str, value: float):
     """σ 10 % too small, a low threshold, a period one epoch too long."""
