@@ -45,7 +45,7 @@ from streams.releases.log import ReleaseLog
 from streams.settings import Settings
 from streams.stems import Share, Stem
 from streams.stores.count_store import CountTables
-from streams.stores.epoch_keys import EpochKeys
+from streams.stores.epoch_keys import EpochKeys, PeriodShares
 from streams.stores.kafka import KafkaLog, producer_settings
 from streams.stores.redis import connect_redis
 from streams.topics import Topics, ensure_topics
@@ -352,6 +352,9 @@ class Service:
         epoch = state.epoch
         keys = EpochKeys.derive(MASTER, epoch)
         contributors = [rng.bytes(16) for _ in range(users + without)]
+        if (period := state.parameters.period) is not None:  # The share is told, as a gateway does.
+            told = PeriodShares(MASTER, period)
+            contributors = [keys.contributor_in(who, told.of(who)) for who in contributors]
         numbers = np.minimum(rng.zipf(1.6, users), 40).tolist() + [None] * without
         columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
         shares = shares_of_contributors(state, keys, columns)

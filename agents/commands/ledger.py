@@ -55,12 +55,21 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
     lines.append(f"{'epoch':>6}  {'opt-in users':<24} {'clients':<24} cohort")
     for _, state in sorted(book.epochs.items()):
         charge = state.parameters.charge
-        costs = [
-            f"ε={charge.of(group).epsilon:g} δ={charge.of(group).delta:.3g}" for group in GROUPS
-        ]
+        costs = [_in_words(charge.of(group)) for group in GROUPS]
+        if charge.period is not None:
+            # Charged with the first epoch of the period, and no more with the others.
+            place = charge.period.index(state.epoch) + 1
+            costs[0] = f"{_in_words(charge.period.cost)}, {place}/{charge.period.rule.epochs}"
         lines.append(
             f"{state.epoch:>6}  {costs[0]:<24} {costs[1]:<24} "
             f"{state.epoch % charge.cohorts} of {charge.cohorts}"
+        )
+    if book.last is not None and (period := book.last.parameters.period) is not None:
+        left = period.first_epoch + period.rule.epochs - 1 - book.last.epoch
+        lines.append(
+            f"epochs marked i/{period.rule.epochs} share one budget of the opt-in users, charged "
+            f"once (ε={period.rule.epsilon:g}, σ={period.rule.scale:.4g}); {left} more may open in "
+            f"the period that began with epoch {period.first_epoch}"
         )
     lines += ["", f"this period: {utc_text(start * 1000)} to {utc_text(end * 1000)} UTC"]
     for group in GROUPS:
@@ -121,6 +130,9 @@ def document(settings: Settings, book: ReleaseBook, now_ms: int) -> dict[str, An
                 **{group: _cost(state.parameters.charge.of(group)) for group in GROUPS},
                 "cohort": state.epoch % state.parameters.charge.cohorts,
                 "cohorts": state.parameters.charge.cohorts,
+                "budget_period": None
+                if (period := state.parameters.period) is None
+                else period.published(state.epoch),
             }
             for _, state in sorted(book.epochs.items())
         ],
@@ -145,6 +157,10 @@ def budget_now(settings: Settings, book: ReleaseBook, now_ms: int) -> BudgetUse:
 
 def _cost(cost: Cost) -> dict[str, float]:
     return {"epsilon": cost.epsilon, "delta": cost.delta}
+
+
+def _in_words(cost: Cost) -> str:
+    return f"ε={cost.epsilon:g} δ={cost.delta:.3g}"
 
 
 def _state(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> str:

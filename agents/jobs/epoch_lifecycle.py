@@ -3,11 +3,11 @@
     settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
     releases ──▶ counts unlinked in Redis, records removed from Kafka
 
-Promises: an epoch opens once, with its charge, and none with a log that is an older copy. A seal's bounds are offsets of markers that all
-in-sync replicas have and that the brokers appended, by their own clocks, when nothing could be in
-time any more: neither a stale answer nor a wrong clock of ours seals too early. Raw counts of
-released epochs go, and go again whenever Redis brings them back. What is to be removed from Kafka
-is committed first, so that counters know it went on purpose.
+Promises: an epoch opens once, with its charge, and none with a log that is an older copy. A seal's
+bounds are offsets of markers that all in-sync replicas have and that the brokers appended, by their
+own clocks, when nothing could be in time any more: neither a stale answer nor a wrong clock of ours
+seals too early. Raw counts of released epochs go, and go again whenever Redis brings them back.
+What is to be removed from Kafka is committed first, so that counters know it went on purpose.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def _number(values: FloatArray | None, number: int) -> float | None:
 
 
 def _parameters(state: EpochState) -> dict[str, object]:
-    plan = state.parameters.plan
+    plan, period = state.parameters.plan, state.parameters.period
     return {
         **asdict(plan.privacy),
         "cohorts": plan.cohorts,
@@ -307,22 +307,31 @@ def _parameters(state: EpochState) -> dict[str, object]:
         "min_optin_users": plan.min_optin_users,
         "min_reports": plan.min_reports,
         "devices_admitted": plan.devices_admitted,
+        **({"optin_cohorts": plan.optin_cohorts} if plan.optin_cohorts else {}),
+        **({} if period is None else {"period": period.published(state.epoch)}),
     }
 
 
 def _privacy(state: EpochState) -> dict[str, object]:
-    plan, charge = state.parameters.plan, state.parameters.charge
+    plan, charge, period = (
+        state.parameters.plan, state.parameters.charge, state.parameters.period,
+    )  # fmt: skip
+    optin = charge.optin if period is None else period.cost
+    epochs = 0 if period is None else period.rule.epochs
     return {
         "statement": privacy_statement(
-            optin=(charge.optin.epsilon, charge.optin.delta),
+            optin=(optin.epsilon, optin.delta),
             clients=(charge.clients.epsilon, charge.clients.delta),
             cohorts=plan.cohorts,
             records_per_user=plan.privacy.records_per_optin_user,
             answers=plan.privacy.records_per_client,
             click_graph=plan.click_graph is not None,
+            optin_cohorts=plan.optin_cohorts,
+            period_epochs=epochs,
         ),
         "neighbouring": "replace-one",
-        "optin": {"epsilon": charge.optin.epsilon, "delta": charge.optin.delta},
+        "optin": {"epsilon": optin.epsilon, "delta": optin.delta}
+        | ({"epochs": epochs} if epochs else {}),
         "clients": {"epsilon": charge.clients.epsilon, "delta": charge.clients.delta},
     }
 

@@ -256,8 +256,8 @@ async def publish_committed(context: JobContext, release: Release[Move, Inputs])
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
         log.info("document_published", extra={"epoch": epoch, "topic": Known(topic)})
-    # The book forgets epochs that are long over; their marks are not needed again. A mark beyond its
-    # last epoch tells that the log is an older copy (`older_log`).
+    # The book forgets epochs that are long over; their marks are not needed again. A mark beyond
+    # its last epoch tells that the log is an older copy (`older_log`).
     last = max(book.epochs, default=-1)
     await marks.drop([e for e in marked if e not in book.epochs and e <= last])
     return bool(pending)

@@ -62,15 +62,18 @@ class BudgetPeriod:
         )
         return place
 
-    def to_json(self, epoch: int) -> dict[str, Any]:
-        """What the entry that opens one of its epochs says of it."""
+    def published(self, epoch: int) -> dict[str, Any]:
+        """What a publication of one of its epochs says of it."""
         return {
             "id": self.first_epoch,
             "index": self.index(epoch),
-            "share_key_id": self.share_key_id,
             "shares_ppm": list(self.shares),
             **asdict(self.rule),
         }
+
+    def to_json(self, epoch: int) -> dict[str, Any]:
+        """What the entry that opens one of its epochs says of it."""
+        return self.published(epoch) | {"share_key_id": self.share_key_id}
 
     @classmethod
     def from_json(cls, epoch: int, body: Mapping[str, Any]) -> BudgetPeriod:

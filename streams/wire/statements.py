@@ -61,15 +61,35 @@ def privacy_statement(
     records_per_user: int,
     answers: int,
     click_graph: bool = False,
+    optin_cohorts: int = 0,
+    period_epochs: int = 0,
 ) -> str:
-    """For the estimates: (ε, δ) as charged to an opt-in user and to a device."""
-    shares = (
-        " Some opt-in users were in a share of their own, for a click graph; the figure for opt-in "
-        "users holds for them too."
-        if click_graph
-        else ""
-    )
-    turns = "in every epoch" if cohorts == 1 else f"in one epoch out of {cohorts}, by turns"
+    """For the estimates: (ε, δ) as charged to an opt-in user and to a device.
+
+    With `period_epochs` that of the opt-in users is for so many epochs together. `optin_cohorts` 0:
+    as many as the devices' `cohorts`.
+    """
+    results, together = "any result of this epoch", ""
+    if period_epochs:
+        together = f" and all {period_epochs} epochs together"
+        results = (
+            f"in any or all of the {period_epochs} epochs of this budget period, all results of "
+            "these epochs together"
+        )
+    shares = ""
+    if click_graph and period_epochs:
+        shares = (
+            " Some opt-in users were in a share of their own for the whole period, for click "
+            "graphs, and in no other release; each graph says what it costs them."
+        )
+    elif click_graph:
+        shares = (
+            " Some opt-in users were in a share of their own, for a click graph; the figure for "
+            "opt-in users holds for them too."
+        )
+    turns = f"Each can take part {_turns(cohorts)}"
+    if (optin_cohorts or cohorts) != cohorts:
+        turns = f"An account can take part {_turns(optin_cohorts)}, a device {_turns(cohorts)}"
     return (
         f"Two kinds of people took part. Opt-in users trusted this service with "
         f"{_most(records_per_user, 'record', 'records')} each, or said that they had none; "
@@ -77,13 +97,13 @@ def privacy_statement(
         f"only records that many people share could appear. Everyone else's device randomised "
         f"{_number(answers, 'answer', 'answers')} by itself, so that nobody but the device ever "
         f"held what it really searched for. Had one opt-in account's records been different, or "
-        f"none at all, any result of this epoch could have become more or less likely by "
+        f"none at all, {results} could have become more or less likely by "
         f"{_odds(*optin)}; had one device's been different, by "
         f"{_odds(*clients)}.{shares} (That is differential privacy between replace-one neighbours, "
-        f"for all records of one account or device together: {_terms(*optin)} for opt-in users, "
-        f"{_terms(*clients)} for devices.) The promise is for each account and each device: "
-        f"someone with two, or who moves from one group to the other, counts as two people here, "
-        f"and what both reveal adds up. Each can take part {turns}; what repeated epochs add up to "
+        f"for all records of one account or device together: {_terms(*optin)} for opt-in users"
+        f"{together}, {_terms(*clients)} for devices.) The promise is for each account and each "
+        f"device: someone with two, or who moves from one group to the other, counts as two people "
+        f"here, and what both reveal adds up. {turns}; what repeated epochs add up to "
         f"is in the operator's ledger. Not hidden: that somebody takes part, how many do, and "
         f"anything about large groups of people, which is what this publication is for."
     )
@@ -135,6 +155,10 @@ def disputed_statement(records: int, *, devices_admitted: bool) -> str:
 
 def _percent(part: float) -> str:
     return f"{100 * part:.{0 if part >= 0.01 else 1}f} %"
+
+
+def _turns(cohorts: int) -> str:
+    return "in every epoch" if cohorts == 1 else f"in one epoch out of {cohorts}, by turns"
 
 
 def _most(number: int, one: str, many: str) -> str:

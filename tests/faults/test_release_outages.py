@@ -188,9 +188,9 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         await jobs.keep()
 
         # Sealed: flushed whole, before the click graph and before the head list.
-        await _flush(made)
+        await flush_redis(made)
         await _click_graph_is_what_was_sent(made, jobs, urls)
-        await _flush(made)
+        await flush_redis(made)
         head_list = await _until_released(made, jobs, Kind.HEAD_LISTS, Stage.REPORTING)
         expected = build_head_list(
             "sharp", optin_counts(made, 0), state.parameters.plan.privacy, RepeatableNoise(5)
@@ -211,7 +211,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         # Reports sealed: flushed whole.
         clock.now_ms = state.head_list.reports_until_ms + 120_000
         await jobs.keep()
-        await _flush(made)
+        await flush_redis(made)
         await _until_released(made, jobs, Kind.ESTIMATES, Stage.PUBLISHED)
         state = (await made.book()).epochs[0]
         assert state.estimates is not None
@@ -220,7 +220,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         assert document.outcome == "complete"
 
         # Published: flushed, and rolled back once more.
-        await _flush(made)
+        await flush_redis(made)
         await asyncio.to_thread(single_redis.rollback, early)
         await jobs.keep()
         await same_bytes_everywhere(made, range(1))
@@ -299,7 +299,7 @@ async def _counted(made: Service, stem: Stem) -> None:
     await tables.close()
 
 
-async def _flush(made: Service) -> None:
+async def flush_redis(made: Service) -> None:
     from streams.stores.redis import connect_redis
 
     client = await connect_redis(made.settings.redis)

@@ -47,7 +47,7 @@ def optin_counts(made: Service, epoch: int) -> OptinCounts:
     )
 
 
-async def _take_part(made: Service, epoch: int, rng: np.random.Generator) -> None:
+async def take_part(made: Service, epoch: int, rng: np.random.Generator) -> None:
     """Send records in the epoch's window, and reports as soon as its head list is there."""
     state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
     await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
@@ -68,7 +68,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
         made.start_worker()
         made.start_jobs("--seed", str(SEED))
         await asyncio.gather(
-            *(_take_part(made, epoch, np.random.default_rng(epoch)) for epoch in range(3))
+            *(take_part(made, epoch, np.random.default_rng(epoch)) for epoch in range(3))
         )
         known = ()
         for epoch in range(3):

@@ -57,6 +57,11 @@ class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
     reasons: tuple[str, ...] = ()
     #: Why the epoch was abandoned, in the operator's or the job's words; no more is released.
     abandoned: str | None = None
+    #: R of the opt-in users, where it is not that of the devices.
+    optin_cohorts: int | None = None
+    #: The first epoch of the budget period that this one belongs to, and how many it has.
+    period_first_epoch: EpochNumber | None = None
+    period_epochs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ def _keep(
 
 def _view(state: EpochState) -> EpochView:
     parameters, plan = state.parameters, state.parameters.plan
-    head_list, estimates = state.head_list, state.estimates
+    head_list, estimates, period = state.head_list, state.estimates, parameters.period
     return EpochView(
         epoch=state.epoch,
         state=state.stage.value,
@@ -231,6 +231,9 @@ def _view(state: EpochState) -> EpochView:
         outcome=None if estimates is None else estimates.outcome.value,
         reasons=() if estimates is None else tuple(reason.value for reason in estimates.reasons),
         abandoned=state.abandoned,
+        optin_cohorts=plan.optin_cohorts or None,
+        period_first_epoch=None if period is None else period.first_epoch,
+        period_epochs=None if period is None else period.rule.epochs,
     )
 
 

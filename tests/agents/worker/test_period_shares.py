@@ -1,4 +1,4 @@
-"""In a budget period a person stays in one share, and no one can follow them from epoch to epoch."""
+"""In a budget period a person stays in one share, and no one can follow them through epochs."""
 
 from __future__ import annotations
 

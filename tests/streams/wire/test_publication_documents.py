@@ -463,3 +463,55 @@ def test_documents_of_any_size_come_back_whole(seed: bytes, parts: int):
     if len(other.parts) == reference.parts:
         with pytest.raises(StoreMismatch):
             join(reference, other.parts)
+
+
+IN_PERIODS = {"period_epochs": 30, "known_records": 1000, "optin_cohorts": 1, "cohorts": 30}
+
+
+def test_a_publication_within_a_budget_period_says_what_the_period_promises():
+    """The epoch alone costs an opt-in user nothing more: to print that would promise everything."""
+    state = epoch_state(**IN_PERIODS)
+    document = empty_estimates(state, [Shortfall.TOO_FEW_OPTIN_USERS], 3, 4, None)
+    body = json.loads(document.to_bytes())
+
+    Draft202012Validator(schema("estimates")).validate(body)
+    assert EstimatesDocument.from_bytes(document.to_bytes()) == document
+    assert body["privacy"]["optin"] == {"epsilon": 4.0, "delta": 1e-5, "epochs": 30}
+    for words in (
+        "in any or all of the 30 epochs of this budget period",
+        "epsilon 4 and delta 1e-05 for opt-in users and all 30 epochs together",
+        "An account can take part in every epoch, a device in one epoch out of 30",
+    ):
+        assert words in body["privacy"]["statement"]
+    period = body["parameters"]["period"]
+    assert (period["id"], period["index"], period["epochs"]) == (0, 0, 30)
+    assert period["scale"] == pytest.approx(8.48, abs=0.05)
+
+
+def test_in_a_budget_period_the_people_of_click_graphs_are_promised_what_graphs_say():
+    """They pay for every graph of the period, which the figure of S and T does not cover."""
+    graph = ClickGraphPlan(5.0, 1e-6, queries_per_user=1, clicks_per_user=1)
+    state = epoch_state(**IN_PERIODS, graph_share_ppm=100_000, click_graph=graph)
+    privacy = empty_estimates(state, [Shortfall.TOO_FEW_OPTIN_USERS], 3, 4, None).privacy
+
+    assert privacy["optin"]["epsilon"] == 4.0
+    assert "each graph says what it costs them" in privacy["statement"]
+    assert "holds for them too" not in privacy["statement"]
+
+
+def test_an_opt_in_release_of_a_period_is_read_back_as_it_was():
+    from blender.period_list import PeriodEpoch
+    from blender.publication_filter import RecordFilter
+
+    state = epoch_state(**IN_PERIODS)
+    assert state.parameters.period is not None
+    of_epoch = PeriodEpoch(0, state.parameters.period.rule, RecordFilter.start(), 12)
+    release = build_head_list(
+        "sharp", counts(np.random.default_rng(2)), state.parameters.plan.privacy,
+        RepeatableNoise(3), (), of_epoch,
+    )  # fmt: skip
+    again = read_optin_release(write_optin_release(release), release.head_list)
+
+    assert again.noisy.gaussian
+    assert again.forgotten == release.forgotten != ()
+    assert again.optin.cells.probability.tolist() == release.optin.cells.probability.tolist()

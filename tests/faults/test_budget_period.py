@@ -1,0 +1,121 @@
+"""One budget for a period of epochs, on real servers, disturbed: one charge, one release each.
+
+What the ledger and the schedule decide is tested without servers (tests/streams/releases,
+tests/agents/jobs); here, that the processes keep to it when they die and Redis forgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from streams.errors import StoreMismatch
+from streams.releases.compacted_topics import PublishedMarks
+from streams.releases.epoch_state import Stage
+from streams.releases.ledger import Cost
+from streams.releases.optin_release import SelectionNumbers
+from tests.epoch_service import Service, service
+from tests.faults.test_release_once import RELEASES, all_entries, same_bytes_everywhere
+from tests.faults.test_release_outages import flush_redis
+from tests.integration.test_epochs_end_to_end import shorten, take_part
+from tests.job_bench import Clock, bench
+
+T = 3
+#: One budget of (4, 1e-5) for three epochs, and a limit that allows for no second one.
+ONE_BUDGET = {
+    "budget__period_epochs": str(T),
+    "budget__optin_epsilon_limit": "4",
+    "budget__optin_delta_limit": "1e-5",
+}
+
+
+async def known_after(made: Service, epoch: int) -> tuple[set, set]:
+    """The records of an epoch's head list, and those of them that stay known."""
+    state = (await made.book()).epochs[epoch]
+    assert state.head_list is not None
+    head_list, _ = await made.head_list(state)
+    numbers = SelectionNumbers.read(await made.document(state.head_list.optin))
+    gone = {head_list.records[place] for place in numbers.forgotten}
+    return set(head_list.records), set(head_list.records) - gone
+
+
+@pytest.mark.timeout(240)
+async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kafka, own_redis):
+    """Jobs die between draw and commit, the worker dies, Redis is emptied. Then the next epoch does
+    not open until it has a budget of its own."""
+    async with service(kafka.url, own_redis.url, **shorten(), **ONE_BUDGET) as made:
+        worker = made.start_worker()
+        made.order("head-lists.drawn", "kill")
+        made.start_jobs()
+        people = [
+            asyncio.create_task(take_part(made, epoch, np.random.default_rng(epoch)))
+            for epoch in range(T)
+        ]
+        await made.disturbed(90)
+        worker.kill()
+        await flush_redis(made)
+        made.start_worker()
+        made.start_jobs()
+        await asyncio.gather(*people)
+        for epoch in range(T):
+            await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=90)
+
+        async def refused() -> bool:
+            paused = (await made.book()).paused
+            return paused is not None and paused.epoch == T
+
+        await made.until(refused, 30, "a pause after the last epoch of the period")
+        book = await made.book()
+        assert sorted(book.epochs) == list(range(T))
+        assert book.ledger.basic_in_life("optin") == Cost(4.0, 1e-5)
+        periods = [book.epochs[epoch].parameters.period for epoch in range(T)]
+        assert periods[0] is not None
+        assert periods[0].rule.epochs == T
+        assert periods == [periods[0]] * T
+        names = ("epoch_opened", *RELEASES)
+        times = Counter((e["entry"], e["epoch"]) for e in all_entries(made) if e["entry"] in names)
+        assert set(times.values()) == {1}, times
+        await same_bytes_everywhere(made, range(T))
+
+        # Known is all that was published and not forgotten, though no one holds it any more.
+        lists = [await known_after(made, epoch) for epoch in range(T)]
+        for (_, known), (listed, _) in itertools.pairwise(lists):
+            assert known
+            assert known <= listed
+
+        # With a limit that allows for another budget the next epoch begins a period of its own.
+        for part in made.parts[1:]:
+            if "jobs" in part.name:
+                part.kill()
+        made.change(budget__optin_epsilon_limit="8", budget__optin_delta_limit="2e-5")
+        made.start_jobs()
+        state = await made.until_stage(T, Stage.COLLECTING, timeout_s=60)
+        assert state.parameters.period is not None
+        assert state.parameters.period.first_epoch == T
+        assert (await made.book()).ledger.basic_in_life("optin") == Cost(8.0, 2e-5)
+
+
+@pytest.mark.timeout(120)
+async def test_no_epoch_opens_with_a_log_that_lacks_what_was_published(kafka, redis_server):
+    """An older copy of the log would open, and draw, epochs of the period again."""
+    clock = Clock()
+    async with service(kafka.url, redis_server.url, **ONE_BUDGET) as made:
+        topic = made.topics.head_lists.name
+        async with bench(made, clock) as jobs:
+            await jobs.keep()
+            assert sorted((await made.book()).epochs) == [0, 1]
+            clock.now_ms += 3_600_000
+            marks = PublishedMarks(jobs.context.redis, made.settings.topics.prefix, topic)
+            await marks.add(2, "0" * 64)
+            with pytest.raises(StoreMismatch, match="an older copy of the log was restored"):
+                await jobs.keep()
+            await marks.drop([2])
+            await jobs.context.publisher.publish(topic, 2, b"a head list that the log lacks")
+        async with bench(made, clock) as jobs:
+            with pytest.raises(StoreMismatch, match="head list of epoch 2 is published"):
+                await jobs.keep()
+        assert sorted((await made.book()).epochs) == [0, 1]
