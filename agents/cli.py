@@ -48,6 +48,7 @@ VERBS = (
     Verb("keys", "agents.commands.keys", "make a master secret, or see which are set"),
     Verb("tokens", "agents.commands.tokens", "give applications tokens for opt-in records"),
     Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
+    Verb("plan", "agents.commands.plan", "say what each way of spending privacy would give"),
     Verb("evaluate", "agents.commands.evaluate", "measure accuracy; draw the paper's figures"),
     Verb("completion", "agents.commands.completion", "let the shell complete verbs and options"),
 )
@@ -61,6 +62,7 @@ FIRST_STEPS = """\
 first steps:
   blendstream demo --epochs 3           see all of it on this machine; nothing is left behind
   blendstream settings                  what can be set, what is set, and where it came from
+  blendstream plan --epochs 30          what each way of spending people's privacy would give
 
 a service of your own:
   blendstream keys new 2026-a           a master secret; for all processes (--file FILE)
