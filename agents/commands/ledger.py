@@ -151,8 +151,8 @@ def document(settings: Settings, book: ReleaseBook, now_ms: int) -> dict[str, An
 
 def budget_now(settings: Settings, book: ReleaseBook, now_ms: int) -> BudgetUse:
     """How many epochs of this period are spent, and how many can still be paid for."""
-    opened_until_ms = 0 if book.last is None else book.last.parameters.window_end_ms
-    return budget_use(settings, book.ledger, now_ms // 1000, opened_until_ms // 1000)
+    last = None if book.last is None else book.last.parameters
+    return budget_use(settings, book.ledger, now_ms // 1000, last)
 
 
 def _cost(cost: Cost) -> dict[str, float]:
@@ -182,6 +182,7 @@ def _refused(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -
         return None
     plan, start_ms = plan_from(settings), max(now_ms, book.last.parameters.window_end_ms)
     epoch = book.last.epoch + 1
-    plan, period = next_period(book.last.parameters, plan, epoch)
+    last = book.last.parameters
+    plan, period = next_period(last.plan, last.period, plan, epoch)
     charge = plan.charge(book.ledger, limit, epoch, start_ms // 1000, period)
     return book.ledger.refusal(charge, limit)

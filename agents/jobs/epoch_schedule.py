@@ -184,7 +184,7 @@ def _next_opening(
         if now_ms >= start_ms + plan.window_ms:
             start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
     first_start_ms = start_ms
-    plan, period = next_period(None if last is None else last.parameters, plan, number)
+    plan, period = next_period(*_begun(last), plan, number)
     parameters, refused = _affordable(book.ledger, plan, limit, number, start_ms, period)
     if parameters is None:
         return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
@@ -200,16 +200,15 @@ def _next_opening(
 
 
 def next_period(
-    last: EpochParameters | None, plan: Plan, epoch: int
+    begun: Plan | None, period: BudgetPeriod | None, plan: Plan, epoch: int
 ) -> tuple[Plan, BudgetPeriod | None]:
-    """The plan of the epoch after `last`, and its budget period if it has one.
+    """The plan of an epoch, and its budget period if it has one.
 
-    A period that was begun goes on to its last epoch with what it began with. Changed settings of
-    privacy, shares or the period itself wait for its end; all others take effect.
+    `begun` and `period` are those of the epoch before it. A period that was begun goes on to its
+    last epoch with what it began with. Changed settings of privacy, shares or the period itself
+    wait for its end; all others take effect.
     """
-    period = None if last is None else last.period
-    if last is not None and period is not None and epoch < period.first_epoch + period.rule.epochs:
-        begun = last.plan
+    if begun and period and epoch < period.first_epoch + period.rule.epochs:
         fixed = replace(
             plan, privacy=begun.privacy, profile=begun.profile,
             graph_share_ppm=begun.graph_share_ppm, click_graph=begun.click_graph,
@@ -218,6 +217,10 @@ def next_period(
         )  # fmt: skip
         return fixed, period
     return plan, begin_period(plan, epoch) if plan.period_epochs else None
+
+
+def _begun(last: EpochState | None) -> tuple[Plan | None, BudgetPeriod | None]:
+    return (None, None) if last is None else (last.parameters.plan, last.parameters.period)
 
 
 def _affordable(
@@ -255,7 +258,7 @@ def lost_epochs(
     ledger, last = book.ledger, book.last.parameters
     while True:
         number, start_ms = book.ledger.last_epoch + 1 + len(found), last.window_end_ms
-        of_epoch, period = next_period(last, plan, number)
+        of_epoch, period = next_period(last.plan, last.period, plan, number)
         parameters, _ = _affordable(ledger, of_epoch, limit, number, start_ms, period)
         if (
             parameters is None

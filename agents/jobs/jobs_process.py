@@ -99,7 +99,7 @@ class Jobs:
         # An epoch dearer than its limit is refused here, not in the middle of the night.
         plan, limit = plan_from(settings), limit_from(settings)
         fresh = Ledger()
-        _, period = await asyncio.to_thread(next_period, None, plan, 0)
+        _, period = await asyncio.to_thread(next_period, None, None, plan, 0)
         fresh.refusal(plan.charge(fresh, limit, 0, 0, period), limit)
         return cls(context)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from agents.jobs.epoch_schedule import next_period
 from agents.jobs.job_context import limit_from
-from streams.releases.epoch_plan import plan_from
+from streams.releases.budget_period import BudgetPeriod
+from streams.releases.epoch_plan import EpochParameters, Plan, plan_from
 from streams.releases.ledger import Ledger
 from streams.settings import Settings
 
@@ -51,14 +53,14 @@ class BudgetUse:
 
 
 def budget_use(
-    settings: Settings, ledger: Ledger, now_s: int, opened_until_s: int = 0
+    settings: Settings, ledger: Ledger, now_s: int, last: EpochParameters | None = None
 ) -> BudgetUse:
-    """The period that holds `now_s`; epochs are open until `opened_until_s`."""
+    """The period that holds `now_s`; `last` is the epoch opened last."""
     limit, window_s = limit_from(settings), settings.epoch.window_s
     start, end = limit.period_of(now_s)
-    first_s = max(now_s, opened_until_s)
+    first_s = now_s if last is None else max(now_s, last.window_end_ms // 1000)
     windows = max(0, -((first_s - end) // window_s))
-    affordable = _affordable(settings, ledger, first_s, min(windows, _MOST_COUNTED))
+    affordable = _affordable(settings, ledger, last, first_s, min(windows, _MOST_COUNTED))
     return BudgetUse(
         charged=ledger.epochs_within(start, end),
         affordable=affordable,
@@ -69,29 +71,35 @@ def budget_use(
     )
 
 
-def _affordable(settings: Settings, ledger: Ledger, first_s: int, windows: int) -> int:
+def _affordable(
+    settings: Settings, ledger: Ledger, last: EpochParameters | None, first_s: int, windows: int
+) -> int:
     """How many epochs, of `windows` that follow each other from `first_s`, can be paid for."""
     plan, limit = plan_from(settings), limit_from(settings)
     number = 0 if ledger.last_epoch is None else ledger.last_epoch + 1
 
-    # Charged once and kept, so that a search looks at each of them once.
+    # Charged once and kept, so that a search looks at each of them once; with the plan and budget
+    # period of the epoch before.
     charged = [ledger]
+    begun: list[tuple[Plan | None, BudgetPeriod | None]] = [
+        (None, None) if last is None else (last.plan, last.period)
+    ]
 
     def paid(epochs: int) -> bool:
         while True:
             done = len(charged) - 1
-            charge = charged[done].price(
-                number + done, first_s + done * settings.epoch.window_s, plan.cohorts, limit,
-                optin=plan.optin_cost, clients=plan.client_cost, cohort_id=plan.cohort_id,
-            )  # fmt: skip
+            of_epoch, period = next_period(*begun[done], plan, number + done)
+            start_s = first_s + done * settings.epoch.window_s
+            charge = of_epoch.charge(charged[done], limit, number + done, start_s, period)
             if done == epochs - 1:
                 return charged[done].refusal(charge, limit) is None
             charged.append(charged[done].charged(charge))
+            begun.append((of_epoch, period))
 
     low, high = 0, windows + 1  # `low` are paid for, `high` are not or were not asked for.
     while high - low > 1:
         middle = (low + high) // 2
-        del charged[middle:]
+        del charged[middle:], begun[middle:]
         low, high = (middle, high) if paid(middle) else (low, middle)
     return low
 

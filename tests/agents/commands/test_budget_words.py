@@ -98,3 +98,19 @@ def test_durations_are_said_in_the_largest_whole_unit():
     assert [duration_text(s) for s in (60, 90, 7200, DAY_S, 365 * DAY_S)] == [
         "1 minute", "90 seconds", "2 hours", "1 day", "365 days",
     ]  # fmt: skip
+
+
+def test_with_one_budget_for_a_period_all_of_its_epochs_are_paid_for_at_once(setting_values):
+    """A limit of one budget pays for T epochs, and for none after them."""
+    settings = Settings.from_values(
+        setting_values
+        | {
+            "budget.period_epochs": 7, "budget.period_s": 30 * DAY_S,
+            "budget.optin_epsilon_limit": 4.0, "budget.optin_delta_limit": 1e-5,
+            "budget.client_epsilon_limit": 400.0, "budget.client_delta_limit": 0.1,
+        }
+    )  # fmt: skip
+    start_s = 30 * DAY_S * 700
+
+    use = budget_use(settings, Ledger(), start_s)
+    assert (use.charged, use.affordable, use.whole_period) == (0, 7, False)
