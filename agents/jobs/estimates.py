@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,25 +102,19 @@ def build_estimates(
     estimates = estimate_epoch(release, cells, reports, devices_admitted=admitted)
     agreement = _agreement(release, estimates.client, dice)
     assert state.head_list is not None
-    return EstimatesDocument(
-        epoch=state.epoch,
-        window_start_s=state.parameters.window_start_ms // 1000,
-        window_end_s=state.parameters.window_end_ms // 1000,
+    users, head_list_id = release.selection_users, state.head_list.head_list.id
+    return replace(
+        empty_estimates(state, why, users, release.noisy.users, head_list_id),
         reports_until_s=state.head_list.reports_until_ms // 1000,
         outcome=(EpochOutcome.INCOMPLETE if why else EpochOutcome.COMPLETE).value,
-        reasons=tuple(reason.value for reason in why),
-        head_list_id=state.head_list.head_list.id,
-        parameters=_parameters(state),
         mechanisms={k: str(v) for k, v in asdict(release.mechanisms).items()},
-        participants=Participants(release.selection_users, release.noisy.users, read.reports),
+        participants=Participants(users, release.noisy.users, read.reports),
         records=_records(release, estimates),
         queries=_queries(release, estimates),
         agreement=agreement,
         difference=_difference(estimates),
         disputed=_disputed(estimates, devices_admitted=admitted),
-        privacy=_privacy(state),
         versions=versions(dice.noise),
-        quantity=ESTIMATES_QUANTITY,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from agents.operations.findings import Finding, Grade
+from agents.operations.findings import Finding, fix, note, ok
 from streams.settings import Settings
 from streams.settings.sections import TopicsSettings
 from streams.stores.kafka import KafkaLog
@@ -73,16 +73,14 @@ def transactions(
 ) -> Finding:
     """Whether the log of transactions is as safe as our own topics; `None`: Kafka did not say."""
     if copies is None or in_sync is None:
-        return Finding(
-            Grade.NOTE,
+        return note(
             "transactions",
             f"Kafka did not say how many copies {TRANSACTION_LOG} {has}; let this user describe "
             f"topics and brokers, or check that it has {wanted.replication} copies and "
             f"min.insync.replicas={wanted.min_insync_replicas}",
         )
     if copies < wanted.replication or in_sync < wanted.min_insync_replicas:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "transactions",
             f"{TRANSACTION_LOG} must have {wanted.replication} copies and "
             f"min.insync.replicas={wanted.min_insync_replicas}, as topics.replication and "
@@ -91,8 +89,7 @@ def transactions(
             "and transaction.state.log.min.isr on all brokers; if the topic exists, add copies "
             "with kafka-reassign-partitions.sh and set min.insync.replicas with kafka-configs.sh",
         )
-    return Finding(
-        Grade.OK,
+    return ok(
         "transactions",
         f"{TRANSACTION_LOG} {has} {copies} copies and min.insync.replicas={in_sync}",
     )
@@ -101,8 +98,7 @@ def transactions(
 def verification(enabled: Sequence[str | None]) -> Finding:
     """Judge each broker's setting for verifying transactions; `None`: it has no such setting."""
     if "false" in enabled:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "verification",
             f"{_VERIFIED} must be true on every broker, found false on {enabled.count('false')} of "
             f"{len(enabled)}: a delayed write could leave a transaction open that blocks the "
@@ -110,21 +106,19 @@ def verification(enabled: Sequence[str | None]) -> Finding:
             f"--add-config {_VERIFIED}=true",
         )
     if None in enabled:
-        return Finding(
-            Grade.NOTE,
+        return note(
             "verification",
             f"Kafka did not say whether {_VERIFIED} is on; Kafka 3.6 and later have it, on by "
             "default. Let this user describe the brokers' configuration.",
         )
-    return Finding(Grade.OK, "verification", f"{len(enabled)} brokers verify transactions")
+    return ok("verification", f"{len(enabled)} brokers verify transactions")
 
 
 def leaders(unclean: Mapping[str, str | None]) -> Finding:
     """Judge each topic's `unclean.leader.election.enable`; `None`: Kafka did not say."""
     on = sorted(name for name, value in unclean.items() if value == "true")
     if on:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "leaders",
             f"{_UNCLEAN} must be false for every topic, found true for {', '.join(on)}: a broker "
             "that lacks acknowledged records could lead it, and a release be lost and drawn "
@@ -133,13 +127,12 @@ def leaders(unclean: Mapping[str, str | None]) -> Finding:
         )
     silent = sorted(name for name, value in unclean.items() if value is None)
     if silent:
-        return Finding(
-            Grade.NOTE,
+        return note(
             "leaders",
             f"Kafka did not say whether unclean elections are off for {', '.join(silent)}; let "
             f"this user describe the topics' configuration, or check that {_UNCLEAN} is false",
         )
-    return Finding(Grade.OK, "leaders", f"unclean elections are off for {len(unclean)} topics")
+    return ok("leaders", f"unclean elections are off for {len(unclean)} topics")
 
 
 async def broker_setting(

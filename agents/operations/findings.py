@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import partial
 
-__all__ = ["Finding", "Grade"]
+__all__ = ["Finding", "Grade", "fix", "note", "ok"]
 
 
 class Grade(enum.StrEnum):
@@ -23,3 +24,8 @@ class Finding:
     grade: Grade
     what: str
     found: str
+
+
+ok = partial(Finding, Grade.OK)
+note = partial(Finding, Grade.NOTE)
+fix = partial(Finding, Grade.FIX)

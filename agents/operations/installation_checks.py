@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from agents.gateway.submit.token_file import TokenFileError, read_tokens
 from agents.operations.budget_words import budget_use, duration_text
 from agents.operations.fencing_checks import broker_setting, fencing_checks
-from agents.operations.findings import Finding, Grade
+from agents.operations.findings import Finding, Grade, fix, note, ok
 from agents.operations.release_log_check import check_release_log
 from blender.errors import BlenderError
 from streams.releases.ledger import Ledger
@@ -74,8 +74,7 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
         server = {name: least for name, least in needed if name in _LIBRARIES}
         found = {name: installed(name) for name in _LIBRARIES}
     except PackageNotFoundError as error:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "versions",
             f"{error.name} is not installed; install the service: pip install blendstream[server]",
         )
@@ -85,14 +84,13 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
         if _numbers(found[name], 3) < _numbers(least, 3)
     ]
     if old:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "versions",
             f"{', '.join(old)}; install the service again: pip install blendstream[server]",
         )
     python = ".".join(map(str, sys.version_info[:3]))
     listing = ", ".join(f"{name} {number}" for name, number in found.items())
-    return Finding(Grade.OK, "versions", f"Python {python}, {listing}")
+    return ok("versions", f"Python {python}, {listing}")
 
 
 def _tokens(settings: Settings) -> Finding:
@@ -100,8 +98,7 @@ def _tokens(settings: Settings) -> Finding:
     file = settings.gateway.token_file
     how = "`blendstream tokens add APPLICATION --file FILE` makes one"
     if file is None:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "tokens",
             "gateway.token_file is not set: a gateway refuses every opt-in record, and nothing is "
             f"ever published; {how} (a host that runs no gateway needs none)",
@@ -109,21 +106,19 @@ def _tokens(settings: Settings) -> Finding:
     try:
         applications = len(read_tokens(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "tokens",
             f"gateway.token_file must be a readable text file, got {type(error).__name__}; let the "
             "service's user read it, or name another",
         )
     except TokenFileError as error:
-        return Finding(Grade.FIX, "tokens", str(error))
+        return fix("tokens", str(error))
     if not applications:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "tokens",
             f"gateway.token_file names no application: every opt-in record is refused; {how}",
         )
-    return Finding(Grade.OK, "tokens", f"{applications} application(s) may send opt-in records")
+    return ok("tokens", f"{applications} application(s) may send opt-in records")
 
 
 def budget(settings: Settings, now_s: float) -> Finding:
@@ -133,11 +128,8 @@ def budget(settings: Settings, now_s: float) -> Finding:
     use = budget_use(settings, Ledger(), start_s)
     period, window = duration_text(period_s), duration_text(window_s)
     if use.whole_period:
-        return Finding(
-            Grade.OK, "budget", f"pays for every epoch of {window} in a period of {period}"
-        )
-    return Finding(
-        Grade.NOTE,
+        return ok("budget", f"pays for every epoch of {window} in a period of {period}")
+    return note(
         "budget",
         f"pays for {use.affordable} epochs of {window} in a period of {period}: collecting then "
         f"pauses for {duration_text(period_s - use.affordable * window_s)}. To collect longer "
@@ -152,19 +144,18 @@ async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding
     try:
         cluster = await asyncio.to_thread(admin.list_topics, timeout=timeout_s)
     except KafkaException as error:
-        yield Finding(
-            Grade.FIX,
+        yield fix(
             "kafka",
             f"no broker at {settings.kafka.bootstrap} answered within {timeout_s:g} s "
             f"({error.args[0].name()}); start Kafka, or correct kafka.url, TLS or SASL settings",
         )
         return
     brokers = len(cluster.brokers)
-    yield Finding(Grade.OK, "kafka", f"{brokers} broker(s) answer")
+    yield ok("kafka", f"{brokers} broker(s) answer")
     try:
         copies = await copies_of_topics(settings, kafka)
     except BlenderError as error:
-        yield Finding(Grade.FIX, "replication", str(error))
+        yield fix("replication", str(error))
         return
     yield replication(settings.topics, brokers, copies)
     yield elections(
@@ -177,68 +168,63 @@ async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding
         async for finding in fencing_checks(settings, kafka, admin, sorted(cluster.brokers)):
             yield finding
     except BlenderError as error:
-        yield Finding(Grade.FIX, "transactions", str(error))
+        yield fix("transactions", str(error))
 
 
 def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int]) -> Finding:
     """Whether every record has as many copies as the settings demand; `copies` by topic."""
     if brokers < wanted.replication:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "replication",
             f"topics.replication is {wanted.replication} and there are {brokers} brokers; add "
             "brokers, or set topics.one_node = true for a set-up whose data may be lost",
         )
     few = sorted(name for name, number in copies.items() if number < wanted.replication)
     if few:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "replication",
             f"topics.replication is {wanted.replication}, and {len(few)} topics have fewer copies "
             f"({', '.join(few)}); the setting applies to topics when they are created: add copies "
             "to these with kafka-reassign-partitions.sh",
         )
     if wanted.one_node:
-        return Finding(
-            Grade.NOTE,
+        return note(
             "replication",
             "topics.one_node is set: losing one disk loses everything; not for production",
         )
-    return Finding(Grade.OK, "replication", f"{wanted.replication} copies, {brokers} brokers")
+    return ok("replication", f"{wanted.replication} copies, {brokers} brokers")
 
 
 def elections(unclean: Mapping[int, str | None]) -> Finding:
     """Judge every broker's `unclean.leader.election.enable`; `None`: it did not say."""
     on = [str(broker) for broker, value in unclean.items() if value == "true"]
     if on:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "elections",
             f"unclean.leader.election.enable is true on broker(s) {', '.join(on)}: accepted "
             "records may be lost; set it to false",
         )
     silent = [str(broker) for broker, value in unclean.items() if value is None]
     if silent:
-        return Finding(
-            Grade.NOTE,
+        return note(
             "elections",
             f"broker(s) {', '.join(silent)} did not say whether unclean elections are off; let "
             "this user describe the brokers' configuration, or check that "
             "unclean.leader.election.enable is false",
         )
-    return Finding(Grade.OK, "elections", f"unclean elections are off on {len(unclean)} broker(s)")
+    return ok("elections", f"unclean elections are off on {len(unclean)} broker(s)")
 
 
 async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
     try:
         problems = await topic_problems(settings, kafka)
     except BlenderError as error:
-        yield Finding(Grade.FIX, "topics", str(error))
+        yield fix("topics", str(error))
         return
     for problem in problems:
         yield Finding(Grade.NOTE if "not there yet" in problem else Grade.FIX, "topics", problem)
     if not problems:
-        yield Finding(Grade.OK, "topics", f"all {len(Topics(settings).all())} are as they must be")
+        yield ok("topics", f"all {len(Topics(settings).all())} are as they must be")
 
 
 async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[], float]) -> Finding:
@@ -246,7 +232,7 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
     try:
         there = (await kafka.describe([topic]))[topic] is not None
     except BlenderError as error:
-        return Finding(Grade.FIX, "clock", f"not compared: {error}; look again")
+        return fix("clock", f"not compared: {error}; look again")
     if there:
         return await _compared_clocks(settings, kafka, topic, clock)
     topic = f"{settings.topics.prefix}.doctor-{secrets.token_hex(4)}"
@@ -264,8 +250,7 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
         )
         await asyncio.wrap_future(created[topic])
     except KafkaException as error:
-        return Finding(
-            Grade.NOTE,
+        return note(
             "clock",
             "not compared: the topics are not there yet, and creating a temporary one was "
             f"refused ({error.args[0].name()}); run this again after the first start",
@@ -299,7 +284,7 @@ async def _compared_clocks(
         # A topic that was just created may have no known leader yet.
         partitions = sorted((await kafka.leaders(topic)).values()) or [0]
     except BlenderError as error:
-        return Finding(Grade.FIX, "clock", f"not compared: {error}; look again")
+        return fix("clock", f"not compared: {error}; look again")
     skew = 0.0
     # Twice: the first also connects to the broker, the second measures without that delay.
     for partition in [p for p in partitions for _ in range(2)]:
@@ -310,8 +295,7 @@ async def _compared_clocks(
         acknowledged_s = clock()
         if not answers or answers[0][0] is not None:
             refused = answers[0][0] if answers else None
-            return Finding(
-                Grade.FIX,
+            return fix(
                 "clock",
                 f"not compared: Kafka must accept a record for topic {topic}, got "
                 f"{refused.name() if refused else 'no answer'}; let this user write there, and see "
@@ -320,23 +304,19 @@ async def _compared_clocks(
         append_s = answers[0][1] / 1000
         skew = max(skew, sent_s - append_s, append_s - acknowledged_s)
     if skew > allowed_s:
-        return Finding(
-            Grade.FIX,
+        return fix(
             "clock",
             f"this clock and the brokers' must be within epoch.allowed_skew_s = {allowed_s:g} s, "
             f"found at least {skew:.1f} s; run NTP on all",
         )
-    return Finding(
-        Grade.OK, "clock", f"within {allowed_s:g} s of that of {len(partitions)} broker(s)"
-    )
+    return ok("clock", f"within {allowed_s:g} s of that of {len(partitions)} broker(s)")
 
 
 async def _redis(settings: Settings) -> AsyncIterator[Finding]:
     try:
         client = await connect_redis(settings.redis)
     except BlenderError as error:
-        yield Finding(
-            Grade.FIX,
+        yield fix(
             "redis",
             f"{error}; start Redis, or correct redis.url (user, password, TLS) or redis.timeout_s",
         )
@@ -345,7 +325,7 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
         async for finding in _redis_server(client, settings):
             yield finding
     except BlenderError as error:
-        yield Finding(Grade.FIX, "redis", str(error))
+        yield fix("redis", str(error))
     finally:
         await client.aclose()
 
@@ -356,23 +336,20 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
     versions = {str(s.get("valkey_version") or s.get("redis_version", "0.0")) for s in servers}
     oldest = min(versions, key=_numbers)
     if _numbers(oldest) < _OLDEST_REDIS:
-        yield Finding(
-            Grade.FIX, "redis", f"version 6.2 or newer is needed, found {oldest}; upgrade"
-        )
+        yield fix("redis", f"version 6.2 or newer is needed, found {oldest}; upgrade")
     else:
-        yield Finding(Grade.OK, "redis", f"{name} {oldest} answers, {len(servers)} node(s)")
+        yield ok("redis", f"{name} {oldest} answers, {len(servers)} node(s)")
     policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
     if policies == {"noeviction"}:
-        yield Finding(Grade.OK, "eviction", "noeviction: no count is dropped when memory is short")
+        yield ok("eviction", "noeviction: no count is dropped when memory is short")
     else:
-        yield Finding(
-            Grade.FIX,
+        yield fix(
             "eviction",
             "every node must have maxmemory-policy noeviction, found "
             f"{', '.join(sorted(policies - {'noeviction'}))}; set it in redis.conf of all",
         )
     if await append_only(client):
-        yield Finding(Grade.OK, "persistence", "append-only file is on")
+        yield ok("persistence", "append-only file is on")
     else:
         yield Finding(
             Grade.NOTE if settings.topics.one_node else Grade.FIX,

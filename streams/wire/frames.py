@@ -28,7 +28,6 @@ from streams.wire.epoch_numbers import MAX_EPOCH
 __all__ = [
     "CONTRIBUTOR_BYTES",
     "FRAME_VERSION",
-    "HEAD_LIST_ID_BYTES",
     "MAX_EPOCH",
     "MAX_FRAME_BYTES",
     "MAX_LOG_POSITION",
@@ -55,7 +54,6 @@ MAGIC: Final = b"bF"
 MAX_FRAME_BYTES: Final = 256 * 1024
 
 CONTRIBUTOR_BYTES: Final = 16
-HEAD_LIST_ID_BYTES: Final = 32
 MARKER_ID_BYTES: Final = 16
 
 #: Kafka's offsets are signed.
