@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from agents.local.demo.run import Demo  # noqa: PLC0415
     from agents.local.demo.view import View  # noqa: PLC0415
 
-    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
         signal.signal(signal.SIGHUP, _hung_up)
     view = View()
@@ -116,10 +116,6 @@ def within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
 
     read.__name__ = kind.__name__  # argparse says "invalid int value"
     return read
-
-
-def _as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _hung_up(_signal: int, _frame: FrameType | None) -> None:

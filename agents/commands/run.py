@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from types import FrameType
 
 from streams.settings import load_settings
 
@@ -28,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.settings).settings  # Said once, not by each of the three.
     deadlines = (settings.gateway, settings.worker, settings.jobs)
     patience_s = max(section.stop_deadline_s for section in deadlines) + 5
-    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     environment = dict(os.environ)
     if arguments.settings is not None:
         environment["BLENDSTREAM_SETTINGS"] = str(arguments.settings)
@@ -74,7 +73,3 @@ def _stop(processes: dict[str, subprocess.Popen[bytes]], patience_s: float) -> N
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -21,7 +21,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 from agents.commands.demo import within
 from agents.local import Stack, StackError
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start, print the addresses, watch until a signal comes or a server ends by itself."""
-    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     began = time.monotonic()
     try:
         ports = arguments.kafka_port, arguments.redis_port
@@ -88,10 +87,6 @@ def _watch(stack: Stack) -> int:
                 return 1
         time.sleep(0.5)
     return 1
-
-
-def _as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _say(line: str) -> None:

@@ -332,20 +332,19 @@ class Ledger:
 
     def epochs_within(self, start_s: int, end_s: int) -> int:
         """How many epochs were charged to periods that overlap [start, end)."""
-        return sum(
-            _epochs(keys)
-            for (start, end), keys in self.periods.items()
-            if start < end_s and start_s < end
-        )
+        return _epochs(self._within(start_s, end_s))
 
     def _worst_person(self, group: Group, start_s: int, end_s: int) -> Costs:
+        return _worst(self._within(start_s, end_s), group)
+
+    def _within(self, start_s: int, end_s: int) -> Mapping[_Key, int]:
         # A period of another length than today's (settings changed) counts in full where it
         # overlaps: too much rather than too little.
         total: Counter[_Key] = Counter()
         for (start, end), keys in self.periods.items():
             if start < end_s and start_s < end:
                 total.update(keys)
-        return _worst(total, group)
+        return total
 
     def to_json(self) -> dict[str, Any]:
         """A checkpoint: what a reader needs instead of all entries before it."""
