@@ -29,7 +29,7 @@ from agents.gateway.read.negotiation import (
     page_answer,
 )
 from agents.gateway.read.openapi import openapi_document
-from agents.gateway.read.publications import EpochView, Publications, PublishedDocument
+from agents.gateway.read.publications import Publications, PublishedDocument
 from agents.gateway.responses import JSON, Answer, json_answer, problem
 from agents.gateway.routes import Collecting, Epochs, Health, PausedView
 from streams.wire.epoch_numbers import MAX_EPOCH
@@ -206,8 +206,8 @@ class Reading:
     async def get_epochs(self, request: Request) -> Answer:
         published = self._publications
         now_s = self._wall_clock()
-        collecting = _collecting(published.collecting(now_s))
-        pause = published.paused(now_s)
+        view, pause = published.collecting(now_s), published.paused(now_s)
+        collecting = msgspec.convert(view, Collecting | None, from_attributes=True)
         paused = None if pause is None else PausedView(pause.resumes_s, pause.detail)
         newest_first = [view for _, view in sorted(published.epochs.items(), reverse=True)]
         return json_answer(
@@ -259,18 +259,6 @@ def _following(request: Request, before: int, limit: int) -> str:
     asked = request.query_params
     kept = {name: asked[name] for name in ("format", "table") if name in asked}
     return f"/v1/estimates?{urlencode({'before': before, 'limit': limit, **kept})}"
-
-
-def _collecting(view: EpochView | None) -> Collecting | None:
-    if view is None:
-        return None
-    return Collecting(
-        epoch=view.epoch,
-        window_start_s=view.window_start_s,
-        window_end_s=view.window_end_s,
-        optin_until_s=view.optin_until_s,
-        records_per_user=view.records_per_user,
-    )
 
 
 def _served(request: Request, found: PublishedDocument, cache_control: bytes) -> Answer:
