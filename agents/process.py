@@ -1,7 +1,7 @@
 """What worker, jobs and gateway have in common as processes.
 
 signals      SIGTERM and SIGINT stop it in order, at any time, also while it starts
-deadline     a stop that takes longer than its deadline ends at once, whatever hangs
+deadline     a stop that takes longer than its deadline ends at once, even if something hangs
 exit codes   0 stopped in order · 3 past the deadline · 4 must be restarted (`Service.run`)
 health       /metrics, /healthz (the event loop answers) and /readyz on a port of its own
 errors       one clear line when it cannot start; one warning for a set-up that is risky

@@ -1,6 +1,6 @@
 """Tokens with which a person's own device sends that person's opt-in records, for a short time.
 
-An application's token inside an app, a page or an extension is public: whoever unpacks it could
+An application's token inside an app, a page or an extension is public: anyone who unpacks it could
 send records in every user's name. So the application's backend, which knows who is signed in, mints
 a token for that one user, and the device holds nothing else:
 
@@ -14,7 +14,7 @@ a token for that one user, and the device holds nothing else:
 base64url without padding. SPACE is the space of the application's user ids. The backend signs with
 a key `NAME/SPACE/SECRET` (SECRET: base64url of the 32 bytes of an Ed25519 private key) that
 `blendstream tokens add NAME --for-users` prints once. The key is never sent to anyone; gateways
-know its public half alone, so that their token file lets nobody sign.
+know its public half alone, so that no one can sign with their token file.
 
 Promises: a token is good for one user id, in one space, until it expires; nothing about users is
 looked up to check it. Neither user ids nor tokens are in any message.

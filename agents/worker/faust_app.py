@@ -52,9 +52,9 @@ __all__ = ["CountingApp", "batches"]
 log = logging.getLogger(__name__)
 
 _TAKE_UP_AT_ONCE = 8
-#: A broker that has just come back may not know its topics yet. Whoever divides the partitions then
-#: gives nobody any, and looks again when what it knows of the cluster is as old as this: by Faust's
-#: default after five minutes. Costs a request each time.
+#: A broker that has just come back may not know its topics yet. The worker that divides partitions
+#: then assigns none, and looks again when what it knows of the cluster is as old as this: by
+#: Faust's default after five minutes. Costs a request each time.
 _METADATA_AGE_MS = 5_000
 #: aiokafka has one fetch on its way to a broker. While the busy partitions' records are being
 #: counted it asks for the quiet ones, and the broker keeps that question this long, by Faust's
@@ -82,7 +82,7 @@ class _Consumer(AiokafkaConsumer):
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        # Whatever goes wrong here only delays: a partition without a seek is taken up, and sought,
+        # A failure here only delays: a partition without a seek is resumed, and sought,
         # by the counter when its first message comes or at the next check.
         app = cast(CountingApp, self.app)
         offsets = await app.take_up(self.assignment())
@@ -193,7 +193,7 @@ class CountingApp(faust.App):
     async def seek(self, topic: str, partition: int, offset: int) -> None:
         """Move the consumer within a partition, if it is (still) ours.
 
-        Where that fails, a rebalance is under way or the broker is gone: whoever wanted it sees
+        Where that fails, a rebalance is under way or the broker is gone: the caller sees
         that the wanted records do not come, and asks again.
         """
         tp = TP(topic, partition)
@@ -225,10 +225,10 @@ async def batches(
 ) -> AsyncGenerator[dict[int, list[Message]], None]:
     """Batches of messages by partition. Each is acknowledged once the caller has settled it.
 
-    Settled is whatever became of them: counted, passed over, asked for again, or another worker's.
+    Settled means: counted, passed over, asked for again, or another worker's.
     A message that is never acknowledged would hold up rebalances and stops.
     While one batch is counted the next is gathered (Faust's own `noack_take` gathers only when
-    nobody counts, which left a worker idle for most of its time).
+    no batch is counted, which left a worker idle for most of its time).
     """
     gathered: list[EventT[bytes]] = []
     gathered_bytes = 0

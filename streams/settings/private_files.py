@@ -1,7 +1,7 @@
 """Who may read and change a file that holds secrets.
 
 Its owner and its group may read it: Kubernetes hands secrets to a group (fsGroup). Only its owner
-may change it: whoever writes a token file decides who is let in.
+may change it: writing a token file decides who is let in.
 """
 
 from __future__ import annotations

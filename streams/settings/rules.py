@@ -163,7 +163,7 @@ def _click_graph(settings: Settings) -> Iterator[str]:
 
 
 def _first_epoch(settings: Settings) -> Iterator[str]:
-    """Whatever the parts of an epoch refuse together: gateways must not start without jobs."""
+    """What the parts of an epoch refuse together: gateways must not start without jobs."""
     try:
         plan_from(settings)
     except ParameterError as error:

@@ -50,13 +50,13 @@ def epsilon(value: float) -> str | None:
     if LEAST_EPSILON <= value <= LARGEST_EPSILON:
         return None
     return (
-        f"must be at least {LEAST_EPSILON:g}, else nothing can be told, and at most "
+        f"must be at least {LEAST_EPSILON:g}, else the noise hides every result, and at most "
         f"{LARGEST_EPSILON:g}, since noise hides nothing beyond"
     )
 
 
 def delta(value: float) -> str | None:
-    """Small enough to be a chance nobody needs to count on."""
+    """Small enough to be a negligible chance."""
     if 0 < value <= LARGEST_DELTA:
         return None
     return f"must be above 0 and at most {LARGEST_DELTA:g}, a chance that anything comes out"

@@ -46,7 +46,7 @@ def set_fetch_wait(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
 
 
 def coordination_ended(consumer: AIOKafkaConsumer | None) -> bool:
-    """Whether the task that keeps this consumer in its group has ended; aiokafka tells nobody."""
+    """Whether the task that keeps this consumer in its group has ended; aiokafka is silent."""
     task = getattr(getattr(consumer, "_coordinator", None), "_coordination_task", None)
     return task is not None and task.done()
 
