@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +22,18 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", FILES)
 def test_the_vectors_are_what_this_client_does(name: str) -> None:
     """Written once and compared for ever: clients in other languages are built on them."""
-    assert (FOLDER / f"{name}.json").read_text() == written(name)
+    made = apart(name) if name == "normalise" else written(name)
+    assert (FOLDER / f"{name}.json").read_text() == made
+
+
+def apart(name: str) -> str:
+    """Made in another process: measuring what 147 000 normalisations cover takes longer."""
+    script = f"from tests.vectors.device.make import written; print(written({name!r}), end='')"
+    clean = {key: os.environ[key] for key in os.environ if not key.startswith("COV")}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, check=True, cwd=ROOT, env=clean,
+    ).stdout  # fmt: skip
 
 
 @pytest.mark.parametrize(

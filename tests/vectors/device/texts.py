@@ -179,7 +179,8 @@ def vectors() -> dict[str, object]:
         "about": "Text before and after normalising, version 2. null: it stands for no record. "
         "`all` is the SHA-256 of the lines `number query` (UTF-8, each ended by a line feed; an "
         "empty query where there is no record) of every character between these ranges' ends, as "
-        "a query of its own between two letters: x?x. They are those that Unicode 14 assigns.",
+        "a query of its own between two letters: x?x. They are those that Unicode 14 assigns, but "
+        "for private use.",
         "normalisation": NORMALISATION_VERSION,
         "unicode": UNICODE,
         "texts": [
@@ -200,7 +201,7 @@ def _assigned() -> list[list[int]]:
 def _ranges() -> Iterator[list[int]]:
     start = None
     for point in range(0x110001):
-        there = point < 0x110000 and unicodedata.category(chr(point)) not in ("Cn", "Cs")
+        there = point < 0x110000 and unicodedata.category(chr(point)) not in ("Cn", "Co", "Cs")
         if there and start is None:
             start = point
         elif not there and start is not None:
