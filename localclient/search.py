@@ -137,7 +137,9 @@ def _numbers(row: EstimatedCell | EstimatedQuery, read: str) -> tuple[float, flo
         return None
     numbers = (figure.probability, figure.low, figure.high)
     # Neither NaN nor infinity passes, nor a whole number of 4 000 digits, which is no float.
-    if not all(isinstance(x, int | float) and abs(x) < 1e300 for x in numbers):
+    if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers) or not all(
+        x is not None and abs(x) < 1e300 for x in numbers
+    ):
         raise MalformedDocument("a published probability and its interval must be finite numbers")
     probability, low, high = (float(x) for x in numbers if x is not None)
     return probability, low, high

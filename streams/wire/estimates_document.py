@@ -200,13 +200,16 @@ class EstimatesDocument:
     def from_bytes(cls, data: bytes) -> EstimatesDocument:
         """Read a publication, or raise `MalformedDocument`."""
         try:
-            body = json.loads(data)
+            # Decoded first: given bytes, `json` would guess other encodings, and take half a pair.
+            body = json.loads(data.decode(), parse_constant=_no_constant)
             if body["schema"] not in SCHEMAS:
                 raise MalformedDocument(
                     f"a publication must have one of the schemas {', '.join(SCHEMAS)}"
                 )
             if not is_epoch(body["epoch"]):
                 raise MalformedDocument(f"a publication must be of an epoch from 0 to {MAX_EPOCH}")
+            if not isinstance(body["records"], list) or not isinstance(body["queries"], list):
+                raise MalformedDocument("a publication must have lists of records and queries")
             return cls(
                 epoch=body["epoch"],
                 window_start_s=int(body["window_start_s"]),
@@ -301,3 +304,7 @@ def _marginal(body: Mapping[str, Any] | None) -> QueryMarginal | None:
 
 def _finite(x: float) -> float | None:
     return float(x) if math.isfinite(x) else None
+
+
+def _no_constant(_: str) -> None:
+    raise ValueError("Infinity and NaN are not JSON")

@@ -35,6 +35,7 @@ export class PublishedResult {
   constructor(body) {
     if (![1, 2].some((version) => body.schema === `blendstream/estimates/${version}`)) throw 0
     if (!Number.isSafeInteger(body.epoch) || body.epoch < 0) throw 0
+    if (![body.records, body.queries].every(Array.isArray)) throw 0
     /** @type {number} */ this.epoch = body.epoch
     /** Which estimate the publication says to read: "blend" or "client".
      * @type {string} */
