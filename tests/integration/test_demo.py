@@ -229,6 +229,31 @@ def test_the_demo_publishes_an_epoch_on_a_real_kafka_and_ends_by_itself(demos):
 
 
 @pytest.mark.timeout(PATIENCE_S + 60)
+def test_the_guide_of_the_client_works_as_printed_against_the_demo(demos, tmp_path):
+    """With the lines that the demo prints: limits that fit its windows, a token that is let in."""
+    _, running = demos
+    running.wait_for(r"paper: \d+ records listed")
+    exports = "\n".join(re.findall(r"(export \S+=\S+)$", running.text, re.MULTILINE))
+    guide = (REPOSITORY / "docs/localclient.md").read_text()
+    (commands,) = re.findall(r"```sh\n(trial=.*?)```", guide, re.DOTALL)
+    commands = commands.replace("/tmp/trial", str(tmp_path)).replace(
+        ".venv/bin/", f"{ENVIRONMENT}/bin/"
+    )
+    deadline = time.monotonic() + 60
+    said = ""
+    while not re.search(r"Sent \(epoch.*Sent \(epoch", said, re.DOTALL):
+        assert time.monotonic() < deadline, said
+        ended = subprocess.run(
+            ["bash", "-euc", f"{exports}\n{commands}"], capture_output=True, text=True, check=False
+        )
+        said += ended.stdout
+        assert ended.returncode == 0, ended.stderr
+        time.sleep(2)
+
+    assert re.search(r"0\.\d{5}  \[\S+, \S+\]  https://", said), said
+
+
+@pytest.mark.timeout(PATIENCE_S + 60)
 def test_without_maven_it_runs_on_the_in_process_broker_until_ctrl_c(demos):
     """Ctrl-C ends everything, and that is no error."""
     _, running = demos

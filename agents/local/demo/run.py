@@ -17,10 +17,10 @@ from agents.local.demo.compare import other_profile, published
 from agents.local.demo.people import Window
 from agents.local.demo.population import Population
 from agents.local.demo.senders import RealDevices, Sender
-from agents.local.demo.service import DemoService, EpochTimes
+from agents.local.demo.service import GUEST, DemoService, EpochTimes
 from agents.local.demo.view import View, epoch_table
 
-__all__ = ["Demo", "check_results", "extension_steps", "first_error"]
+__all__ = ["Demo", "check_results", "client_steps", "extension_steps", "first_error"]
 
 _REAL_DEVICES = 3
 _EMPTY_AT_MOST = 5
@@ -253,7 +253,18 @@ def _where_to_look(service: DemoService, took_s: float) -> str:
         f"  API              {service.gateway}/docs\n"
         + "".join(f"  {name + ' metrics':<17}{url}\n" for name, url in service.metrics.items())
         + extension_steps(service.gateway)
+        + client_steps(service.gateway, service.guest_token)
         + "Ctrl-C ends it and leaves nothing behind.\n"
+    )
+
+
+def client_steps(gateway: str, token: str) -> str:
+    """What the guide's commands need."""
+    return (
+        'Or with the Python client, as docs/localclient.md says under "Try it"; the token is for\n'
+        f"opt-in records of the user {GUEST}:\n"
+        f"  export GATEWAY={gateway}\n"
+        f"  export LOCALCLIENT_TOKEN={token}\n"
     )
 
 

@@ -32,8 +32,13 @@ from streams.settings import load_kafka, load_redis
 from streams.settings.sections import KafkaSettings, RedisSettings
 from streams.stores.kafka import librdkafka_settings
 from streams.stores.redis import answered, connect_redis
+from streams.user_tokens import mint_user_token
 
-__all__ = ["DemoService", "EpochTimes"]
+__all__ = ["GUEST", "DemoService", "EpochTimes"]
+
+#: The user id of who tries a client by hand, and how long its token lasts.
+GUEST = "guest"
+_GUEST_S = 12 * 3600
 
 _PATIENCE_S = 120
 _VERB = (sys.executable, "-m", "agents.cli")
@@ -79,6 +84,8 @@ class DemoService:
             if name != "http"
         }
         self.token = token
+        #: For the person in front of the screen, who may send records as `GUEST`.
+        self.guest_token = ""
         self.processes: dict[str, Server] = {}
 
     @classmethod
@@ -104,12 +111,16 @@ class DemoService:
             ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
             tokens = guard.folder / "tokens.txt"
             token = add_token(tokens, "demo")
+            signing_key = add_token(tokens, "demo", for_users=True)
             settings = _settings(stack, times, profile, ports, tokens, guard.folder)
             settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
             if broker is None:
                 # Addresses as the processes reach them; the rest of the environment is passed on.
                 undo.callback(_remove_all, stack, {**os.environ, **settings}, prefix, say)
             service = cls(undo.pop_all(), stack, guard, settings, ports, token, broker)
+            service.guest_token = mint_user_token(
+                signing_key, GUEST, expires_s=int(time.time()) + _GUEST_S
+            )
         try:
             for name in ("jobs", "worker", "gateway"):
                 say(f"starting {name} ...")

@@ -9,8 +9,8 @@ from agents.cli import build_parser
 from agents.commands.demo import LEAST_WINDOW_S
 from agents.local import GivenServer, Stack, StackError
 from agents.local.demo.population import time_to_search
-from agents.local.demo.run import check_results, extension_steps
-from agents.local.demo.service import EpochTimes, _settings
+from agents.local.demo.run import check_results, client_steps, extension_steps
+from agents.local.demo.service import GUEST, EpochTimes, _settings
 from streams.errors import SettingsError
 from streams.settings import load_settings
 
@@ -44,6 +44,13 @@ def test_the_demo_says_how_to_load_the_extension_where_it_is(tmp_path):
     assert "Fill in values for a trial" in options
     assert "Turn on" in options
     assert extension_steps("http://127.0.0.1:7", tmp_path) == ""
+
+
+def test_the_demo_prints_what_the_guide_of_the_client_needs():
+    guide = (Path(__file__).parents[4] / "docs/localclient.md").read_text()
+    for name in re.findall(r"export (\w+)=", client_steps("http://127.0.0.1:7", "demo.x")):
+        assert f"export {name}=" in guide
+        assert f"--opt-in-user {GUEST}" in guide
 
 
 @pytest.mark.parametrize(
