@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.jobs.epoch_schedule import BuildEstimates, next_estimates
+from agents.jobs.filter_memory import add_filtered, filter_memory
 from agents.jobs.job_context import JobContext, ReleaseDice, versions
 from agents.jobs.release_step import Due, Made, Release
 from blender.agreement import measure_agreement
@@ -26,6 +27,7 @@ from streams.releases import entries
 from streams.releases.documents import split
 from streams.releases.entries import EpochOutcome, Kind, Shortfall
 from streams.releases.epoch_state import EpochState, Stage
+from streams.releases.filtered_estimates import FilterMemory
 from streams.releases.optin_release import read_optin_release
 from streams.releases.sealed_counts import ReportsRead
 from streams.stems import Stem
@@ -55,8 +57,19 @@ __all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
 DISAGREE_BELOW = 0.01
 
 
-async def _read(context: JobContext, due: Due[BuildEstimates]) -> tuple[OptinRelease, ReportsRead]:
-    """What the opt-in group released, and the reports."""
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a publication is made of."""
+
+    head_list: HeadListDocument
+    release: OptinRelease
+    reports: ReportsRead
+    #: What earlier publications said.
+    memory: FilterMemory
+
+
+async def _read(context: JobContext, due: Due[BuildEstimates]) -> _Inputs:
+    """What the opt-in group released, the reports, and what was published before."""
     released = due.state.head_list
     assert released is not None
     head_list = HeadListDocument.from_bytes(await context.log.read_document(released.head_list))
@@ -64,18 +77,21 @@ async def _read(context: JobContext, due: Due[BuildEstimates]) -> tuple[OptinRel
     reports = await due.counts.read_reports(
         due.state.epoch, due.seal.bounds, released.cells, complete=due.complete
     )
-    return read_optin_release(optin, head_list.head_list), reports
+    memory = await filter_memory(context, due.book, due.state.epoch)
+    return _Inputs(head_list, read_optin_release(optin, head_list.head_list), reports, memory)
 
 
-async def _draw(
-    context: JobContext,
-    due: Due[BuildEstimates],
-    inputs: tuple[OptinRelease, ReportsRead],
-) -> Made:
-    """Nothing is drawn for people: denoise and blend, in a thread."""
-    document = await asyncio.to_thread(
-        build_estimates, due.state, *inputs, due.move.reasons, context.dice
+async def _draw(context: JobContext, due: Due[BuildEstimates], inputs: _Inputs) -> Made:
+    """Nothing is drawn for people: denoise, blend and filter, in a thread."""
+    own = await asyncio.to_thread(
+        build_estimates,
+        due.state,
+        inputs.release,
+        inputs.reports,
+        due.move.reasons,
+        context.dice,
     )
+    document = await asyncio.to_thread(add_filtered, own, inputs.head_list, inputs.memory)
     stored = split("estimates", document.to_bytes())
     reasons = [Shortfall(reason) for reason in document.reasons]
     outcome = EpochOutcome(document.outcome)

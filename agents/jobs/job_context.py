@@ -22,6 +22,7 @@ from streams.errors import StoreMismatch
 from streams.releases.compacted_topics import Publisher
 from streams.releases.entries import Kind, Shortfall
 from streams.releases.epoch_state import ReleaseBook
+from streams.releases.filtered_estimates import FilterMemory
 from streams.releases.ledger import Cost, Limit
 from streams.releases.log import ReleaseLog, StepObserver, unobserved
 from streams.releases.seal_markers import SealMarkers
@@ -35,6 +36,7 @@ from streams.topics import Topics
 from streams.version import version_of
 
 __all__ = [
+    "Followed",
     "GivenUp",
     "Instead",
     "JobContext",
@@ -87,6 +89,14 @@ class Remembered:
 
 
 @dataclass(slots=True)
+class Followed:
+    """The filter over publications, and the ids of the estimates that it has read."""
+
+    documents: tuple[str, ...] = ()
+    memory: FilterMemory = field(default_factory=FilterMemory)
+
+
+@dataclass(slots=True)
 class JobContext:
     """What every job needs: log, counts, publisher, noise and clock."""
 
@@ -108,6 +118,7 @@ class JobContext:
     given_up: dict[Kind, GivenUp] = field(default_factory=dict)
     #: Made of published documents, and made again from them where it is lost.
     remembered: Remembered = field(default_factory=Remembered)
+    followed: Followed = field(default_factory=Followed)
 
     @classmethod
     def build(

@@ -4,7 +4,8 @@ Promises: everything in it follows from released values: nothing is ordered, lef
 by anything that is not published. Raw estimates and their projection onto the probability simplex
 stand apart. Numbers that do not exist (no reports, no opt-in estimate) are `null`, never 0.
 The JSON schema is `schemas/estimates.schema.json`. Version 2 is written; version 1, which has no
-`difference` and no disputed records, is still read. Readers pass over keys that they do not know.
+`difference`, no disputed records and no filtered estimate, is still read. Readers pass over keys
+that they do not know.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from streams.wire.canonical_json import canonical_json
@@ -27,6 +28,8 @@ __all__ = [
     "EstimatedQuery",
     "EstimatedShare",
     "EstimatesDocument",
+    "FilteredEstimates",
+    "FilteredRecord",
     "Participants",
     "PublishedAgreement",
     "PublishedDifference",
@@ -62,7 +65,8 @@ class EstimatedCell:
     `optin_weight` is the opt-in group's weight in the blend; `projected` is the blend after
     projection onto the simplex, over all cells. A `disputed` cell is not blended: its `blend` has
     one group's value, with an interval that spans both groups', and no weight
-    (`DisputedRecords` says whose value and why).
+    (`DisputedRecords` says whose value and why). `filtered` is what all publications together say
+    of it (`FilteredEstimates`).
     """
 
     query: str | None
@@ -73,6 +77,7 @@ class EstimatedCell:
     optin_weight: float | None
     projected: float | None
     disputed: bool = False
+    filtered: EstimatedShare | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class EstimatedQuery:
     optin_weight: float | None
     marginal: QueryMarginal | None = None
     disputed: bool = False
+    filtered: EstimatedShare | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,30 @@ class DisputedRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class FilteredRecord:
+    """A record that is not listed in this epoch and that earlier publications tell of."""
+
+    query: str
+    url: str
+    filtered: EstimatedShare
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredEstimates:
+    """What all publications together say: which were read, and what the number is for, in words.
+
+    The figures stand with each record and query; `unlisted` are the largest of the others.
+    `between_groups` is how far the groups were taken to differ, from all epochs together.
+    """
+
+    since_epoch: int
+    epochs: int
+    between_groups: float
+    statement: str
+    unlisted: tuple[FilteredRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Participants:
     """People per group: that somebody takes part is not hidden."""
 
@@ -157,7 +187,8 @@ class Participants:
 class EstimatesDocument:
     """One epoch's publication. `quantity` says what is estimated; older documents have none.
 
-    `difference` is `None` where the groups were not compared, `disputed` where no record is.
+    `difference` is `None` where the groups were not compared, `disputed` where no record is,
+    `filtered` where earlier publications say nothing of the same quantity.
     """
 
     epoch: int
@@ -178,6 +209,7 @@ class EstimatesDocument:
     quantity: str | None = None
     difference: PublishedDifference | None = None
     disputed: DisputedRecords | None = None
+    filtered: FilteredEstimates | None = None
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: UTF-8 JSON, keys sorted, no white space, records by published value."""
@@ -230,6 +262,7 @@ class EstimatesDocument:
                 agreement=_part(PublishedAgreement, body["agreement"]),
                 difference=_part(PublishedDifference, body.get("difference")),
                 disputed=_part(DisputedRecords, body.get("disputed")),
+                filtered=_filtered(body.get("filtered")),
             )
         except MalformedDocument:
             raise
@@ -240,7 +273,7 @@ class EstimatesDocument:
 
 
 _GROUPS = ("optin", "client", "blend")
-_PARTS = ("agreement", "difference", "disputed")
+_PARTS = ("agreement", "difference", "disputed", "filtered")
 
 
 def _published_order(cell: EstimatedCell) -> tuple[bool, bool, float, str, str]:
@@ -277,6 +310,7 @@ def _cell(row: Any) -> EstimatedCell:
         optin_weight=row.get("optin_weight"),
         projected=row.get("projected"),
         disputed=row.get("disputed") is True,
+        filtered=_figure(row.get("filtered")),
     )
 
 
@@ -289,7 +323,21 @@ def _query(row: Any) -> EstimatedQuery:
         optin_weight=row.get("optin_weight"),
         marginal=_marginal(row.get("marginal")),
         disputed=row.get("disputed") is True,
+        filtered=_figure(row.get("filtered")),
     )
+
+
+def _filtered(body: Mapping[str, Any] | None) -> FilteredEstimates | None:
+    if body is None:
+        return None
+    told = _known(FilteredEstimates, body)
+    rows = []
+    for row in body["unlisted"]:
+        figure = _figure(row["filtered"])
+        if figure is None:
+            raise ValueError("a filtered record has a figure")
+        rows.append(FilteredRecord(str(row["query"]), str(row["url"]), figure))
+    return replace(told, unlisted=tuple(rows))
 
 
 def _figure(body: Mapping[str, Any] | None) -> EstimatedShare | None:

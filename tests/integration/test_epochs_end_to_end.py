@@ -16,6 +16,12 @@ from blender.interfaces import OptinCounts
 from blender.profiles import build_head_list
 from streams.releases.entries import EpochOutcome
 from streams.releases.epoch_state import Stage
+from streams.releases.filtered_estimates import (
+    FilterMemory,
+    publication_of,
+    rotates,
+    with_filtered,
+)
 from streams.releases.optin_release import read_optin_release, write_optin_release
 from streams.releases.sealed_counts import ReportsRead
 from streams.stems import Share, Stem
@@ -86,6 +92,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             assert await made.document(state.head_list.optin) == write_optin_release(expected)
             known = head_list.records
 
+        memory = FilterMemory()
         for epoch in range(3):
             state = await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=60)
             assert state.estimates is not None
@@ -110,7 +117,12 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             again = build_estimates(
                 state, release, ReportsRead(cells, made.reports[epoch], False), (), dice
             )
-            assert again.to_bytes() == data
+            # The filtered estimate beside it, from what was published before and nothing else.
+            heads = HeadListDocument.from_bytes(await made.document(state.head_list.head_list))
+            assert with_filtered(again, heads, memory).to_bytes() == data
+            publication = publication_of(heads, document)
+            assert publication is not None
+            memory = memory.follow(publication, clients_rotate=rotates(document))
 
         # The same bytes wherever they are read.
         async def all_published() -> bool:

@@ -1,0 +1,191 @@
+"""The filtered estimate of an epoch, from its published documents and those before it.
+
+    head lists, estimates of earlier epochs ──▶ filter ──▶ beside this epoch's own estimate
+
+Promises: made of the documents in the topics `head-lists` and `estimates` alone, from the epoch
+that `remembered_from` names on. Who has them makes the same numbers, up to the last digits of
+floats, on any machine.
+Assumes: publications come in order. Of S's counts those of one record a user are the quantity that
+clients report on; for m_O > 1 they are not, and in `paper` there are none: then there is no
+filtered estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from blender.filter_modes import default_modes
+from blender.groups_over_time import pooled_difference
+from blender.intervals import Z_95
+from blender.noise import laplace_scale, laplace_variance
+from blender.publication_filter import ClientFigures, Publication, RecordFilter
+from blender.record import Record
+from blender.remembered_records import shown
+from streams.wire.estimates_document import (
+    EstimatedShare,
+    EstimatesDocument,
+    FilteredEstimates,
+    FilteredRecord,
+)
+from streams.wire.head_list_document import HeadListDocument
+
+__all__ = ["STATEMENT", "FilterMemory", "publication_of", "rotates", "with_filtered"]
+
+#: What each estimate is for.
+STATEMENT = (
+    "blend, optin and client are this epoch's own estimates: they use its window alone. Take them "
+    "to look at one window by itself, or to average over epochs. filtered is the best guess at the "
+    "same window from all publications since since_epoch: closer to the truth, and later to follow "
+    "a sudden change. Take it for rankings, trends and history."
+)
+
+#: Most records beyond the listed ones that a document carries; more would make each of hundreds
+#: that a gateway keeps at hand larger than its list.
+MOST_UNLISTED = 1_000
+
+
+@dataclass(frozen=True)
+class FilterMemory:
+    """The filter after some publications, and those publications.
+
+    How far the groups differ (τ) is taken from all of them together. When that changes, which it
+    seldom does after the first few, all are followed again: so the state depends on the
+    publications alone, and not on when each was read.
+    """
+
+    publications: tuple[Publication, ...] = ()
+    between_groups: float = 0.0
+    #: Whether clients took turns when the first of them was made: it chooses the filter's modes.
+    clients_rotate: bool = False
+    state: RecordFilter = field(default_factory=RecordFilter.start)
+
+    def follow(self, publication: Publication, *, clients_rotate: bool) -> FilterMemory:
+        """After one more publication."""
+        publications = (*self.publications, publication)
+        rotate = self.clients_rotate if self.publications else clients_rotate
+        tau = pooled_difference(publications)
+        if self.publications and tau == self.between_groups:
+            state = _followed(self.state, publication, tau)
+        else:
+            state = RecordFilter.start(default_modes(clients_rotate=rotate))
+            for each in publications:
+                state = _followed(state, each, tau)
+        return FilterMemory(publications, tau, rotate, state)
+
+
+def rotates(document: EstimatesDocument) -> bool:
+    """Whether clients take turns: then those of two epochs are different people."""
+    return bool(document.parameters["cohorts"] > 1)
+
+
+def publication_of(head_list: HeadListDocument, document: EstimatesDocument) -> Publication | None:
+    """What the filter reads of one epoch's documents; `None` where they say nothing that it can."""
+    listed, counts = head_list.head_list, head_list.head_list.noisy_counts
+    parameters, users = document.parameters, document.participants.selection
+    if counts is None or not counts or users < 1 or parameters["records_per_optin_user"] != 1:
+        return None
+    period = parameters.get("period")
+    noise = (
+        laplace_variance(laplace_scale(sensitivity=2, epsilon=parameters["epsilon"]))
+        if period is None
+        else float(period["scale"]) ** 2
+    )
+    return Publication(
+        epoch=document.epoch,
+        records=listed.records,
+        counts=np.array(counts, dtype=np.int64),
+        users=users,
+        noise=noise,
+        listed=listed.listed,
+        clients=_clients(head_list, document),
+    )
+
+
+def _followed(state: RecordFilter, publication: Publication, tau: float) -> RecordFilter:
+    """The filter after one more publication. What its list lacks was forgotten before."""
+    released = set(publication.records)
+    known = state.without(r for r in state.records if r not in released)
+    return known.follow(replace(publication, between_groups=tau))
+
+
+def with_filtered(
+    document: EstimatesDocument,
+    head_list: HeadListDocument,
+    memory: FilterMemory,
+) -> EstimatesDocument:
+    """The publication with the filtered estimate in it; as it is where there is none."""
+    publication = publication_of(head_list, document)
+    if publication is None:
+        return document
+    followed = memory.follow(publication, clients_rotate=rotates(document))
+    current, state = followed.state, followed.state.state
+    place = {record: i for i, record in enumerate(current.records)}
+    mean, variance = state.probability, state.variance
+
+    def figure(p: float, v: float) -> EstimatedShare:
+        reach = Z_95 * float(np.sqrt(v))
+        return EstimatedShare.of(p, v, max(0.0, p - reach), min(1.0, p + reach))
+
+    cells, parts = [], dict[str, list[tuple[float, float]]]()
+    for cell in document.records:
+        if cell.query is not None and cell.url is not None:
+            at = place[Record(cell.query, cell.url)]
+            p, v = float(mean[at]), float(variance[at])
+            parts.setdefault(cell.query, []).append((p, v))
+            cells.append(replace(cell, filtered=figure(p, v)))
+        else:
+            cells.append(cell)
+    # Records move and are counted nearly independently: their variances add up. In whatever order
+    # a document has them, the sum is the same.
+    totals = {
+        query: (math.fsum(p for p, _ in rows), math.fsum(v for _, v in rows))
+        for query, rows in parts.items()
+    }
+    listed = set(publication.records[: publication.listed])
+    visible = shown(state, publication.users)
+    beyond = [i for record, i in place.items() if visible[i] and record not in listed]
+    beyond.sort(key=lambda i: (-mean[i], current.records[i]))
+    return replace(
+        document,
+        records=tuple(cells),
+        queries=tuple(
+            replace(row, filtered=figure(*totals[row.query])) if row.query in totals else row
+            for row in document.queries
+        ),
+        filtered=FilteredEstimates(
+            since_epoch=followed.publications[0].epoch,
+            epochs=len(followed.publications),
+            between_groups=followed.between_groups,
+            statement=STATEMENT,
+            unlisted=tuple(
+                FilteredRecord(
+                    current.records[i].query,
+                    current.records[i].url,
+                    figure(float(mean[i]), float(variance[i])),
+                )
+                for i in beyond[:MOST_UNLISTED]
+            ),
+        ),
+    )
+
+
+def _clients(head_list: HeadListDocument, document: EstimatesDocument) -> ClientFigures | None:
+    """The clients' p̂ and σ̂² of the listed records, in the list's order."""
+    told = {(c.query, c.url): c.client for c in document.records if c.client is not None}
+    listed = head_list.head_list.records[: head_list.head_list.listed]
+    figures = [told.get((record.query, record.url)) for record in listed]
+    if document.participants.clients == 0 or not any(figures):
+        return None
+
+    def values(name: str) -> list[float]:
+        found = (None if f is None else getattr(f, name) for f in figures)
+        return [np.nan if value is None else float(value) for value in found]
+
+    return ClientFigures(
+        np.array(values("probability")),
+        np.array(values("variance")),
+        document.participants.clients,
+    )

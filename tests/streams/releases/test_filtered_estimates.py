@@ -1,0 +1,208 @@
+"""The filtered estimate beside an epoch's own: from published documents alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from agents.jobs.estimates import build_estimates
+from agents.jobs.filter_memory import add_filtered
+from agents.jobs.job_context import ReleaseDice
+from blender.groups_over_time import pooled_difference
+from blender.interfaces import OptinCounts
+from blender.profiles import build_head_list
+from blender.publication_filter import ClientFigures, Publication
+from blender.record import Record
+from streams.releases.epoch_state import HeadListRelease
+from streams.releases.filtered_estimates import (
+    FilterMemory,
+    publication_of,
+    rotates,
+    with_filtered,
+)
+from streams.releases.sealed_counts import ReportsRead
+from streams.wire.estimates_document import EstimatesDocument
+from streams.wire.head_list_document import HeadListDocument
+from streams.wire.schemas import schema
+from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
+from tests.agents.jobs.test_epoch_schedule import START, keep
+from tests.doubles_jobs import RepeatableNoise
+from tests.streams.wire.test_publication_documents import REFERENCE
+
+RECORDS = [Record(f"query {n % 7}", f"https://{n}.example/") for n in range(20)]
+P = np.append(np.linspace(0.08, 0.01, 20), 0.1)
+
+
+def documents(epochs: int, profile: str = "sharp", **changes) -> list:
+    """Head lists and own estimates of some epochs of one population, as the jobs make them."""
+    log = ModelLog()
+    for epoch in range(epochs):
+        keep(log, START + epoch * WINDOW_MS, profile=profile, **changes)
+    rng, known, made = np.random.default_rng(5), (), []
+    for epoch in range(epochs):
+        state = log.book.epochs[epoch]
+        privacy = state.parameters.plan.privacy
+        s, t = (rng.multinomial(n, P / P.sum())[:20] for n in (5_000, 800))
+        counts = OptinCounts(RECORDS, s, t, 5_000, 800)
+        release = build_head_list(profile, counts, privacy, RepeatableNoise(epoch), known)
+        known = release.head_list.records
+        cells = len(release.head_list.cells)
+        state = replace(state, head_list=HeadListRelease(
+            REFERENCE, REFERENCE, cells, 1, 1, False, START + 3 * WINDOW_MS, (), START + WINDOW_MS,
+        ))  # fmt: skip
+        head_list = HeadListDocument(
+            epoch, epoch * 60, epoch * 60 + 60, epoch * 60 + 120, release.head_list
+        )
+        reports = rng.multinomial(20_000, np.full(cells, 1 / cells)).astype(np.int64)
+        dice = ReleaseDice(RepeatableNoise(3), lambda: np.random.default_rng(1))
+        own = build_estimates(state, release, ReportsRead(reports, 20_000, False), (), dice)
+        made.append((head_list, own))
+    return made
+
+
+def published(made: list) -> list[tuple[bytes, bytes]]:
+    """The same with the filtered estimate, as bytes: all that a reader has."""
+    memory, found = FilterMemory(), []
+    for head_list, own in made:
+        document = with_filtered(own, head_list, memory)
+        found.append((head_list.to_bytes(), document.to_bytes()))
+        publication = publication_of(head_list, document)
+        if publication is not None:
+            memory = memory.follow(publication, clients_rotate=rotates(document))
+    return found
+
+
+def recomputed(data: list[tuple[bytes, bytes]]) -> EstimatesDocument:
+    """The last publication's filtered estimate, by somebody who has the documents and nothing
+    else."""
+    read = [
+        (HeadListDocument.from_bytes(heads), EstimatesDocument.from_bytes(estimates))
+        for heads, estimates in data
+    ]
+    memory = FilterMemory()
+    for head_list, document in read[:-1]:
+        publication = publication_of(head_list, document)
+        assert publication is not None
+        memory = memory.follow(publication, clients_rotate=rotates(document))
+    head_list, last = read[-1]
+    return with_filtered(replace(last, filtered=None), head_list, memory)
+
+
+def test_every_record_and_query_has_both_estimates_and_the_document_says_what_each_is_for():
+    heads, data = published(documents(4))[-1]
+    body = json.loads(data)
+    Draft202012Validator(schema("estimates")).validate(body)
+    document = EstimatesDocument.from_bytes(data)
+
+    assert document.to_bytes() == data
+    assert body["filtered"]["since_epoch"] == 0
+    assert body["filtered"]["epochs"] == 4
+    assert "this epoch's own estimates" in body["filtered"]["statement"]
+    assert "rankings, trends and history" in body["filtered"]["statement"]
+    records = [row for row in body["records"] if row["url"] is not None]
+    assert len(records) == HeadListDocument.from_bytes(heads).head_list.listed
+    for row in records:
+        assert row["blend"] is not None
+        figure = row["filtered"]
+        assert 0 <= figure["low"] <= figure["probability"] <= figure["high"] <= 1
+        assert figure["variance"] < row["optin"]["variance"], "four epochs know more than one"
+    for query in body["queries"]:
+        parts = [r["filtered"] for r in records if r["query"] == query["query"]]
+        total = sum(part["probability"] for part in parts)
+        assert query["filtered"]["probability"] == pytest.approx(total)
+
+
+def test_who_has_the_published_documents_makes_the_same_numbers():
+    data = published(documents(6))
+
+    for upto in (1, 3, 6):
+        assert recomputed(data[:upto]).to_bytes() == data[upto - 1][1]
+
+
+def test_a_filter_that_fails_leaves_the_epochs_own_estimate(monkeypatch):
+    head_list, own = documents(1)[0]
+
+    def fails(*_):
+        raise FloatingPointError("overflow")
+
+    monkeypatch.setattr("agents.jobs.filter_memory.with_filtered", fails)
+    assert add_filtered(own, head_list, FilterMemory()) == own
+
+
+def test_counts_of_another_quantity_are_not_filtered():
+    """The paper's profile keeps no counts."""
+    head_list, own = documents(1, profile="paper")[0]
+
+    assert publication_of(head_list, own) is None
+    assert with_filtered(own, head_list, FilterMemory()) == own
+    assert json.loads(own.to_bytes())["filtered"] is None
+
+
+def test_records_that_are_known_and_not_listed_are_told_too():
+    from blender.parameters import PrivacyParameters
+
+    few = PrivacyParameters(selection_share=0.9, head_list_cells=5)
+    _, data = published(documents(3, privacy=few))[-1]
+    body = json.loads(data)
+    Draft202012Validator(schema("estimates")).validate(body)
+
+    assert len(body["filtered"]["unlisted"]) == 15
+    shares = [row["filtered"]["probability"] for row in body["filtered"]["unlisted"]]
+    assert shares == sorted(shares, reverse=True)
+    assert EstimatesDocument.from_bytes(data).to_bytes() == data
+
+
+def test_an_older_publication_is_read_and_has_none():
+    _, own = documents(1)[0]
+    body = json.loads(own.to_bytes())
+    del body["filtered"]
+    for row in (*body["records"], *body["queries"]):
+        del row["filtered"]
+    read = EstimatesDocument.from_bytes(json.dumps(body).encode())
+
+    assert read.filtered is None
+    assert read.records == EstimatesDocument.from_bytes(own.to_bytes()).records
+
+
+# --- how far the groups differ, over epochs -------------------------------------------------------
+
+
+def epochs_of(spread: float, epochs: int, rng: np.random.Generator) -> list[Publication]:
+    """Epochs of clients who take turns: one tells little, many tell the groups apart."""
+    p = 0.05 / np.arange(1, 51)
+    optin = p * np.exp(spread * rng.standard_normal(50))
+    records = tuple(Record(f"q{n}", "https://x.example/") for n in range(50))
+    deviation = 1.3e-3
+    return [
+        Publication(
+            epoch, records, rng.poisson(30_000 * optin) + rng.integers(-8, 9, 50), 30_000, 25.0, 50,
+            clients=ClientFigures(
+                p + deviation * rng.standard_normal(50), np.full(50, deviation**2), 20_000
+            ),
+        )
+        for epoch in range(epochs)
+    ]  # fmt: skip
+
+
+def test_groups_that_are_alike_are_known_to_be_after_many_epochs():
+    rng = np.random.default_rng(3)
+    one, many = (pooled_difference(epochs_of(0.0, n, rng)) for n in (1, 20))
+
+    assert many <= 0.03
+    assert many <= one
+
+
+def test_groups_that_differ_are_known_to_after_many_epochs():
+    found = [pooled_difference(epochs_of(0.2, 20, np.random.default_rng(s))) for s in range(6)]
+
+    assert all(0.13 <= tau <= 0.35 for tau in found)
+
+
+def test_without_clients_what_is_thought_beforehand_stands():
+    alone = [replace(p, clients=None) for p in epochs_of(0.2, 3, np.random.default_rng(1))]
+
+    assert pooled_difference(alone) == pooled_difference([])
