@@ -71,7 +71,14 @@ def _print(document: dict[str, Any], top: int) -> None:
         print(f"  {difference['statement']}")
     if disputed := document.get("disputed"):
         print(f"  disputed: {disputed['reason']}")
-    print(f"{'share':>9}  {'95 % range':<20} query → URL")
+    filtered = document.get("filtered")
+    if filtered:
+        print(
+            f"  share is this epoch's own; filtered is the best guess from all "
+            f"{filtered['epochs']} publications since epoch {filtered['since_epoch']}"
+        )
+    beside = f"{'filtered':>9}  " if filtered else ""
+    print(f"{'share':>9}  {'95 % range':<20} {beside}query → URL")
     records = [
         record
         for record in document["records"]
@@ -84,7 +91,10 @@ def _print(document: dict[str, Any], top: int) -> None:
     for record in records[:top]:
         figure = record[prefer]
         span = f"{figure['low']:.3%} … {figure['high']:.3%}"
-        print(f"{figure['probability']:>9.3%}  {span:<20} {record['query']} → {record['url']}")
+        beside = f"{record['filtered']['probability']:>9.3%}  " if filtered else ""
+        print(
+            f"{figure['probability']:>9.3%}  {span:<20} {beside}{record['query']} → {record['url']}"
+        )
         if record.get("disputed"):
             groups = (("optin", "opt-in users"), ("client", "clients"))
             said = ", ".join(f"{name} {record[group]['probability']:.3%}" for group, name in groups)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from agents.jobs.epoch_schedule import BuildEstimates, next_estimates
 from agents.jobs.filter_memory import add_filtered, filter_memory
 from agents.jobs.job_context import JobContext, ReleaseDice, versions
+from agents.jobs.readers_guarantee import ReadersGuarantee, readers_guarantee
 from agents.jobs.release_step import Due, Made, Release
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
@@ -48,6 +49,7 @@ from streams.wire.statements import (
     difference_statement,
     disputed_statement,
     privacy_statement,
+    readers_statement,
 )
 
 __all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
@@ -130,6 +132,7 @@ def build_estimates(
         agreement=agreement,
         difference=_difference(estimates),
         disputed=_disputed(estimates, devices_admitted=admitted),
+        privacy=_privacy(state, readers_guarantee(state.parameters, release.head_list, reports)),
         versions=versions(dice.noise),
     )
 
@@ -322,7 +325,7 @@ def _parameters(state: EpochState) -> dict[str, object]:
     }
 
 
-def _privacy(state: EpochState) -> dict[str, object]:
+def _privacy(state: EpochState, readers: ReadersGuarantee | None = None) -> dict[str, object]:
     plan, charge, period = (
         state.parameters.plan, state.parameters.charge, state.parameters.period,
     )  # fmt: skip
@@ -343,7 +346,12 @@ def _privacy(state: EpochState) -> dict[str, object]:
         "optin": {"epsilon": optin.epsilon, "delta": optin.delta}
         | ({"epochs": epochs} if epochs else {}),
         "clients": {"epsilon": charge.clients.epsilon, "delta": charge.clients.delta},
+        **({} if readers is None else {"readers": _readers(readers)}),
     }
+
+
+def _readers(readers: ReadersGuarantee) -> dict[str, object]:
+    return {"statement": readers_statement(**asdict(readers)), **asdict(readers)}
 
 
 #: The publication of an epoch whose reports are sealed and counted. Made again from the same counts

@@ -16,6 +16,7 @@ __all__ = [
     "disputed_statement",
     "head_list_quantity",
     "privacy_statement",
+    "readers_statement",
 ]
 
 #: What every number of an epoch's estimates is of: one quantity for both groups.
@@ -106,6 +107,26 @@ def privacy_statement(
         f"here, and what both reveal adds up. {turns}; what repeated epochs add up to "
         f"is in the operator's ledger. Not hidden: that somebody takes part, how many do, and "
         f"anything about large groups of people, which is what this publication is for."
+    )
+
+
+def readers_statement(
+    *, epsilon: float, delta: float, honest_reports: int, epochs: int, period_epsilon: float
+) -> str:
+    """What readers of publications learn of one device, beside what its report promises."""
+    period = ""
+    if epochs > 1:
+        period = (
+            f", and all publications of the {epochs} epochs of a period in which it may report, if "
+            f"each has as many reports, by {_odds(period_epsilon, delta)}"
+        )
+    return (
+        f"Who sees nothing but publications learns less of one device, because they tell only how "
+        f"many reports said what: had its records been different, any publication of this epoch "
+        f"could have become more or less likely by {_odds(epsilon, delta)}{period}. This holds if "
+        f"at least {honest_reports:,} of the reports are honest. It does not hold against this "
+        f"service, those who see its traffic or its measurements: against them a device has what "
+        f"its own report promises."
     )
 
 

@@ -4,7 +4,8 @@ A row for each cell of an epoch, or for each query. `share`, `low` and `high` ar
 that the publication says to read (`preferred`). ⋆ is an empty field, since no query and no URL is
 empty; so is a number that does not exist. Of a disputed record `blend` is one group's value, with
 an interval that spans both groups'; publications of version 1 do not say which are disputed, so
-that this field is empty, too.
+that this field is empty, too. `filtered` is what all publications together say of the same window,
+the others are the epoch's own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Table = Literal["records", "queries"]
 TABLES: tuple[Table, ...] = ("records", "queries")
 
 _FIGURES = ("probability", "variance", "low", "high")
-_GROUPS = ("blend", "optin", "client")
+_GROUPS = ("blend", "optin", "client", "filtered")
 _ABOUT = ("epoch", "window_start_s", "window_end_s", "outcome")
 _KEYS: dict[Table, tuple[str, ...]] = {"records": ("query", "url"), "queries": ("query",)}
 _PREFERRED = ("share", "low", "high", "preferred")
@@ -86,7 +87,7 @@ def csv_rows(body: bytes, table: Table) -> bytes:
                 *(entry[key] for key in _KEYS[table]),
                 *(chosen.get(figure) for figure in ("probability", "low", "high")),
                 preferred,
-                *((entry[group] or {}).get(figure) for group in _GROUPS for figure in _FIGURES),
+                *((entry.get(group) or {}).get(figure) for group in _GROUPS for figure in _FIGURES),
                 *(_shown(entry.get(column)) for column in _FURTHER[table]),
             ]
         )

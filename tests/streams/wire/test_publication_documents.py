@@ -515,3 +515,51 @@ def test_an_opt_in_release_of_a_period_is_read_back_as_it_was():
     assert again.noisy.gaussian
     assert again.forgotten == release.forgotten != ()
     assert again.optin.cells.probability.tolist() == release.optin.cells.probability.tolist()
+
+
+def test_a_publication_says_what_its_readers_learn_of_one_device():
+    """Less than the report promises, and against fewer: both are said."""
+    document = published("sharp", 50_000)
+    readers = json.loads(document.to_bytes())["privacy"]["readers"]
+
+    assert readers["epsilon"] < 1.0 < document.privacy["clients"]["epsilon"]
+    assert readers["honest_reports"] == 25_000
+    for words in (
+        "Who sees nothing but publications learns less", "at least 25,000 of the reports",
+        "does not hold against this service", "1 in 100 000",
+    ):  # fmt: skip
+        assert words in readers["statement"]
+
+
+def test_readers_never_learn_more_than_the_report_tells():
+    """Among few others nothing hides a report; it is still as private as it was made."""
+    document = published("sharp", 30)
+    readers = document.privacy["readers"]
+
+    assert 3.9 < readers["epsilon"] <= 4.0
+    assert readers["period_epsilon"] <= readers["epochs"] * 4.0
+
+
+def test_where_no_reports_are_published_there_is_nothing_to_learn_of_a_device():
+    assert "readers" not in published("sharp", 0).privacy
+
+
+def test_over_a_period_the_epochs_in_which_a_device_reports_compose():
+    from agents.jobs.readers_guarantee import readers_guarantee
+
+    rng = np.random.default_rng(2)
+    every, turns = epoch_state(), epoch_state(cohorts=10)
+    release = build_head_list(
+        "sharp", counts(rng), every.parameters.plan.privacy, RepeatableNoise(3)
+    )
+    one = readers_guarantee(every.parameters, release.head_list, 50_000)
+    other = readers_guarantee(turns.parameters, release.head_list, 50_000)
+    in_period = readers_guarantee(epoch_state(**IN_PERIODS).parameters, release.head_list, 50_000)
+
+    assert one is not None
+    assert other is not None
+    assert in_period is not None
+    assert one.epochs == 10 * other.epochs == 1440, "windows of a minute in a day"
+    assert one.epsilon == other.epsilon
+    assert one.period_epsilon > other.period_epsilon > other.epsilon
+    assert (in_period.epochs, in_period.period_epsilon) == (1, in_period.epsilon)

@@ -1,0 +1,57 @@
+"""What readers of publications can learn of one client, as a publication states it.
+
+Promises: the smaller of two bounds that both hold: the client's own report, which is private
+against everyone, and its report among all others of the epoch (`blender.shuffled_reports`), which
+is private against those who see nothing but publications. Half of the reports are taken for forged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blender.cells import HeadList
+from blender.registry import randomizer_for
+from blender.shuffled_reports import HiddenAmong, readers_epsilon
+from streams.releases.epoch_plan import EpochParameters
+
+__all__ = ["ReadersGuarantee", "readers_guarantee"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadersGuarantee:
+    """(ε, δ) of one client against readers: for this epoch, and for all of the period in which it
+    reports, if each has as many reports."""
+
+    epsilon: float
+    delta: float
+    honest_reports: int
+    epochs: int
+    period_epsilon: float
+
+
+def readers_guarantee(
+    parameters: EpochParameters, head_list: HeadList, reports: int
+) -> ReadersGuarantee | None:
+    """`None` where nothing is published of reports."""
+    if reports == 0:
+        return None
+    delta, own = parameters.plan.privacy.delta, parameters.charge.clients.epsilon
+    hidden = HiddenAmong.among(randomizer_for(head_list), reports)
+    epochs = _epochs_of_a_client(parameters)
+    return ReadersGuarantee(
+        epsilon=min(own, readers_epsilon([hidden], delta)),
+        delta=delta,
+        honest_reports=hidden.honest,
+        epochs=epochs,
+        period_epsilon=min(epochs * own, readers_epsilon([hidden] * epochs, delta)),
+    )
+
+
+def _epochs_of_a_client(parameters: EpochParameters) -> int:
+    """In how many epochs of the period a client reports: one of R."""
+    period, charge = parameters.period, parameters.charge
+    if period is not None:
+        epochs = period.rule.epochs
+    else:
+        epochs = (charge.period_end_s - charge.period_start_s) * 1000 // parameters.window_ms
+    return max(1, -(-epochs // charge.cohorts))
