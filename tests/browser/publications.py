@@ -13,6 +13,7 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
+    FilteredEstimates,
     Participants,
     PublishedAgreement,
     PublishedDifference,
@@ -96,6 +97,28 @@ def emptied(document: EstimatesDocument) -> EstimatesDocument:
         records=(),
         queries=(),
         agreement=None,
+    )
+
+
+def filtered(document: EstimatesDocument, since_epoch: int) -> EstimatesDocument:
+    """The same epoch with what all epochs say: every second query and record a third less."""
+
+    def beside(row: Row, place: int) -> Row:
+        own, factor = row.blend, 1.0 if place % 2 else 2 / 3
+        if own is None or own.probability is None or row.query is None:
+            return row
+        p, reach = factor * own.probability, 0.001
+        return replace(
+            row, filtered=EstimatedShare.of(p, (reach / 1.96) ** 2, p - reach, p + reach)
+        )
+
+    return replace(
+        document,
+        records=tuple(beside(row, place) for place, row in enumerate(document.records)),
+        queries=tuple(beside(row, place) for place, row in enumerate(document.queries)),
+        filtered=FilteredEstimates(
+            since_epoch, document.epoch - since_epoch + 1, 0.09, "What each is for.", ()
+        ),
     )
 
 

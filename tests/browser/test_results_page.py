@@ -16,7 +16,13 @@ from playwright.sync_api import Browser, Download, Route
 from agents.gateway.read.publications import PauseView
 from blender.record import normalise
 from tests.browser.conftest import Site, Visit, serving
-from tests.browser.publications import disputed, emptied, preferring_clients, publications
+from tests.browser.publications import (
+    disputed,
+    emptied,
+    filtered,
+    preferring_clients,
+    publications,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -339,6 +345,47 @@ def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
             assert row[1:3] == [query.query, percent(query.client.probability)]
             assert row[4] == "–"
         assert opened.complaints == []
+
+
+def test_the_filtered_estimate_is_shown_when_asked_for_and_the_page_says_which_it_shows(
+    visit: Open,
+):
+    """An epoch by itself and all epochs together must not be taken for one another."""
+    documents = [filtered(document, 40) for document in publications()[-3:]]
+    with serving(documents) as site:
+        opened = visit(site.url)
+        page, last = opened.page, documents[-1]
+        assert "all 12 publications since epoch 40" in page.inner_text("#which")
+        own = sorted(last.queries, key=lambda q: -q.blend.probability)
+        assert rows(opened, "trends-table")[0][1:3] == [
+            own[0].query, percent(own[0].blend.probability),
+        ]  # fmt: skip
+
+        page.check("#filtered")
+        assert "Shown: filtered" in page.inner_text("#shown")
+        best = sorted(last.queries, key=lambda q: -q.filtered.probability)
+        for query, row in zip(best[:5], rows(opened, "trends-table"), strict=False):
+            assert row[1:3] == [query.query, percent(query.filtered.probability)]
+        page.fill("#search-box", last.records[0].query)
+        page.keyboard.press("Enter")
+        page.click("#search-table button")
+        page.wait_for_selector("#history-chart canvas")
+        shown = page.eval_on_selector_all(
+            "#history-table tbody tr", "rows => rows.map(r => r.cells[2].textContent)"
+        )
+        assert shown[-1] == percent(last.records[0].filtered.probability)
+
+        page.uncheck("#filtered")
+        assert "each epoch by itself" in page.inner_text("#shown")
+        page.wait_for_function(
+            "text => [...document.querySelectorAll('#history-table tbody tr')].at(-1)"
+            ".cells[2].textContent === text",
+            arg=percent(last.records[0].blend.probability),
+        )
+        assert serious(opened) == []
+        assert opened.complaints == []
+    with serving([publications()[-1]]) as site:
+        assert visit(site.url).page.is_hidden("#which")
 
 
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])

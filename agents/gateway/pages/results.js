@@ -12,6 +12,7 @@
     missing: "No results are loaded yet.", // said in place of results
     history: null, // the earlier epochs, promised: they are asked for once
     asked: null, // the record whose history was asked for last
+    filtered: false, // show what all epochs together say, instead of each epoch by itself
     redraw: null,
   };
   const charts = {};
@@ -27,6 +28,7 @@
 
   // When the groups disagree the publication says which estimate to read.
   const figure = (row, result) => {
+    if (state.filtered && row.filtered) return row.filtered;
     const prefer = result.agreement ? result.agreement.prefer : "blend";
     return row[prefer] || row.blend || row.client || row.optin;
   };
@@ -298,6 +300,13 @@
       : "There is no earlier epoch with results to compare with.";
     // Publications of version 1 have neither of the two.
     say("difference", latest.difference && latest.difference.statement);
+    // Nor had all of version 2 this one.
+    byId("which").hidden = !latest.filtered;
+    if (latest.filtered) {
+      byId("which-text").textContent =
+        `Show the filtered estimate: what all ${latest.filtered.epochs} publications since epoch ${latest.filtered.since_epoch} together say. ` +
+        "It is closer to the truth, and later to follow a sudden change.";
+    }
     say("disputed", latest.disputed && `Marked “disputed”: ${latest.disputed.reason}`);
     byId("statement").textContent = latest.privacy.statement;
     byId("participants").textContent =
@@ -355,6 +364,16 @@
     }
   }
 
+  byId("filtered").addEventListener("change", () => {
+    state.filtered = byId("filtered").checked;
+    byId("shown").textContent = state.filtered ? "Shown: filtered, from all epochs together." : "Shown: each epoch by itself.";
+    state.history = null; // It holds the figures that were shown.
+    if (!state.latest) return;
+    trendsChart();
+    trends(false);
+    if (!byId("search-results").hidden) search();
+    if (!byId("history").hidden && state.asked) history(state.asked);
+  });
   byId("more").addEventListener("click", showAll);
   byId("search-form").addEventListener("submit", (event) => { event.preventDefault(); search(); });
   byId("get-json").addEventListener("click", () => save("application/json", "estimates.json"));
