@@ -66,8 +66,8 @@ class _Inputs:
     head_list: HeadListDocument
     release: OptinRelease
     reports: ReportsRead
-    #: What earlier publications said.
-    memory: FilterMemory
+    #: What earlier publications said; `None` if the filter over them failed.
+    memory: FilterMemory | None
 
 
 async def _read(context: JobContext, due: Due[BuildEstimates]) -> _Inputs:

@@ -27,8 +27,11 @@ __all__ = ["add_filtered", "filter_memory"]
 log = logging.getLogger(__name__)
 
 
-async def filter_memory(context: JobContext, book: ReleaseBook, epoch: int) -> FilterMemory:
-    """The filter after every publication before this epoch that it remembers."""
+async def filter_memory(context: JobContext, book: ReleaseBook, epoch: int) -> FilterMemory | None:
+    """The filter after every publication before this epoch that it remembers; `None` if it fails.
+
+    A document that cannot be read is another matter: that is tried again, as all reading is.
+    """
     published = [
         (state.head_list.head_list, state.estimates.document)
         for number, state in sorted(book.epochs.items())
@@ -43,24 +46,33 @@ async def filter_memory(context: JobContext, book: ReleaseBook, epoch: int) -> F
         done = Followed()  # Memory began anew.
     memory = done.memory
     for head_list, estimates in published[len(done.documents) :]:
-        document = EstimatesDocument.from_bytes(await context.log.read_document(estimates))
-        listed = HeadListDocument.from_bytes(await context.log.read_document(head_list))
-        publication = publication_of(listed, document)
-        if publication is not None:
-            memory = await asyncio.to_thread(
-                memory.follow, publication, clients_rotate=rotates(document)
-            )
+        data = [await context.log.read_document(each) for each in (head_list, estimates)]
+        try:
+            memory = await asyncio.to_thread(_followed, memory, *data)
+        except Exception as error:
+            log.error("filter_failed", extra={"epoch": epoch}, exc_info=error)
+            return None
     context.followed = Followed(ids, memory)
     return memory
 
 
+def _followed(memory: FilterMemory, head_list: bytes, estimates: bytes) -> FilterMemory:
+    document = EstimatesDocument.from_bytes(estimates)
+    publication = publication_of(HeadListDocument.from_bytes(head_list), document)
+    if publication is None:
+        return memory
+    return memory.follow(publication, clients_rotate=rotates(document))
+
+
 def add_filtered(
-    document: EstimatesDocument, head_list: HeadListDocument, memory: FilterMemory
+    document: EstimatesDocument, head_list: HeadListDocument, memory: FilterMemory | None
 ) -> EstimatesDocument:
     """The publication with the filtered estimate; without it if the filter fails.
 
     An epoch's own estimate must not be lost for what is only put beside it.
     """
+    if memory is None:
+        return document
     try:
         return with_filtered(document, head_list, memory)
     except Exception as error:

@@ -131,6 +131,7 @@ def test_a_filter_that_fails_leaves_the_epochs_own_estimate(monkeypatch):
 
     monkeypatch.setattr("agents.jobs.filter_memory.with_filtered", fails)
     assert add_filtered(own, head_list, FilterMemory()) == own
+    assert add_filtered(own, head_list, None) == own
 
 
 def test_counts_of_another_quantity_are_not_filtered():
