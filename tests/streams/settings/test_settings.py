@@ -110,7 +110,8 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"privacy.delta": 0.01}, "privacy.delta must be above 0 and at most 0.001"),
         (
             {"click_graph.epsilon": 1e9},
-            "click_graph.epsilon must be at least 0.001, else the noise hides every result, and at most 10",
+            "click_graph.epsilon must be at least 0.001, else the noise hides every result, and at "
+            "most 10",
         ),
         ({"click_graph.delta": 0.01}, "click_graph.delta must be above 0 and at most 0.001"),
         (
