@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from agents.gateway.read.estimates_csv import Table
+from agents.gateway.read.estimates_csv import TABLES
 from agents.gateway.read.publications import EpochView
 from agents.gateway.responses import Problem
 from agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report
@@ -99,9 +100,20 @@ class ApiRoute:
 
 _DOCUMENT = {200: Document, 304: None, 404: Problem}
 _READ = {400: Problem, 406: Problem}
+# Not enumerations: Swagger UI makes menus of them that have no name for a screen reader to say.
 _TABLE = (
-    Parameter("format", "query", Literal["json", "csv"], "As a file; else the Accept header's."),
-    Parameter("table", "query", Table, "With CSV: a row for each record, or for each query."),
+    Parameter(
+        "format",
+        "query",
+        Annotated[str, Meta(pattern="^(json|csv)$")],
+        "json or csv, whatever the Accept header says.",
+    ),
+    Parameter(
+        "table",
+        "query",
+        Annotated[str, Meta(pattern=f"^({'|'.join(TABLES)})$")],
+        "With CSV: records, a row for each record, or queries, one for each query.",
+    ),
 )
 _WRITE = {202: Verdicts, **dict.fromkeys((400, 413, 415, 422, 429, 503), Problem)}
 _EPOCH = Parameter("epoch", "path", EpochNumber, "The number of an epoch.")
