@@ -63,9 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     except SettingsError as error:
         problem = error
     chosen = [
-        _Shown(
-            declared, _value(declared, given.values), given.origins.get(declared.name, "default")
-        )
+        _Shown(declared, _value(declared, given.values), _origin(declared, given.origins))
         for declared in declared_settings()
         if arguments.section in (None, declared.section)
         and (declared.name in given.values or not arguments.changed)
@@ -94,6 +92,10 @@ def _value(declared: Declared, given: Mapping[str, object]) -> str:
     except SettingProblem:
         hidden = declared.secret or declared.kind is Url
         return MASK if hidden else str(given[declared.name])
+
+
+def _origin(declared: Declared, origins: Mapping[str, str]) -> str:
+    return origins.get(declared.name, "not given" if declared.required else "default")
 
 
 def _print(chosen: Sequence[_Shown]) -> None:

@@ -69,17 +69,23 @@ def test_it_shows_the_latest_epoch_to_everyone(
     assert f"Epoch {latest.epoch}" in page.inner_text("#headline")
     shown = rows(opened, "trends-table")
     best = sorted(latest.queries, key=lambda q: -q.blend.probability)
-    then = {q.query: q.blend.probability for q in before.queries}
+    then = {q.query: q.blend for q in before.queries}
+    clear = 0
     assert len(shown) == 20
     for place, (query, row) in enumerate(zip(best, shown, strict=False), 1):
-        change = 100 * (query.blend.probability - then[query.query])
+        change = query.blend.probability - then[query.query].probability
+        errors = abs(change) / (query.blend.variance + then[query.query].variance) ** 0.5
+        clear += errors >= 1.96
         assert row == [
             str(place),
             query.query,
             percent(query.blend.probability),
             f"{percent(query.blend.low)}\u00a0– {percent(query.blend.high)}",
-            f"{'+' if change >= 0 else '−'}{abs(change):.2f} points",
+            f"{'+' if change >= 0 else '−'}{100 * abs(change):.2f} points"
+            if errors >= 1.96
+            else "no clear change",
         ]
+    assert 0 < clear < 20
     assert page.locator("#trends-chart canvas").count() == 1
     assert f"compares with epoch {before.epoch}" in page.inner_text("#change")
     assert "incomplete: not all counted" in page.inner_text("#notice")
@@ -125,6 +131,25 @@ def test_search_finds_a_querys_results_by_keyboard_alone(visit: Open, site: Site
     page.click("#search-form button")
     assert "Nothing is published for “nobody asks this”" in page.inner_text("#search-status")
     assert page.is_hidden("#search-results")
+    assert opened.complaints == []
+
+
+def test_part_of_a_query_finds_the_queries_that_contain_it(visit: Open, site: Site):
+    """It said that nobody searched for it, of a query that was on the page."""
+    opened = visit(site.url)
+    page = opened.page
+    page.fill("#search-box", "Re")
+    page.keyboard.press("Enter")
+
+    offered = page.locator("#search-parts button").all_inner_texts()
+    best = sorted(site.documents[-1].queries, key=lambda q: -q.blend.probability)
+    containing = [q.query for q in best if "re" in q.query]
+    assert len(containing) > 2
+    assert offered == sorted(containing, key=lambda query: not query.startswith("re"))
+    assert f"{len(offered)} contain it" in page.inner_text("#search-status")
+    page.locator("#search-parts button").first.click()
+    assert f"for “{offered[0]}”" in page.inner_text("#search-status")
+    assert page.locator("#search-parts button").count() == 0
     assert opened.complaints == []
 
 
@@ -300,7 +325,8 @@ def test_after_an_empty_epoch_the_last_results_are_shown_and_compared_with_the_l
         assert f"Epoch {three.epoch}" in page.inner_text("#headline")
         assert f"Shown is epoch {three.epoch}" in page.inner_text("#notice")
         assert f"compares with epoch {one.epoch}" in page.inner_text("#change")
-        assert {row[4].rpartition(" ")[2] for row in rows(opened, "trends-table")} == {"points"}
+        changes = {row[4].rpartition(" ")[2] for row in rows(opened, "trends-table")}
+        assert changes <= {"points", "change"}
         assert rows(opened, "epochs-table")[1][3] == "empty, too few reports"
         page.fill("#search-box", "nobody asks this")
         page.keyboard.press("Enter")

@@ -154,6 +154,18 @@
     });
   }
 
+  /* A change, or that there is no clear one: two epochs are independent, so their variances add.
+     A disputed range spans both groups' and is wider than its variance says: ranges must be apart. */
+  function changeText(now, then, disputed) {
+    if (!now || now.probability === null || then.probability === null) return "–";
+    const change = now.probability - then.probability;
+    const clear = disputed
+      ? now.low > then.high || now.high < then.low
+      : Math.abs(change) >= 1.96 * Math.sqrt(now.variance + then.variance);
+    if (!clear) return "no clear change";
+    return `${change >= 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(2)} points`;
+  }
+
   function trends(all) {
     const before = new Map(
       state.previous ? state.previous.queries.map((q) => [q.query, figure(q, state.previous)]) : [],
@@ -162,12 +174,10 @@
     fill("trends-table", queries.map((q, i) => {
       const now = figure(q, state.latest);
       const then = before.get(q.query);
-      const known = now && then && now.probability !== null && then.probability !== null;
-      const change = known ? now.probability - then.probability : null;
-      const text = change === null ? (state.previous ? "new" : "–") : `${change >= 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(2)} points`;
+      const text = !then ? (state.previous ? "new" : "–") : changeText(now, then, q.disputed);
       return row([
         { text: String(i + 1), kind: "number" },
-        { text: q.query, button: () => { byId("search-box").value = q.query; search(); byId("search-status").scrollIntoView({ block: "center" }); }, kind: "word" },
+        { text: q.query, button: () => searchFor(q.query), kind: "word" },
         { text: percent(now && now.probability), kind: "number", mark: markOf(q) },
         { text: range(now), kind: "number" },
         { text, kind: "number" },
@@ -182,6 +192,31 @@
     byId("trends-table").tBodies[0].rows[TOP].querySelector("button").focus();
   }
 
+  /* Published queries that contain what was typed; those that begin with it first. */
+  function containing(wanted) {
+    const places = ranked(state.latest || { queries: [] }).map((q) => [fold(q.query).indexOf(wanted), q.query]);
+    const found = places.filter(([place]) => place >= 0);
+    return [...found.filter(([place]) => place === 0), ...found.filter(([place]) => place > 0)].map(([, query]) => query).slice(0, TOP);
+  }
+
+  function searchFor(query) {
+    byId("search-box").value = query;
+    search();
+    byId("search-status").scrollIntoView({ block: "center" });
+  }
+
+  function searchButton(query) {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: query });
+    button.addEventListener("click", () => searchFor(query));
+    return button;
+  }
+
+  function listed(element) {
+    const item = document.createElement("li");
+    item.append(element);
+    return item;
+  }
+
   function search() {
     const typed = tidy(byId("search-box").value);
     const wanted = fold(typed);
@@ -190,12 +225,16 @@
     const queries = [...new Set(alike.map((r) => r.query))];
     const query = [typed, typed.toLowerCase()].find((q) => queries.includes(q)) || queries[0];
     const found = alike.filter((r) => r.query === query);
+    const parts = found.length || !wanted ? [] : containing(wanted);
     byId("search-results").hidden = !found.length;
+    byId("search-parts").replaceChildren(...parts.map((part) => listed(searchButton(part))));
     byId("search-status").textContent = !wanted
       ? "Type a query first."
       : found.length
         ? `${found.length} result${found.length > 1 ? "s" : ""} for “${query}”`
-        : state.missing || `Nothing is published for “${wanted}”: too few people searched for it, or nobody did.`;
+        : state.missing || (parts.length
+          ? `No published query is “${wanted}” with results; ${parts.length === 1 ? "one contains" : `${parts.length} contain`} it:`
+          : `Nothing is published for “${wanted}”: too few people searched for it, or nobody did.`);
     fill("search-table", found.map((r) => {
       const f = figure(r, state.latest);
       return row([
@@ -296,7 +335,7 @@
     if (latest.reasons.length) notice(`This epoch is ${latest.outcome}: ${latest.reasons.join(", ").replaceAll("_", " ")}.`);
     state.missing = latest.queries.length ? null : `Epoch ${latest.epoch} is empty; there is nothing to search in.`;
     byId("change").textContent = previous
-      ? `“Change” compares with epoch ${previous.epoch}; a change within both ranges may be chance.`
+      ? `“Change” compares with epoch ${previous.epoch}; one within 1.96 standard errors is no clear change.`
       : "There is no earlier epoch with results to compare with.";
     // Publications of version 1 have neither of the two.
     say("difference", latest.difference && latest.difference.statement);

@@ -98,7 +98,7 @@ def test_bad_settings_end_with_the_problems_and_a_failing_exit_code(monkeypatch,
     said = capsys.readouterr()
     assert "blendstream: 9 settings must be corrected" in said.err
     assert "budget.client_epsilon_limit must be given and has no default" in said.err
-    assert "optin_epsilon_limit = (must be given)" in said.out
+    assert "optin_epsilon_limit = (must be given)   (not given)" in said.out
 
 
 @pytest.fixture
