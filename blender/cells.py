@@ -16,7 +16,6 @@ estimate the same thing (docs/decisions/0001-one-set-of-cells.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -107,15 +106,6 @@ class Cells:
         import numpy as np  # noqa: PLC0415
 
         return np.array(self.query_numbers, dtype=np.int64)
-
-    def count(self, records: Sequence[Record], counts: IntArray) -> IntArray:
-        """How many fall into each cell, given how many hold each record."""
-        import numpy as np  # noqa: PLC0415
-
-        numbers = np.fromiter((self.number(r) for r in records), dtype=np.int64, count=len(records))
-        tally = np.zeros(len(self), dtype=np.int64)
-        np.add.at(tally, numbers, counts)
-        return tally
 
 
 @dataclass(frozen=True, slots=True)

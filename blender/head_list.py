@@ -73,9 +73,9 @@ def create_head_list(
 ) -> tuple[Record, ...]:
     """HL_S: the records of S that pass, ordered by text so that the order reveals nothing more."""
     selector = selector or ThresholdSelector()
-    nothing_known = np.zeros(len(counts.records), dtype=np.bool_)
+    nothing_known = np.zeros(len(counts.table), dtype=np.bool_)
     selection = selector.select(counts.selection, nothing_known, parameters, noise)
-    return tuple(sorted(counts.records[i] for i in selection.kept))
+    return tuple(sorted(counts.table[i] for i in selection.kept.tolist()))
 
 
 def _require_theorem_1(parameters: PrivacyParameters) -> None:

@@ -7,7 +7,7 @@ better mechanism is one new file and one line in `blender.registry`; a profile t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a device imports this, and has no NumPy
 
     from blender.cell_estimates import FloatArray, GroupEstimates
     from blender.noise import IntArray, Noise
+    from blender.record_table import RecordTable
 
 __all__ = ["DeviceRandomizer", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
 
@@ -32,14 +33,16 @@ class OptinCounts:
     """One epoch's opt-in data, already limited to m_O records a user: raw, never published.
 
     For record i, `selection[i]` users of S and `estimation[i]` users of T hold it. Each user of T
-    is counted with one record, or with none.
+    is counted with one record, or with none. The records are distinct; millions come packed, as a
+    `RecordTable`.
     """
 
-    records: Sequence[Record]
+    records: Sequence[Record] | RecordTable
     selection: IntArray
     estimation: IntArray
     selection_users: int
     estimation_users: int
+    table: RecordTable = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Counts are parallel to the records and never negative.
@@ -59,11 +62,26 @@ class OptinCounts:
                 "each user of T is counted once: counts must add up to at most "
                 f"{self.estimation_users}, got {int(self.estimation.sum())}"
             )
+        from blender.record_table import ListedRecords  # noqa: PLC0415
+
+        records = self.records
+        table = ListedRecords(records) if isinstance(records, Sequence) else records
+        object.__setattr__(self, "table", table)
 
     def estimation_by_cell(self, cells: Cells) -> IntArray:
         """T's users by cell. Those without a record are in ⟨⋆,⋆⟩, so all of T is counted once."""
-        tally = cells.count(self.records, self.estimation)
-        tally[-1] += self.estimation_users - int(self.estimation.sum())
+        import numpy as np  # noqa: PLC0415
+
+        tally = np.zeros(len(cells), dtype=np.int64)
+        listed = len(cells.records)
+        place = self.table.places(cells.records)
+        tally[:listed] = np.where(place >= 0, self.estimation[place], 0) if len(self.table) else 0
+        if cells.query_wildcards:
+            # ⟨q,⋆⟩: all who hold a record of q, less those whose record is listed.
+            of_query = self.table.sums_by_query(cells.queries, self.estimation)
+            np.subtract.at(of_query, cells.query_of_cell[:listed], tally[:listed])
+            tally[listed:-1] = of_query
+        tally[-1] = self.estimation_users - int(tally.sum())
         return tally
 
 
@@ -110,7 +128,8 @@ class DeviceRandomizer(Protocol):
     *report* is m_C of them, made by `blender.local.local_alg`, each from its own random numbers.
     `query_wildcards` says whether its cells tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩, `wildcard_alone` whether ⋆ is an
     answer by itself: the other cells are then the first ones, and only fill it up. Servers refuse
-    what such a randomizer cannot say.
+    what such a randomizer cannot say. Without ⟨q,⋆⟩ what is said of a cell depends on its own p and
+    on ⋆'s: `expected_shares` and `denoise` then take any of the cells, with ⋆ behind them.
     """
 
     name: str

@@ -242,7 +242,7 @@ def _sharp_head_list(
     period: PeriodEpoch | None,
 ) -> OptinRelease:
     one_record = parameters.records_per_optin_user == 1
-    records, raw, is_known = _with_known(counts, known)
+    absent, raw, is_known = _with_known(counts, known)
     if period is None:
         selector = selector_of("sharp", parameters)
         name, selection = selector.name, selector.select(raw, is_known, parameters, noise)
@@ -254,7 +254,10 @@ def _sharp_head_list(
 
     # Ranked by S's noisy counts, or by what the filter makes of them; ties by text. T has no part
     # in the choice, so T stays unbiased.
-    kept, noisy_s = [records[i] for i in selection.kept], selection.noisy_counts
+    counted, noisy_s = len(counts.table), selection.noisy_counts
+    kept = [
+        counts.table[i] if i < counted else absent[i - counted] for i in selection.kept.tolist()
+    ]
     value, gone = noisy_s.astype(np.float64), np.zeros(len(kept), dtype=np.bool_)
     if period is not None:
         value, gone = remember(period, kept, noisy_s, counts.selection_users)
@@ -326,16 +329,16 @@ def _rule_for(period: PeriodEpoch, parameters: PrivacyParameters) -> PeriodRule:
 def _with_known(
     counts: OptinCounts, known: Sequence[Record]
 ) -> tuple[Sequence[Record], IntArray, NDArray[np.bool_]]:
-    """Every counted record, and every known one that nobody holds, with its count of 0."""
-    if not known:
-        return counts.records, counts.selection, np.zeros(len(counts.records), dtype=np.bool_)
-    is_known = set(known)
-    present = set(counts.records)
-    absent = sorted(is_known - present)
-    records = [*counts.records, *absent]
+    """The known records that nobody holds, the counts of S with their zeros behind them, and which
+    of all these are known.
+    """
+    place = counts.table.places(known)
+    absent = sorted(known[i] for i in np.flatnonzero(place < 0).tolist())
     raw = np.concatenate([counts.selection, np.zeros(len(absent), dtype=np.int64)])
-    flags = np.fromiter((record in is_known for record in records), np.bool_, len(records))
-    return records, raw, flags
+    is_known = np.zeros(len(raw), dtype=np.bool_)
+    is_known[place[place >= 0]] = True
+    is_known[len(counts.table) :] = True
+    return absent, raw, is_known
 
 
 def _noise_for_t(

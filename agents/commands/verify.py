@@ -25,6 +25,7 @@ from streams.releases.documents import DocumentReference
 from streams.releases.epoch_state import EpochState, ReleaseBook
 from streams.settings import Settings, load_settings
 from streams.stems import Share, Stem
+from streams.stores.record_rows import row_counts
 from streams.stores.stale_epochs import held_epochs
 from streams.wire.head_list_document import HeadListDocument
 
@@ -213,7 +214,8 @@ async def _totals_against_tables(
     if stem is Stem.OPTIN_RECORDS:
         kind, width, stored = "records", 1, 0
         for share in Share:
-            stored += sum((await tables.record_counts(state.epoch, share, partitions)).values())
+            async for rows in tables.record_rows(state.epoch, share, partitions):
+                stored += int(row_counts(rows).sum())
     elif state.head_list is None:
         return {}
     else:

@@ -48,8 +48,8 @@ class _Inputs:
 async def _read(context: JobContext, due: Due[BuildClickGraph]) -> _Inputs | Made:
     """The graph share's counts, and the URLs that may be counted."""
     state = due.state
-    read = await due.counts.read_optin(state.epoch, due.seal.bounds, complete=due.complete)
-    due.participants = read.graph_users
+    read = await due.counts.read_graph(state.epoch, due.seal.bounds, complete=due.complete)
+    due.participants = read.users
     reasons = [*due.move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
     table = await _url_table(context, due.book, state)
     if table is None:
@@ -57,7 +57,7 @@ async def _read(context: JobContext, due: Due[BuildClickGraph]) -> _Inputs | Mad
     if due.participants < state.parameters.plan.min_optin_users:
         why = [*reasons, Shortfall.TOO_FEW_OPTIN_USERS]
         return _empty(state, due.participants, why, table)
-    return _Inputs(read.graph, table, reasons)
+    return _Inputs(read.clicks, table, reasons)
 
 
 async def _draw(context: JobContext, due: Due[BuildClickGraph], inputs: _Inputs) -> Made:

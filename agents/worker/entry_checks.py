@@ -13,9 +13,9 @@ Assumes: all entries of one contributor and epoch are in one partition.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -36,15 +36,13 @@ from streams.stores.batch_verdict import (
 )
 from streams.stores.epoch_keys import EpochKeys
 from streams.stores.fingerprints import FingerprintTable, siphash
-from streams.wire.frames import Marker, OptinEntry, OptinFrame, RefusedFrame, ReportFrame
+from streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
 
 __all__ = [
     "judge_optin_records",
     "judge_reports",
     "unknown_to",
 ]
-
-_CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 def unknown_to(book: ReleaseBook, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
@@ -175,14 +173,14 @@ def _count_records(
     frames = [d.frame for d in deliveries if isinstance(d.frame, OptinFrame)]
     contributors = np.concatenate([f.contributors for f in frames])
     slots = np.concatenate([f.slots for f in frames])
-    entries = [entry for frame in frames for entry in frame.entries()]
+    texts = _Texts.of(frames)
     per_user = epoch.parameters.plan.privacy.records_per_optin_user
     tally = verdict.tally(epoch.epoch)
-    tally.received += len(entries)
+    tally.received += len(slots)
     shares = _shares(epoch, keys, contributors)
 
     # Each step refuses some and hands the rest, still in log order, to the next.
-    left = np.arange(len(entries))
+    left = np.arange(len(slots))
 
     def keep(mask: NDArray[np.bool_], reason: Refusal) -> NDArray[np.intp]:
         refused = int(np.count_nonzero(~mask))
@@ -191,9 +189,8 @@ def _count_records(
         return left[mask]
 
     none = np.concatenate([f.without_record() for f in frames])
-    too_long = np.array([_too_long(entry) for entry in entries], dtype=np.bool_)
-    malformed = np.array([_malformed(entry) for entry in entries], dtype=np.bool_)
-    malformed &= ~too_long & ~none
+    too_long = texts.too_long()
+    malformed = texts.malformed() & ~too_long & ~none
     for fault, reason in ((too_long, Refusal.TOO_LONG), (malformed, Refusal.MALFORMED)):
         if fault.any():
             _letters(verdict, deliveries, np.flatnonzero(fault), reason)
@@ -216,17 +213,18 @@ def _count_records(
     left = left[~none[left]]
     if per_user > 1:
         # For S and the graph one user moves a record by at most one: the noise relies on it.
+        whose = (contributors[i].tobytes() for i in left)
         copies = np.array(
-            [keys.record_of(entries[i].contributor, _text(entries[i])) for i in left],
+            [keys.record_of(*pair) for pair in zip(whose, texts.of_entries(left), strict=True)],
             dtype=np.uint64,
         )
         new = seen.add(copies)
         tally.fingerprints.append(copies[new])
         left = keep(new, Refusal.REPEATED)
     for number, share in enumerate(Share):
-        texts = Counter(_text(entries[i]) for i in left[shares[left] == number])
-        if texts:
-            tally.records[share] = texts
+        records = Counter(texts.of_entries(left[shares[left] == number]))
+        if records:
+            tally.records[share] = records
 
 
 _T: Final = list(Share).index(Share.T)
@@ -307,20 +305,65 @@ def _size(delivery: Delivery) -> int:
     return len(frame) if isinstance(frame, OptinFrame | ReportFrame) else 1
 
 
-def _text(entry: OptinEntry) -> bytes:
-    return entry.query + SEPARATOR + entry.url
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The text of a batch's opt-in records, joined: entry i has its query from `starts[i]` to
+    `middles[i]` and its URL from there to `ends[i]`. All entries are checked at once.
+    """
+
+    text: bytes
+    starts: NDArray[np.int64]
+    middles: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, frames: Sequence[OptinFrame]) -> _Texts:
+        queries = np.concatenate([f.query_lengths for f in frames]).astype(np.int64)
+        urls = np.concatenate([f.url_lengths for f in frames]).astype(np.int64)
+        ends = np.cumsum(queries + urls)
+        return cls(b"".join(f.text for f in frames), ends - queries - urls, ends - urls, ends)
+
+    def of_entries(self, entries: NDArray[np.intp]) -> list[bytes]:
+        """`query TAB url` of each of these."""
+        text, parts = self.text, (self.starts[entries], self.middles[entries], self.ends[entries])
+        return [
+            text[start:middle] + SEPARATOR + text[middle:end]
+            for start, middle, end in zip(*(part.tolist() for part in parts), strict=True)
+        ]
+
+    def too_long(self) -> NDArray[np.bool_]:
+        queries, urls = self.middles - self.starts, self.ends - self.middles
+        return np.asarray((queries > MAX_QUERY_BYTES) | (urls > MAX_URL_BYTES))
+
+    def malformed(self) -> NDArray[np.bool_]:
+        """Without query or URL, with control characters, or no UTF-8."""
+        malformed = (self.starts == self.middles) | (self.middles == self.ends)
+        data = np.frombuffer(self.text, np.uint8)
+        control = np.flatnonzero((data < 0x20) | (data == 0x7F))
+        malformed[np.searchsorted(self.ends, control, side="right")] = True
+        if self.text.isascii():
+            return np.asarray(malformed)
+        # U+0080 to U+009F are control characters too, and two bytes long.
+        leads = np.flatnonzero(data[:-1] == 0xC2)
+        control = leads[(data[leads + 1] & 0xE0) == 0x80]
+        malformed[np.searchsorted(self.ends, control, side="right")] = True
+        if not self._all_utf_8(data):
+            pairs = ((self.starts, self.middles), (self.middles, self.ends))
+            for starts, ends in pairs:
+                for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+                    malformed[i] |= not _is_utf_8(self.text[start:end])
+        return np.asarray(malformed)
+
+    def _all_utf_8(self, data: NDArray[np.uint8]) -> bool:
+        """Whether the joined text is UTF-8, and no query or URL starts inside a character."""
+        begins = np.concatenate([self.starts, self.middles])
+        first = data[begins[begins < len(data)]]
+        return bool(((first & 0xC0) != 0x80).all()) and _is_utf_8(self.text)
 
 
-def _too_long(entry: OptinEntry) -> bool:
-    return len(entry.query) > MAX_QUERY_BYTES or len(entry.url) > MAX_URL_BYTES
-
-
-def _malformed(entry: OptinEntry) -> bool:
-    if not entry.query or not entry.url:
-        return True
+def _is_utf_8(text: bytes) -> bool:
     try:
-        entry.query.decode()
-        entry.url.decode()
+        text.decode()
     except UnicodeDecodeError:
-        return True
-    return _CONTROL.search(entry.query) is not None or _CONTROL.search(entry.url) is not None
+        return False
+    return True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streams.stores.batch_verdict import Delivery
-from streams.stores.count_store import MAX_RECORDS_PER_SCRIPT, MAX_REPORTS_PER_SCRIPT
+from streams.stores.count_store import MAX_ENTRIES_PER_SCRIPT, MAX_RECORD_BYTES_PER_SCRIPT
 from streams.wire.frames import NewerFrame, OptinFrame, ReportFrame, decode
 
 __all__ = ["Message", "first_run"]
@@ -26,7 +26,7 @@ def first_run(messages: Sequence[Message]) -> list[Delivery] | NewerFrame:
     A frame of a newer version ends the run; if it comes first, it is returned instead.
     """
     run: list[Delivery] = []
-    reports = records = 0
+    entries = record_bytes = 0
     for message in messages:
         if run and message.offset != run[-1].offset + 1:
             break
@@ -34,9 +34,9 @@ def first_run(messages: Sequence[Message]) -> list[Delivery] | NewerFrame:
         frame = decode(value)
         if isinstance(frame, NewerFrame):
             return run or frame
-        reports += len(frame) if isinstance(frame, ReportFrame) else 1
-        records += len(frame) if isinstance(frame, OptinFrame) else 0
-        if run and (reports > MAX_REPORTS_PER_SCRIPT or records > MAX_RECORDS_PER_SCRIPT):
+        entries += len(frame) if isinstance(frame, ReportFrame | OptinFrame) else 1
+        record_bytes += len(value) if isinstance(frame, OptinFrame) else 0
+        if run and (entries > MAX_ENTRIES_PER_SCRIPT or record_bytes > MAX_RECORD_BYTES_PER_SCRIPT):
             break
         run.append(Delivery(message.offset, message.append_ms, frame, len(value)))
     return run

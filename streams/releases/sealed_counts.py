@@ -23,21 +23,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-
-import numpy as np
 
 from blender.interfaces import OptinCounts
 from blender.noise import IntArray
 from blender.record import Record
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.stems import Share
-from streams.stores.batch_verdict import SEPARATOR
 from streams.stores.count_store import CountTables
+from streams.stores.record_rows import PackedRecords, RecordSums
 
-__all__ = ["CountsMoved", "OptinRead", "ReportsRead", "SealedCounts"]
+__all__ = ["CountsMoved", "GraphRead", "OptinRead", "ReportsRead", "SealedCounts"]
 
 #: Long enough to read a hundred million counts; a token left behind by a crash then goes by itself.
 _TOKEN_S = 3600
@@ -49,11 +47,18 @@ class CountsMoved(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class OptinRead:
-    """One epoch's opt-in counts: S and T for the head list, and the graph share's own."""
+    """One epoch's opt-in counts of S and T, for the head list."""
 
     counts: OptinCounts
-    graph: dict[Record, int]
-    graph_users: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRead:
+    """One epoch's opt-in counts of the click graph's own share."""
+
+    clicks: dict[Record, int]
+    users: int
     lost: bool
 
 
@@ -82,16 +87,34 @@ class SealedCounts:
         ]
 
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
-        """Opt-in counts; `complete` insists that every partition is counted up to its bound."""
-        partitions = range(len(bounds))
-        async with self._unchanged(epoch, bounds, complete):
-            shares = {
-                share: await self._tables.record_counts(epoch, share, partitions) for share in Share
-            }
-            totals = [await self._tables.totals(partition, epoch) for partition in partitions]
+        """Counts of S and T; `complete` insists that every partition is counted up to its bound."""
+        (records, (s, t)), totals = await self._read_records(
+            epoch, bounds, [Share.S, Share.T], complete
+        )
+        counts = OptinCounts(records, s, t, _users(totals, Share.S), _users(totals, Share.T))
+        return OptinRead(counts, _lost(totals))
 
-        # A million records take seconds to sort; leases are renewed meanwhile.
-        return await asyncio.to_thread(_optin_read, shares, totals)
+    async def read_graph(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> GraphRead:
+        """Counts of the click graph's share."""
+        (records, (counts,)), totals = await self._read_records(
+            epoch, bounds, [Share.GRAPH], complete
+        )
+        clicks = dict(sorted((records[i], n) for i, n in enumerate(counts.tolist())))
+        return GraphRead(clicks, _users(totals, Share.GRAPH), _lost(totals))
+
+    async def _read_records(
+        self, epoch: int, bounds: Sequence[int], shares: Sequence[Share], complete: bool
+    ) -> tuple[tuple[PackedRecords, list[IntArray]], list[dict[str, int]]]:
+        """The records of some shares with a column of counts for each, and all totals."""
+        partitions = range(len(bounds))
+        sums = RecordSums(columns=len(shares))
+        async with self._unchanged(epoch, bounds, complete):
+            for column, share in enumerate(shares):
+                async for rows in self._tables.record_rows(epoch, share, partitions):
+                    # In a thread: millions of rows take seconds, and leases are renewed meanwhile.
+                    await asyncio.to_thread(sums.add, rows, column)
+            totals = [await self._tables.totals(partition, epoch) for partition in partitions]
+        return await asyncio.to_thread(sums.finish), totals
 
     async def read_reports(
         self, epoch: int, bounds: Sequence[int], cells: int, *, complete: bool
@@ -104,7 +127,7 @@ class SealedCounts:
         return ReportsRead(
             counts,
             sum(t.get("counted", 0) for t in totals),
-            any(t.get("incomplete", 0) for t in totals),
+            _lost(totals),
         )
 
     @asynccontextmanager
@@ -172,36 +195,11 @@ class SealedCounts:
         return f"{self._reader}-{token}"
 
 
-def _optin_read(
-    shares: Mapping[Share, dict[bytes, int]], totals: Sequence[dict[str, int]]
-) -> OptinRead:
-    s, t, graph = (shares[share] for share in (Share.S, Share.T, Share.GRAPH))
-    texts = sorted(s.keys() | t.keys())
-    counts = OptinCounts(
-        records=[_record(text) for text in texts],
-        selection=_column(texts, s),
-        estimation=_column(texts, t),
-        selection_users=_users(totals, Share.S),
-        estimation_users=_users(totals, Share.T),
-    )
-    return OptinRead(
-        counts,
-        {_record(text): graph[text] for text in sorted(graph)},
-        _users(totals, Share.GRAPH),
-        any(total.get("incomplete", 0) for total in totals),
-    )
-
-
-def _record(text: bytes) -> Record:
-    query, _, url = text.partition(SEPARATOR)
-    return Record(query.decode(), url.decode())
-
-
-def _column(texts: Sequence[bytes], counts: dict[bytes, int]) -> IntArray:
-    return np.fromiter((counts.get(text, 0) for text in texts), np.int64, len(texts))
-
-
 def _users(totals: Sequence[dict[str, int]], share: Share) -> int:
     """People in a share. Not the sum of its counts: somebody may have sent several records, and
     how many is theirs alone to know."""
     return sum(t.get(f"users:{share}", 0) for t in totals)
+
+
+def _lost(totals: Sequence[dict[str, int]]) -> bool:
+    return any(t.get("incomplete", 0) for t in totals)

@@ -8,9 +8,11 @@ topic and partition, so that one script may touch them all on a cluster too:
                                                  none: of the counted, those without a record
     blender:{topic/7}:late               hash    entries of released epochs: received, and no more
     blender:{topic/7}:41:totals          hash    the same for epoch 41, users:<share>, chunks,
-                                                 incomplete
+                                                 chunks:<share>, incomplete
     blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
-    blender:{topic/7}:41:S, :T, :graph   hash    record → count, for each share of opt-in users
+    blender:{topic/7}:41:S, :S:1, …      string  rows of records and counts (`record_rows`), up to
+                                                 16 MiB a string; :T and :graph likewise, one for
+                                                 each share of opt-in users
     blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
     blender:{topic/7}:token:<name>       string  a mark of a job: see `put_token`
     blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
@@ -19,8 +21,8 @@ Expiry: no key that holds counts has a time to live. `release_epoch` removes all
 once, when its release is committed; state, totals, late and unknown hold numbers only and stay. Of
 the tokens, a reader's is removed after the reading, or expires after an hour where a crash left it;
 the keeper's and a rebuild's stay. Memory: 8 bytes a contributor (a slot, and a record where users
-may send several), and what Redis reserves beyond a string's end: at most as much again below 1 MiB,
-1 MiB above it.
+may send several), the text and about 4 bytes for each different record of a batch, and what Redis
+reserves beyond a string's end: at most as much again below 1 MiB, 1 MiB above it.
 
 Promises: a batch is added only to the state it was judged against (same offset, same topic id);
 a script that fails half-way leaves `applying` set, and nothing is added after that.
@@ -30,17 +32,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streams.stems import Share
 from streams.stores.batch_verdict import BatchVerdict, Tally
 from streams.stores.fingerprints import FingerprintTable
+from streams.stores.record_rows import pack_rows, row_texts
 from streams.stores.redis import Client, Script, answered, text_of
 
 __all__ = [
@@ -56,14 +59,14 @@ __all__ = [
 
 #: A Redis string holds 512 MB; smaller chunks are read, and removed, without blocking Redis.
 CHUNK_BYTES: Final = 16 * 1024 * 1024
-#: Reports of one script. With fewer, a script's fixed cost weighs more; more would block Redis for
+#: Entries of one script. With fewer, a script's fixed cost weighs more; more would block Redis for
 #: longer than the 3 ms that these take.
-MAX_REPORTS_PER_SCRIPT: Final = 131_072
-#: Opt-in records of one script: each may be a hash's field of its own, and these take 30 to 50 ms.
-MAX_RECORDS_PER_SCRIPT: Final = 16_384
+MAX_ENTRIES_PER_SCRIPT: Final = 131_072
+#: Bytes of opt-in frames of one script: well below `CHUNK_BYTES`, which its rows must fit into.
+#: They are shorter than the frames.
+MAX_RECORD_BYTES_PER_SCRIPT: Final = 4 * 1024 * 1024
 _REBUILT: Final = "rebuilt"
-#: Fields of one reading script: some 10 ms during which Redis does nothing else.
-_READ_FIELDS: Final = 10_000
+_SEEN: Final = "seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,20 @@ class StoredState:
     applying: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a series of strings ends: the number of the last one, and its length."""
+
+    chunk: int = 0
+    size: int = 0
+
+
 @dataclass(slots=True)
 class Seen:
-    """The contributors of one partition and epoch, and where their fingerprints are stored."""
+    """The contributors of one partition and epoch, and where its strings end, by name."""
 
     table: FingerprintTable = field(default_factory=FingerprintTable)
-    chunk: int = 0
-    chunk_bytes: int = 0
+    ends: dict[str, _End] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -133,7 +143,6 @@ class CountTables:
         self._open = Script("open_partition.lua")
         self._close = Script("close_epochs.lua")
         self._forget = Script("forget_partition.lua")
-        self._read = Script("read_records.lua")
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -142,6 +151,23 @@ class CountTables:
         """A key of a partition, as drawn at the top of this module."""
         tail = ":".join(str(part) for part in parts)
         return f"{self._prefix}:{{{self._topic}/{partition}}}:{tail}"
+
+    def _chunk_key(self, partition: int, epoch: int, name: str, chunk: int) -> str:
+        numbered = chunk > 0 or name == _SEEN
+        return self.key(partition, epoch, name, *([chunk] if numbered else []))
+
+    async def _chunk_keys(self, partition: int, epoch: int) -> dict[str, list[str]]:
+        """The keys of an epoch's strings that come in series, by name."""
+        names = [_SEEN, *Share]
+        fields = [_chunks_field(name) for name in names]
+        chunks = await answered(self._client.hmget(self.key(partition, epoch, "totals"), fields))
+        # A share's first key also if nothing is there: in 0.1.0 it was a hash of records, which is
+        # then refused for its type and never passed over.
+        least = [0, *(1 for _ in Share)]
+        return {
+            name: [self._chunk_key(partition, epoch, name, n) for n in range(max(few, int(m or 0)))]
+            for name, few, m in zip(names, least, chunks, strict=True)
+        }
 
     # --- resuming a partition -------------------------------------------------------------------
 
@@ -185,17 +211,24 @@ class CountTables:
         return text_of(answer[0]) == "opened"
 
     async def load_seen(self, partition: int, epoch: int) -> Seen:
-        """An epoch's fingerprints. Read the offset first: a later write then shows as stale."""
+        """An epoch's fingerprints, and where its strings end.
+
+        Read the offset first: a later write then shows as stale.
+        """
         seen = Seen()
-        chunks = await answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
-        for chunk in range(int(chunks or 0)):
-            data = await answered(self._client.get(self.key(partition, epoch, "seen", chunk)))
-            packed = np.frombuffer(data or b"", "<u8")
-            # In pieces, so that heartbeats and other partitions get their turn in between.
-            for start in range(0, len(packed), 1 << 18):
-                seen.table.add(packed[start : start + (1 << 18)])
-                await asyncio.sleep(0)
-            seen.chunk, seen.chunk_bytes = chunk, len(data or b"")
+        for name, keys in (await self._chunk_keys(partition, epoch)).items():
+            if name != _SEEN:
+                size = await answered(self._client.strlen(keys[-1]))
+                seen.ends[name] = _End(len(keys) - 1, size)
+                continue
+            for chunk, key in enumerate(keys):
+                data = await answered(self._client.get(key)) or b""
+                packed = np.frombuffer(data, "<u8")
+                # In pieces, so that heartbeats and other partitions get their turn in between.
+                for start in range(0, len(packed), 1 << 18):
+                    seen.table.add(packed[start : start + (1 << 18)])
+                    await asyncio.sleep(0)
+                seen.ends[name] = _End(chunk, len(data))
         return seen
 
     # --- counting -------------------------------------------------------------------------------
@@ -220,55 +253,64 @@ class CountTables:
             if not (again and stored == next_offset and text_of(answer[2]) == state.topic_id):
                 return Stale(stored)
         state.offset = next_offset
-        for seen, chunk, size in advance:
-            seen.chunk, seen.chunk_bytes = chunk, size
+        for seen, name, end in advance:
+            seen.ends[name] = end
         return Applied()
 
     def _batch(
         self, state: PartitionState, verdict: BatchVerdict, next_offset: int
-    ) -> tuple[list[str], list[Any], list[tuple[Seen, int, int]]]:
-        """The script's keys and arguments, and where fingerprints end if it is applied."""
+    ) -> tuple[list[str], list[Any], list[tuple[Seen, str, _End]]]:
+        """The script's keys and arguments, and where strings end if it is applied."""
         partition = state.partition
         keys = [self.key(partition, part) for part in ("state", "totals", "late")]
 
-        def number(*parts: object) -> int:
-            keys.append(self.key(partition, *parts))
+        def number(key: str) -> int:
+            keys.append(key)
             return len(keys)
 
         totals: dict[str, int] = {}
         tallies = []
         blobs: list[bytes] = []
-        advance: list[tuple[Seen, int, int]] = []
+        advance: list[tuple[Seen, str, _End]] = []
+
+        def appended(epoch: int, name: str, data: bytes) -> dict[str, Any]:
+            seen = state.seen[epoch]
+            end = seen.ends.get(name, _End())
+            if end.size + len(data) > CHUNK_BYTES:
+                end = _End(end.chunk + 1, 0)
+            advance.append((seen, name, _End(end.chunk, end.size + len(data))))
+            blobs.append(data)
+            return {
+                "key": number(self._chunk_key(partition, epoch, name, end.chunk)),
+                "bytes": end.size,
+                "data": len(blobs) + 1,
+                "field": _chunks_field(name),
+                "chunks": end.chunk + 1,
+            }
+
         for epoch, tally in verdict.epochs.items():
             fields = _fields(tally)
             _add(totals, fields)
             name = "unknown" if epoch is None else epoch
             fields |= {f"users:{share}": n for share, n in tally.users.items() if n}
-            packed: dict[str, Any] = {"totals": number(name, "totals"), "fields": fields}
-            packed["records"] = {
-                number(name, share): [x for text, n in counts.items() for x in (text.decode(), n)]
-                for share, counts in tally.records.items()
+            packed: dict[str, Any] = {
+                "totals": number(self.key(partition, name, "totals")),
+                "fields": fields,
+                "appended": [],
             }
             if epoch is not None:
                 packed["epoch"] = epoch
+                strings = {_SEEN: b"".join(f.tobytes() for f in tally.fingerprints)}
+                strings |= {share: pack_rows(counts) for share, counts in tally.records.items()}
+                packed["appended"] = [
+                    appended(epoch, s, data) for s, data in strings.items() if data
+                ]
             if tally.cells is not None and tally.cells.any():
                 cells = np.flatnonzero(tally.cells)
-                packed["cells"] = number(name, "cells")
+                packed["cells"] = number(self.key(partition, name, "cells"))
                 packed["cells_bytes"] = 8 * len(tally.cells)
                 packed["cell_numbers"] = cells.tolist()
                 packed["cell_counts"] = tally.cells[cells].tolist()
-            fingerprints = b"".join(f.tobytes() for f in tally.fingerprints)
-            if fingerprints and epoch is not None:
-                seen = state.seen[epoch]
-                chunk, size = seen.chunk, seen.chunk_bytes
-                if size + len(fingerprints) > CHUNK_BYTES:
-                    chunk, size = chunk + 1, 0
-                packed["seen"] = number(name, "seen", chunk)
-                packed["seen_bytes"] = size
-                packed["chunks"] = chunk + 1
-                blobs.append(fingerprints)
-                packed["fingerprints"] = len(blobs) + 1
-                advance.append((seen, chunk, size + len(fingerprints)))
             tallies.append(packed)
         late = {"received": verdict.late} if verdict.late else {}
         if verdict.late:
@@ -307,26 +349,24 @@ class CountTables:
                 counts += np.frombuffer(data, ">i8")
         return counts
 
+    async def record_rows(
+        self, epoch: int, share: Share, partitions: Sequence[int]
+    ) -> AsyncIterator[bytes]:
+        """Opt-in records of an epoch and share, as `record_rows` packs them, a string at a time."""
+        for partition in partitions:
+            for key in (await self._chunk_keys(partition, epoch))[share]:
+                if data := await answered(self._client.get(key)):
+                    yield data
+
     async def record_counts(
         self, epoch: int, share: Share, partitions: Sequence[int]
     ) -> dict[bytes, int]:
-        """Opt-in records of an epoch and share: `query TAB url` → how many users."""
-        counts: dict[bytes, int] = {}
-        for partition in partitions:
-            cursor, key = 0, self.key(partition, epoch, share)
-            seen: dict[str, int] = {}
-            while True:
-                after, packed = await self._read.run(self._client, [key], cursor, _READ_FIELDS)
-                pairs = msgspec.msgpack.decode(packed, type=list[str])
-                # A field may come twice while a hash is rehashed; it counts once.
-                seen |= zip(pairs[::2], map(int, pairs[1::2]), strict=True)
-                cursor = int(after)
-                if not cursor:
-                    break
-            for word, n in seen.items():
-                text = word.encode()
-                counts[text] = counts.get(text, 0) + n
-        return counts
+        """`query TAB url` → how many users. For few records; jobs add up `record_rows`."""
+        counts: Counter[bytes] = Counter()
+        async for rows in self.record_rows(epoch, share, partitions):
+            for text, n in row_texts(rows):
+                counts[text] += n
+        return dict(counts)
 
     async def put_token(self, partition: int, name: str, token: str, seconds: int | None) -> None:
         """Store a token beside a partition's counts: as long as it exists, no count is lost.
@@ -357,11 +397,14 @@ class CountTables:
         keys again.
         """
         await self.close_epochs(partition, epoch)
-        chunks = await answered(self._client.hget(self.key(partition, epoch, "totals"), "chunks"))
-        names: list[tuple[object, ...]] = [("cells",), *((share,) for share in Share)]
-        names += [("seen", chunk) for chunk in range(int(chunks or 0))]
-        for name in (*names, ("totals",)):  # Totals last: they say how many chunks there are.
-            await answered(self._client.unlink(self.key(partition, epoch, *name)))
+        for key in await self._epoch_keys(partition, epoch):
+            await answered(self._client.unlink(key))
+
+    async def _epoch_keys(self, partition: int, epoch: int) -> list[str]:
+        """All keys of an epoch; totals last: they say how many strings there are."""
+        series = (await self._chunk_keys(partition, epoch)).values()
+        keys = [key for keys in series for key in keys]
+        return [*keys, *(self.key(partition, epoch, name) for name in ("cells", "totals"))]
 
     async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
         """Remove counts and offset at once; workers then count the partition again from the log.
@@ -371,19 +414,20 @@ class CountTables:
         state = await self.stored_state(partition)
         names: list[tuple[object, ...]] = [("state",), ("token", _REBUILT)]
         names += [("totals",), ("late",), ("unknown", "totals")]
-        for epoch in epochs:
-            chunks = await answered(
-                self._client.hget(self.key(partition, epoch, "totals"), "chunks")
-            )
-            names += [(epoch, "totals"), (epoch, "cells"), *((epoch, share) for share in Share)]
-            names += [(epoch, "seen", chunk) for chunk in range(int(chunks or 0))]
         keys = [self.key(partition, *name) for name in names]
+        for epoch in epochs:
+            keys += await self._epoch_keys(partition, epoch)
         offset = "" if state.offset is None else str(state.offset)
         return bool(await self._forget.run(self._client, keys, offset, secrets.token_hex(8)))
 
     async def rebuilt(self, partition: int) -> str | None:
         """A token that changes whenever `forget_partition` succeeds."""
         return await self.token(partition, _REBUILT)
+
+
+def _chunks_field(name: str) -> str:
+    """The field of an epoch's totals that says how many strings a series has."""
+    return "chunks" if name == _SEEN else f"chunks:{name}"
 
 
 def _fields(tally: Tally) -> dict[str, int]:

@@ -494,6 +494,10 @@ async def test_the_model_sees_what_was_not_sent_wherever_it_is(
             with pytest.raises(AssertionError):
                 await made.assert_exact()
             client.hdel(key, name)
+        client.append(records.key(0, 1, "S"), b"query\turl\t1\n")
+        with pytest.raises(AssertionError):
+            await made.assert_exact()
+        client.unlink(records.key(0, 1, "S"))
         client.append(bench.tables.key(0, 1, "seen", 0), bytes(8))
         with pytest.raises(AssertionError):
             await made.assert_exact()

@@ -200,13 +200,12 @@ async def everything(reports: CountTables, records: CountTables) -> dict[str, ob
     """What jobs read, and totals since ever."""
     read = await SealedCounts(reports, 1, "test").read_reports(1, [2], 50, complete=True)
     optin = await SealedCounts(records, 1, "test").read_optin(2, [2], complete=True)
+    graph = await SealedCounts(records, 1, "test").read_graph(2, [2], complete=True)
     return {
         "totals": [await tables.totals(0) for tables in (reports, records)],
         "cells": read.cells,
         "records": [await records.record_counts(2, share, [0]) for share in Share],
-        "participants": optin.counts.selection_users
-        + optin.counts.estimation_users
-        + optin.graph_users,
+        "participants": optin.counts.selection_users + optin.counts.estimation_users + graph.users,
     }
 
 

@@ -200,7 +200,7 @@ async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(
         # Somebody's hand in Redis is found, and mended.
         tables = await made.tables(Stem.OPTIN_RECORDS)
         key = tables.key(0, 0, "S")
-        await jobs.context.redis.hincrby(key, b"query\thttps://made-up.example/", 3)
+        await jobs.context.redis.append(key, b"query\thttps://made-up.example/\t3\n")
         await tables.close()
         assert any("the tables hold 203" in line for line in await differences(jobs.context))
         await rebuild(jobs.context, 60)

@@ -65,8 +65,52 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
     people_in = {share: int((shares == n).sum()) for n, share in enumerate(Share)}
     assert read.counts.selection_users == people_in[Share.S]
     assert read.counts.estimation_users == people_in[Share.T]
-    assert read.graph_users == people_in[Share.GRAPH]
+    graph = await SealedCounts(tables, 1, "test").read_graph(1, [4], complete=True)
+    assert graph.users == people_in[Share.GRAPH]
     assert read.counts.selection.sum() > people_in[Share.S], "several records each were counted"
+
+
+async def test_records_of_many_strings_are_all_read(redis_client, name_prefix, monkeypatch):
+    """A string is followed by another when it is full; a worker that resumes finds its end."""
+    monkeypatch.setattr("streams.stores.count_store.CHUNK_BYTES", 1000)
+    rng = np.random.default_rng(2)
+    entries = [
+        OptinEntry(rng.bytes(16), 0, b"query %d" % (n % 40), b"https://site.example/")
+        for n in range(400)
+    ]
+    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    await counted(tables, entries, frames=20)
+    assert (await tables.totals(0, 1))["chunks:S"] > 2
+
+    read = await SealedCounts(tables, 1, "test").read_optin(1, [20], complete=True)
+    graph = await SealedCounts(tables, 1, "test").read_graph(1, [20], complete=True)
+    assert len(read.counts.table) == 40
+    assert read.counts.selection.sum() == read.counts.selection_users
+    held = read.counts.selection.sum() + read.counts.estimation.sum() + sum(graph.clicks.values())
+    assert held == 400
+    ends = (await tables.load_seen(0, 1)).ends
+    assert ends["S"].size == len([rows async for rows in tables.record_rows(1, Share.S, [0])][-1])
+    await tables.release_epoch(0, 1)
+    assert not [key async for key in redis_client.scan_iter(f"{name_prefix}:*:1:*")]
+
+
+async def test_records_of_an_older_release_are_refused_and_not_passed_over(
+    redis_client, name_prefix
+):
+    """They were hashes. Read as nothing, an upgrade would have published an epoch without them."""
+    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
+    for share in Share:
+        await redis_client.unlink(tables.key(0, 1, share))
+        await redis_client.hset(tables.key(0, 1, share), "q\tu", 1)
+    counts = SealedCounts(tables, 1, "test")
+    for read in (counts.read_optin, counts.read_graph):
+        with pytest.raises(StoreMismatch, match="WRONGTYPE"):
+            await read(1, [1], complete=True)
+    with pytest.raises(StoreMismatch, match="WRONGTYPE"):
+        await tables.load_seen(0, 1)
+    assert await tables.forget_partition(0, [1])
+    assert not [key async for key in redis_client.scan_iter(f"{name_prefix}:*:1:*")]
 
 
 async def test_counts_that_are_not_there_up_to_the_seal_are_not_read(redis_client, name_prefix):

@@ -62,15 +62,14 @@ async def test_verify_looks_twice_before_it_raises_an_alarm(kafka, redis_server)
     async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         key = jobs.context.tables(Stem.OPTIN_RECORDS).key(0, 0, "S")
-        text = b"query\thttps://made-up.example/"
-        await jobs.context.redis.hincrby(key, text, 3)
+        await jobs.context.redis.append(key, b"query\thttps://made-up.example/\t3\n")
         assert any("the tables hold 3:" in line for line in await differences(jobs.context))
 
         looking = asyncio.create_task(
             differences(jobs.context, again_after_s=1.0, progress=said.append)
         )
         await made.until(lambda: said, 30)
-        await jobs.context.redis.hincrby(key, text, -3)
+        await jobs.context.redis.unlink(key)
         assert await looking == []
         assert said == ["1 difference(s) at first; checking again in 1 s"]
 

@@ -6,7 +6,7 @@
 --
 -- KEYS  1 state · 2 totals · 3 late · then, for each tally, the keys that it names by number
 -- ARGV  1 the batch, as MessagePack (see streams/stores/count_store.py, which writes it) · then
---         fingerprints, packed, which each tally names by number
+--         what each tally appends to strings (fingerprints, rows of records), named by number
 --
 -- Returns {"applied"}, {"stale", offset, topic id}, {"closed", released through} or
 -- {"half", offset that was begun}; an error means that nothing was written and something is wrong.
@@ -47,18 +47,14 @@ for _, tally in ipairs(batch.tallies) do
       error('WRONGKEY ' .. key .. ' must hold ' .. tally.cells_bytes .. ' bytes, found ' .. size)
     end
   end
-  for key, counts in pairs(tally.records) do
-    must_be(KEYS[key], 'hash')
-    if #counts % 2 ~= 0 then error('BADBATCH records') end
-  end
-  if tally.seen then
-    local key = KEYS[tally.seen]
+  for _, part in ipairs(tally.appended) do
+    local key = KEYS[part.key]
     must_be(key, 'string')
     local size = redis.call('STRLEN', key)
-    if size ~= tally.seen_bytes then
-      error('WRONGKEY ' .. key .. ' must hold ' .. tally.seen_bytes .. ' bytes, found ' .. size)
+    if size ~= part.bytes then
+      error('WRONGKEY ' .. key .. ' must hold ' .. part.bytes .. ' bytes, found ' .. size)
     end
-    if size + #ARGV[tally.fingerprints] > batch.chunk_limit then error('BADBATCH chunk') end
+    if size + #ARGV[part.data] > batch.chunk_limit then error('BADBATCH chunk') end
   end
 end
 
@@ -93,14 +89,9 @@ for _, tally in ipairs(batch.tallies) do
       redis.call('BITFIELD', key, unpack(command))
     end
   end
-  for key, counts in pairs(tally.records) do
-    for i = 1, #counts, 2 do
-      redis.call('HINCRBY', KEYS[key], counts[i], counts[i + 1])
-    end
-  end
-  if tally.seen then
-    redis.call('APPEND', KEYS[tally.seen], ARGV[tally.fingerprints])
-    redis.call('HSET', KEYS[tally.totals], 'chunks', tally.chunks)
+  for _, part in ipairs(tally.appended) do
+    redis.call('APPEND', KEYS[part.key], ARGV[part.data])
+    redis.call('HSET', KEYS[tally.totals], part.field, part.chunks)
   end
 end
 

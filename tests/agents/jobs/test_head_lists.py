@@ -57,9 +57,8 @@ class Epochs:
         """As `SealedCounts` does."""
         records = sorted(self._counts)
         held = np.array([self._counts[record] for record in records])
-        return OptinRead(
-            OptinCounts(records, held, np.zeros_like(held), USERS, 0), {}, 0, lost=False
-        )
+        counts = OptinCounts(records, held, np.zeros_like(held), USERS, 0)
+        return OptinRead(counts, lost=False)
 
     async def drawn(self, epoch: int, counts: Mapping[Record, int]) -> HeadList:
         """The list that the job makes of these counts of S."""

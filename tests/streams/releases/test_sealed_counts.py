@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import AsyncIterator, Sequence
+from typing import cast
 
 import pytest
 
-from streams.releases.sealed_counts import SealedCounts
+from blender.interfaces import OptinCounts
+from streams.releases.sealed_counts import GraphRead, SealedCounts
 from streams.stems import Share
 from streams.stores.batch_verdict import Tally
 from streams.stores.count_store import CountTables, StoredState
+from streams.stores.record_rows import pack_rows
 from tests.agents.worker.test_entry_checks import delivered, judged_records, opened, records
 from tests.release_entries import book_of
 
@@ -41,10 +43,10 @@ class Counted:
     async def stored_state(self, partition: int) -> StoredState:
         return StoredState(offset=1)
 
-    async def record_counts(
+    async def record_rows(
         self, epoch: int, share: Share, partitions: Sequence[int]
-    ) -> dict[bytes, int]:
-        return dict(self._tally.records.get(share, {}))
+    ) -> AsyncIterator[bytes]:
+        yield pack_rows(self._tally.records.get(share, {}))
 
     async def totals(self, partition: int, epoch: int) -> dict[str, int]:
         return {f"users:{share}": n for share, n in self._tally.users.items()}
@@ -57,11 +59,15 @@ def sent_by(who: int, most: int) -> list[tuple[int, int, bytes, bytes]]:
     return [(who, slot, *TEXTS[(who + slot) % 7]) for slot in range(1 + who % most)][::-1]
 
 
-async def read(entries: list[tuple[int, int, bytes, bytes]], per_user: int) -> Any:
+async def read(
+    entries: list[tuple[int, int, bytes, bytes]], per_user: int
+) -> tuple[OptinCounts, GraphRead]:
     book = book_of(opened(EPOCH, records_per_user=per_user))
     tally = judged_records(delivered(records(*entries)), book=book).epochs[EPOCH]
     tables = cast(CountTables, Counted(tally))
-    return await SealedCounts(tables, 1, "test").read_optin(EPOCH, [1], complete=True)
+    counts = SealedCounts(tables, 1, "test")
+    optin = await counts.read_optin(EPOCH, [1], complete=True)
+    return optin.counts, await counts.read_graph(EPOCH, [1], complete=True)
 
 
 @pytest.mark.parametrize("per_user", [1, M_O])
@@ -70,25 +76,24 @@ async def test_everyone_is_one_participant_of_one_share_and_counts_there_alone(p
     noise, how many records people hold; T in S's counts would be people counted in two releases."""
     share_of = {}
     for who in range(PEOPLE):
-        alone = await read([(who, 0, *TEXTS[0])], 1)
-        users = alone.counts.selection_users, alone.counts.estimation_users, alone.graph_users
+        alone, graph = await read([(who, 0, *TEXTS[0])], 1)
+        users = alone.selection_users, alone.estimation_users, graph.users
         assert sorted(users) == [0, 0, 1]
         share_of[who] = list(Share)[users.index(1)]
     entries = [entry for who in range(PEOPLE) for entry in sent_by(who, per_user)]
 
-    found = await read(entries, per_user)
+    counts, graph = await read(entries, per_user)
 
     expected: dict[Share, Counter[str]] = {share: Counter() for share in Share}
     for who, slot, query, _ in entries:
         if query and (share_of[who] is not Share.T or slot == 0):
             expected[share_of[who]][query.decode()] += 1
-    counts = found.counts
     for column, share in ((counts.selection, Share.S), (counts.estimation, Share.T)):
-        got = {r.query: int(n) for r, n in zip(counts.records, column, strict=True) if n}
+        got = {r.query: int(n) for r, n in zip(counts.table, column, strict=True) if n}
         assert got == expected[share]
-    assert {record.query: n for record, n in found.graph.items()} == expected[Share.GRAPH]
+    assert {record.query: n for record, n in graph.clicks.items()} == expected[Share.GRAPH]
     people = Counter(share_of.values())
-    users = counts.selection_users, counts.estimation_users, found.graph_users
+    users = counts.selection_users, counts.estimation_users, graph.users
     assert users == tuple(people[share] for share in Share)
     assert min(users) > 10
     if per_user > 1:

@@ -15,7 +15,7 @@ from agents.gateway.submit.record_submissions import OptinTargets
 from agents.worker.entry_checks import judge_optin_records
 from localclient import LocalClient, OptIn, What
 from localclient.local_client import _Parts
-from streams.releases.sealed_counts import _optin_read
+from streams.releases.sealed_counts import _users
 from streams.stems import Share
 from streams.stores.batch_verdict import Delivery, Refusal, Tally
 from streams.stores.epoch_keys import EpochKeys
@@ -90,11 +90,9 @@ async def counted(tmp_path, *entries, records_per_user=1) -> Tally:
 
 def participants(tally: Tally) -> tuple[int, int, int]:
     """The published numbers: those who selected, who estimated, and of the click graph."""
-    read = _optin_read(
-        {share: dict(tally.records.get(share, {})) for share in Share},
-        [{f"users:{share}": n for share, n in tally.users.items()}],
-    )
-    return read.counts.selection_users, read.counts.estimation_users, read.graph_users
+    totals = [{f"users:{share}": n for share, n in tally.users.items()}]
+    selecting, estimating, graph = (_users(totals, share) for share in Share)
+    return selecting, estimating, graph
 
 
 @pytest.mark.parametrize("searches", [(), LISTED[:1], LISTED], ids=len)
