@@ -87,22 +87,26 @@ def measure_agreement(
         )
     m, v = shares.mean[:compared], shares.variance[:compared]
     others = np.maximum(client.cells.probability, 0)[compared:]
-    at = _over_all_cells(m, others)
-    variance = v + client.variance_at(at)[:compared]
+    rest = _distribution(others) if others.any() else np.full(len(others), 1 / len(others))
+    variance = v + client.variance_at(_with_rest(m, rest))[:compared]
+    if not randomizer.query_wildcards:
+        # What is said of a record depends on its own p and on ⋆'s alone: of the cells that are not
+        # compared, only ⋆ must be drawn.
+        rest = rest[-1:]
 
     def statistic(estimate: FloatArray) -> FloatArray:
         return np.asarray(((estimate - m) ** 2 / variance).sum(axis=-1))
 
     observed = float(statistic(client.cells.probability[:compared]))
     below = np.cumsum(shares.law(slice(0, compared)), axis=1)
-    step = max(1, _NUMBERS_AT_ONCE // len(client.cells))
+    step = max(1, _NUMBERS_AT_ONCE // (compared + len(rest)))
     at_least = 0
     for done in range(0, rounds, step):
         many = min(step, rounds - done)
         drawn = np.stack(
             [np.searchsorted(row, rng.random(many) * row[-1]) for row in below], axis=-1
         )
-        truth = _over_all_cells(shares.grid.p[np.minimum(drawn, len(shares.grid.p) - 1)], others)
+        truth = _with_rest(shares.grid.p[np.minimum(drawn, len(shares.grid.p) - 1)], rest)
         simulated = _simulate_clients(truth, client.participants, randomizer, rng)
         at_least += int((statistic(simulated[:, :compared]) >= observed).sum())
     return Agreement(observed, (1 + at_least) / (1 + rounds), compared)
@@ -124,25 +128,28 @@ def _cut(
     return cut + 1
 
 
-def _over_all_cells(compared: FloatArray, others: FloatArray) -> FloatArray:
-    """A truth over all cells: the compared ones as they are, the others in what these leave.
+def _with_rest(compared: FloatArray, rest: FloatArray) -> FloatArray:
+    """A truth over these cells: the compared ones as they are, of the others their part `rest` of
+    what these leave.
 
-    Both groups must be given the same p. `others` are clipped estimates and may add up to more
+    Both groups must be given the same p. The others are clipped estimates and may add up to more
     than everyone; to scale all cells alike would make simulated groups differ.
     """
-    left = np.maximum(1 - compared.sum(axis=-1, keepdims=True), 0)
-    share = _distribution(others) if others.any() else np.full(len(others), 1 / len(others))
-    return _distribution(np.concatenate([compared, left * share], axis=-1))
+    everyone = compared.sum(axis=-1, keepdims=True)
+    truth = np.concatenate([compared, np.maximum(1 - everyone, 0) * rest], axis=-1)
+    return np.asarray(truth / np.maximum(everyone, 1))
 
 
 def _simulate_clients(
     truth: FloatArray, reports: int, randomizer: LocalRandomizer, rng: np.random.Generator
 ) -> FloatArray:
-    """p̂_C of simulated epochs, one a row, as is their truth."""
+    """p̂_C of simulated epochs, one a row, as is their truth; ⋆ is the last cell."""
     # An answer of w cells is drawn as w answers of one: right on average, a little too noisy.
     width, answers = randomizer.cells_per_answer, randomizer.spec.answers
-    shares = _distribution(np.maximum(randomizer.expected_shares(truth), 0))
-    counts = rng.multinomial(reports * answers * width, shares)
+    shares = np.maximum(randomizer.expected_shares(truth), 0) / width
+    unnamed = np.maximum(1 - shares.sum(axis=-1, keepdims=True), 0)
+    shares = _distribution(np.concatenate([shares, unnamed], axis=-1))
+    counts = rng.multinomial(reports * answers * width, shares)[:, :-1]
     p = randomizer.denoise(counts / (reports * answers))
     # A device's answers may all be alike: spread them as far as their variance assumes.
     return truth + (p - truth) * math.sqrt(answers)
