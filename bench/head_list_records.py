@@ -1,0 +1,156 @@
+"""A head list from millions of distinct records: read from Redis, add noise, choose and rank.
+
+    python -m bench head_list_records                10 000 to 10 000 000 records, 8 partitions
+    python -m bench.head_list_records 100000                                      one size alone
+
+Redis holds an epoch as workers leave it: rows of one user each, a tenth of the users in T, and 200
+popular records. A process of its own then does what the head-list job does between the seal and
+the commit; memory is what that process takes beyond one that does so with 1 000 records. Beside it,
+on as many records: the plain way, a dictionary of texts and then objects (up to a million), and
+numpy's float noise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from agents.local import LocalRedis
+from bench._measured import Measured, measure
+from blender.interfaces import OptinCounts
+from blender.noise import ExactNoise
+from blender.parameters import PrivacyParameters
+from blender.profiles import build_head_list
+from blender.record import Record
+from streams.releases.sealed_counts import SealedCounts
+from streams.settings.fields import Url
+from streams.settings.sections import RedisSettings
+from streams.stems import Share
+from streams.stores.batch_verdict import BatchVerdict
+from streams.stores.count_store import CountTables, PartitionState, Seen, connect_redis
+from streams.stores.record_rows import row_texts
+
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+PLAIN_UP_TO = 1_000_000
+FEW = 1_000
+PARTITIONS, BATCH, POPULAR, HOLDERS = 8, 16_384, 200, 100
+TOPIC = "optin-records.v1"
+
+
+async def _tables(url: str, size: int) -> CountTables:
+    client = await connect_redis(RedisSettings(Url(url), timeout_s=60))
+    return CountTables(client, TOPIC, prefix=f"bench-{size}")
+
+
+async def _fill(url: str, size: int) -> None:
+    """Store batches as a worker does."""
+    tables = await _tables(url, size)
+    states = []
+    for partition in range(PARTITIONS):
+        stored = await tables.stored_state(partition)
+        await tables.open(
+            partition, stored, offset=0, topic_id="t", released_through=-1, lost=0, unreleased=[]
+        )
+        states.append(PartitionState(partition, "t", 0, {1: Seen()}))
+    for number, start in enumerate(range(0, size, BATCH)):
+        verdict = BatchVerdict()
+        tally = verdict.tally(1)
+        for n in range(start, min(start + BATCH, size)):
+            share = Share.T if n % 10 == 9 else Share.S
+            text = b"query number %d\thttps://site-%d.example/path" % (n, n)
+            tally.records.setdefault(share, Counter())[text] += 1
+            tally.users[share] += 1
+        if number == 0:
+            for n in range(POPULAR):
+                tally.records[Share.S][b"popular %d\thttps://popular.example/" % n] = HOLDERS
+            tally.users[Share.S] += POPULAR * HOLDERS
+        state = states[number % PARTITIONS]
+        await tables.add_once(state, verdict, state.offset + 1)
+    await tables.close()
+
+
+def released(url: str, size: int) -> Callable[[], float]:
+    """As the job does it."""
+
+    async def read() -> OptinCounts:
+        tables = await _tables(url, size)
+        found = await SealedCounts(tables, PARTITIONS, "bench").read_optin(
+            1, [0] * PARTITIONS, complete=True
+        )
+        await tables.close()
+        return found.counts
+
+    return lambda: _head_list(asyncio.run(read()))
+
+
+def plain(url: str, size: int) -> Callable[[], float]:
+    """The plain way: every record an object."""
+
+    async def read() -> OptinCounts:
+        tables = await _tables(url, size)
+        shares: list[dict[bytes, int]] = [{}, {}]
+        for held, share in zip(shares, (Share.S, Share.T), strict=True):
+            async for rows in tables.record_rows(1, share, range(PARTITIONS)):
+                for text, n in row_texts(rows):
+                    held[text] = held.get(text, 0) + n
+        await tables.close()
+        s, t = shares
+        texts = sorted(s.keys() | t.keys())
+        columns = [np.array([held.get(text, 0) for text in texts], np.int64) for held in shares]
+        records = [Record(*text.decode().split("\t")) for text in texts]
+        return OptinCounts(records, *columns, sum(s.values()), sum(t.values()))
+
+    return lambda: _head_list(asyncio.run(read()))
+
+
+def _head_list(counts: OptinCounts) -> float:
+    parameters = PrivacyParameters(head_list_cells=500, selection_share=0.9)
+    release = build_head_list("sharp", counts, parameters, ExactNoise())
+    return len(release.head_list.records)
+
+
+def floats(size: int) -> Callable[[], float]:
+    """numpy's float noise on as many counts."""
+    counts, rng = np.ones(size), np.random.default_rng(2)
+    return lambda: float((counts + rng.laplace(scale=0.5, size=size) > 7).sum())
+
+
+def main() -> None:
+    """Every size, and how time and memory grow between them."""
+    sizes = [int(word) for word in sys.argv[1:] if word.isdigit()] or list(SIZES)
+    with LocalRedis() as redis:
+        asyncio.run(_fill(redis.url, FEW))
+        few = measure(released, redis.url, FEW)
+        last: tuple[int, Measured] | None = None
+        print(f"   {'records':>10}{'wall':>9}{'cpu':>9}{'bytes each':>12}{'listed':>8}  growth")
+        for size in sizes:
+            asyncio.run(_fill(redis.url, size))
+            found = measure(released, redis.url, size)
+            grown = ""
+            if last is not None:
+                ratio = math.log(found.cpu_seconds / last[1].cpu_seconds)
+                grown = f"n^{ratio / math.log(size / last[0]):.2f}"
+            _show(size, found, few, grown)
+            if size <= PLAIN_UP_TO:
+                _show(size, measure(plain, redis.url, size), few, "(plain: all as objects)")
+            noise = measure(floats, size)
+            print(f"   {'':>10}{noise.seconds:9.3f}{noise.cpu_seconds:9.3f}{'':>22}(float noise)")
+            last = size, found
+
+
+def _show(size: int, found: Measured, few: Measured, more: str) -> None:
+    each = (found.peak_mib - few.peak_mib) * 1024**2 / size
+    print(
+        f"   {size:>10,}{found.seconds:9.2f}{found.cpu_seconds:9.2f}{each:12.0f}"
+        f"{found.result:8.0f}  {more}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
