@@ -33,6 +33,10 @@ _STEP = 0.2
 #: that a second count which insists on it leaves nothing.
 _MIRACLE = 1e-280
 
+#: Counts worked on together lie within so many of φ·√users. More would take in shares that matter
+#: to few of them, fewer would repeat holders.
+_NEAR = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class ShareGrid:
@@ -78,29 +82,42 @@ def gaussian_law(scale: float) -> FloatArray:
 def count_likelihood(
     counts: IntArray, users: int, noise: FloatArray, p: FloatArray
 ) -> tuple[FloatArray, IntArray]:
-    """P(Y = y | p): one row for each *different* count, and which row is each count's.
+    """P(Y = y | p): one row for each *different* count, and which row is each count's; p rises.
 
     >>> rows, row = count_likelihood(np.array([3, 3]), 3, np.ones(1), np.array([0.5]))
-    >>> rows.round(6).tolist(), row.tolist()
+    >>> rows.tolist(), row.tolist()
     ([[0.125]], [0, 0])
     """
     from scipy.special import gammaln  # noqa: PLC0415
 
     different, row = np.unique(counts, return_inverse=True)
-    half = len(noise) // 2
-    holders = np.unique(different[:, np.newaxis] + np.arange(-half, half + 1))
-    holders = holders[(holders >= 0) & (holders <= users)]
-    n, k = float(users), holders.astype(np.float64)
-    choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    binomial = np.exp(
-        choose[:, np.newaxis] + np.outer(k, np.log(p)) + np.outer(n - k, np.log1p(-p))
-    )
-    rows = np.empty((len(different), len(p)))
-    for i, count in enumerate(different):
-        first, last = np.searchsorted(holders, (count - half, count + half + 1))
+    rows = np.full((len(different), len(p)), _MIRACLE)
+    half, n = len(noise) // 2, float(users)
+    log_p, log_rest, phi = np.log(p), np.log1p(-p), np.arcsin(np.sqrt(p))
+    # A count k is as likely as e^−(n·KL) at most, and KL is at least twice the squared Hellinger
+    # distance of the shares k/n and p, which is 2·sin²(Δφ/2) for φ = arcsin √p:
+    #
+    #     P(k | p) ≤ e^(−4n·sin²(Δφ/2)),   below _MIRACLE where Δφ is larger than `reach`.
+    reach = 2 * math.asin(math.sqrt(min(-math.log(_MIRACLE) / (4 * n), 1.0)))
+    # Counts that are close to one another have their holders, and such shares, in common.
+    near = np.floor(np.arcsin(np.sqrt(np.clip(different / n, 0, 1))) * math.sqrt(n) / _NEAR)
+    for these in np.split(np.arange(len(different)), np.flatnonzero(np.diff(near)) + 1):
+        holders = np.unique(different[these, np.newaxis] + np.arange(-half, half + 1))
+        holders = holders[(holders >= 0) & (holders <= users)]
+        if not len(holders):
+            continue
+        k = holders.astype(np.float64)
+        least, most = np.arcsin(np.sqrt(k[[0, -1]] / n))
+        shares = slice(*np.searchsorted(phi, (least - reach, most + reach)))
+        choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+        binomial = np.exp(
+            choose[:, np.newaxis] + np.outer(k, log_p[shares]) + np.outer(n - k, log_rest[shares])
+        )
         # P(Y = y) = Σ_k P(k holders)·P(X = y − k)
-        rows[i] = noise[count - holders[first:last] + half] @ binomial[first:last]
-    return np.maximum(rows, _MIRACLE), row.reshape(counts.shape)
+        x = different[these, np.newaxis] - holders
+        drawn = np.where(np.abs(x) <= half, noise[np.clip(x + half, 0, 2 * half)], 0.0)
+        rows[these, shares] = np.maximum(drawn @ binomial, _MIRACLE)
+    return rows, row.reshape(counts.shape)
 
 
 def pass_probability(threshold: int, users: int, noise: FloatArray, p: FloatArray) -> FloatArray:

@@ -35,6 +35,18 @@ def test_the_likelihood_is_the_sum_over_holders_and_noise(noise):
         assert rows[at] == pytest.approx(by_summation(count, 100, law, p), rel=1e-9)
 
 
+@pytest.mark.parametrize("users", [40, 3_000, 2_000_000])
+@pytest.mark.parametrize("noise", NOISES)
+def test_shares_that_are_passed_over_could_not_have_shown_the_count(noise, users):
+    """Most of a long grid is not computed: what is left out is below the least likelihood."""
+    law, grid = NOISES[noise], ShareGrid.up_to(min(1.0, 9_000 / users), users)
+    counts = np.unique(np.concatenate([np.arange(-5, 30), np.geomspace(1, 9_000, 40).astype(int)]))
+    rows, _ = count_likelihood(counts, users, law, grid.p)
+    for i in range(0, len(counts), 3):
+        wanted = by_summation(counts[i], users, law, grid.p)
+        assert rows[i] == pytest.approx(np.maximum(wanted, 1e-280), rel=1e-6)
+
+
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_chance_to_pass_is_the_sum_of_all_counts_from_the_threshold_on(noise):
     law, p = NOISES[noise], np.array([1e-4, 0.01, 0.3])

@@ -51,6 +51,19 @@ def test_by_published_rank_estimates_are_centred_where_raw_counts_are_not():
     assert sum(mean) / sum(truth) == pytest.approx(1, abs=0.045)
 
 
+def test_means_and_variances_are_those_of_the_whole_law():
+    """They are summed over the part of the grid where a law is anything at all, S and T apart."""
+    counts, _ = zipf_counts(np.random.default_rng(8))
+    far = np.maximum(counts // 10, 0)
+    far[::7] += 400  # T saw many more of these than S
+    for t in (NO_T, t_counts(far, S // 10)):
+        found = shares_of(counts, len(counts), t=t)
+        law, p = found.law(slice(None)), found.grid.p
+        assert found.mean == pytest.approx(law @ p, rel=1e-9)
+        spread = law @ p**2 - (law @ p) ** 2
+        assert found.variance == pytest.approx(spread, rel=1e-6)
+
+
 def test_intervals_of_records_that_just_passed_cover_them():
     rng = np.random.default_rng(6)
     covered = []

@@ -61,3 +61,34 @@ def test_groups_that_differ_are_told_apart():
     other = ZIPF * np.where(np.arange(600) % 2, 1.5, 0.5)
     other /= other.sum()
     assert max(p_value(other, seed) for seed in range(3)) <= 0.01
+
+
+def test_records_that_are_not_compared_are_not_drawn():
+    """999 epochs of 50 000 records were drawn for the sake of 500: four seconds."""
+
+    class Watched(np.random.Generator):
+        widest = 0
+
+        def multinomial(self, n, pvals, size=None):
+            Watched.widest = max(Watched.widest, np.shape(pvals)[-1])
+            return super().multinomial(n, pvals, size)
+
+    size = 2_000
+    records = [Record(f"q{i:05d}", "u") for i in range(size)]
+    held = np.full(size, 50)
+    counts = OptinCounts(records, held, held // 10, int(held.sum()), int((held // 10).sum()))
+    release = build_head_list(
+        "sharp",
+        counts,
+        PrivacyParameters(head_list_cells=size),
+        SimulatedNoise(np.random.default_rng(1)),
+    )
+    randomizer = randomizer_for(release.head_list)
+    reports = draw_report_counts(
+        randomizer, np.full(len(randomizer.cells), 100), np.random.default_rng(2)
+    )
+    measure_agreement(
+        release.head_list, release.noisy, randomizer.estimate(reports, 100 * (size + 1)),
+        randomizer, shares=release.shares, rng=Watched(np.random.PCG64(3)), rounds=99,
+    )  # fmt: skip
+    assert 500 < Watched.widest <= 502
