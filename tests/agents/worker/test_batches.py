@@ -10,15 +10,26 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from aiokafka import ConsumerRecord
 
-from agents.worker.faust_app import batches
+from agents.worker.faust_app import JoinedMessages, batches
 from streams.settings import Settings
+from streams.wire.frames import MAX_FRAME_BYTES
 from tests.counting import settings_values
 
 
 def settings(**values: str) -> Any:
     given = settings_values("kafka://host:9092", "redis://host", "x", 1)
     return Settings.from_values(given | {f"worker.{k}": v for k, v in values.items()}).worker
+
+
+def joined(sizes: list[int], first: int = 0) -> list[ConsumerRecord[Any, Any]]:
+    """Messages of one partition as Faust takes them."""
+    records = [
+        ConsumerRecord("t", 1, offset, 1_000 + offset, 1, None, b"x" * size, None, -1, size, ())
+        for offset, size in enumerate(sizes, first)
+    ]
+    return list(JoinedMessages.of(records))
 
 
 @dataclass
@@ -36,7 +47,7 @@ class Frames:
             self.taken += 1
             yield SimpleNamespace(
                 message=SimpleNamespace(
-                    partition=offset % 2, offset=offset, timestamp=1.0, value=b"x" * size
+                    partition=offset % 2, offset=offset, value=joined([size], offset)[0].value
                 )
             )
             await asyncio.sleep(0)
@@ -73,6 +84,21 @@ async def test_what_is_gathered_is_bounded_in_bytes() -> None:
         counted = sum(map(len, (await anext(taken)).values()))
         await asyncio.sleep(0.2)
         assert frames.taken == counted + 6, "half a MiB ahead"
+
+
+def test_faust_takes_many_small_messages_as_one_and_none_is_lost() -> None:
+    """One by one they cost 100 µs each, 9 000 a second."""
+    for sizes in ([], [5] * 3, [60] * 1000, [100_000] * 7, [300_000, 5, 300_000, 5, 5]):
+        found = joined(sizes, first=40)
+        messages = [message for record in found for message in record.value.messages]
+        assert [m.offset for m in messages] == list(range(40, 40 + len(sizes)))
+        assert [len(m.value) for m in messages] == sizes
+        assert [m.append_ms for m in messages] == [1_000 + m.offset for m in messages]
+        assert [r.offset for r in found] == [r.value.messages[-1].offset for r in found]
+        assert len(found) <= max(1, len(sizes) // 256 + 1, len(sizes) - 1)
+        for record in found:
+            parts = [len(m.value) for m in record.value.messages]
+            assert len(parts) == 1 or sum(parts) <= MAX_FRAME_BYTES, "buffers count messages"
 
 
 async def test_a_stream_that_fails_ends_the_batches_with_its_error() -> None:
