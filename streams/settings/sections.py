@@ -370,7 +370,9 @@ class GatewaySettings:
 class WorkerSettings:
     """The process that counts."""
 
-    batch_frames: int = setting(512, "Most frames stored by one script.", between(1, 100_000))
+    batch_frames: int = setting(
+        512, "From how many frames on a batch waits for no more.", between(1, 100_000)
+    )
     batch_wait_s: float = setting(
         0.05, "How long a batch waits for more frames, in seconds.", between(0.001, 10)
     )

@@ -1,0 +1,280 @@
+"""How each stage's time and memory grow with what it works on, and with which power.
+
+    python -m bench growth                           the table
+    python -m bench.growth --figure docs/growth      and the figure, in both themes (needs [eval])
+
+Each row is one process that does one stage at one size. `cpu` is its processor time, `memory` the
+most that it held beyond the smallest size of its stage; *n^x* compares a size with the one before.
+No stage may grow faster than n·log n: over a factor of ten that is n^1.06 from 1e6 on. Small sizes
+show fixed costs. Reading from Redis is measured by `head_list_records`, the servers by `counting`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from agents.worker.entry_checks import judge_reports
+from bench._measured import Measured, measure
+from blender.agreement import measure_agreement
+from blender.evaluation.drawing import Line, Panel, draw_figure
+from blender.evaluation.summary import Curve, Mean
+from blender.interfaces import OptinCounts
+from blender.noise import ExactNoise
+from blender.parameters import PrivacyParameters
+from blender.profiles import OptinRelease, build_head_list, estimate_epoch
+from blender.publication_filter import ClientFigures, Publication, RecordFilter
+from blender.record import Record
+from blender.registry import randomizer_for
+from blender.stable_histogram import StableHistogram
+from streams.releases.epoch_state import ReleaseBook
+from streams.stores.batch_verdict import Delivery
+from streams.stores.epoch_keys import EpochKeys
+from streams.stores.fingerprints import FingerprintTable
+from streams.stores.record_rows import RecordSums
+from streams.wire.frames import decode
+from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
+from tests.report_frames import encode_reports
+
+HOUR_MS = 3_600_000
+HEAD_LIST = bytes(range(32))
+FRAME, BATCH = 1_000, 128
+
+
+def rows_added_up(records: int) -> Callable[[], float]:
+    """Rows of distinct opt-in records, as Redis holds them, added up by record."""
+    strings = [
+        b"".join(
+            [b"query number %d\thttps://site-%d.example/path\t1\n" % (n, n) for n in range(at, end)]
+        )
+        for at, end in _cuts(records, 250_000)
+    ]
+
+    def work() -> float:
+        sums = RecordSums(columns=2)
+        for rows in strings:
+            sums.add(rows, 0)
+        return len(sums.finish()[0])
+
+    return work
+
+
+def noise_and_choice(records: int) -> Callable[[], float]:
+    """Exact noise on every count, threshold and choice."""
+    counts = np.random.default_rng(1).zipf(1.8, records).clip(max=10**6)
+    known, parameters = np.zeros(records, dtype=np.bool_), PrivacyParameters()
+    return lambda: len(StableHistogram().select(counts, known, parameters, ExactNoise()).kept)
+
+
+def reports_counted(reports: int) -> Callable[[], float]:
+    """Reports of different devices judged and deduplicated, in scripts of 128 000."""
+    book = _published(1)
+    keys, seen = EpochKeys.derive(bytes(32), 0), FingerprintTable()
+    rng = np.random.default_rng(2)
+
+    def work() -> float:
+        counted = 0
+        for at, end in _cuts(reports, FRAME * BATCH):
+            run = []
+            for offset in range(max(1, (end - at) // FRAME)):
+                cells = rng.integers(0, 501, size=(FRAME, 1))
+                value = encode_reports(0, HEAD_LIST, rng.bytes(16 * FRAME), cells, 2)
+                frame = decode(value)
+                run.append(Delivery(offset, 3 * HOUR_MS // 2, frame, len(value)))  # type: ignore[arg-type]
+            counted += judge_reports(0, run, book, {0: keys}, {0: seen}).summary()["counted"]
+        return counted
+
+    return work
+
+
+def contributors_reloaded(contributors: int) -> Callable[[], float]:
+    """Fingerprints of a partition read back into the worker's table."""
+    stored = np.random.default_rng(3).integers(1, 2**64, contributors, dtype=np.uint64)
+
+    def work() -> float:
+        table = FingerprintTable()
+        for at, end in _cuts(contributors, 1 << 18):
+            table.add(stored[at:end])
+        return len(table)
+
+    return work
+
+
+def _release(listed: int, known: int = 0) -> OptinRelease:
+    rng = np.random.default_rng(4)
+    p = 1 / np.arange(1, listed + listed // 3 + 1) ** 0.9
+    p /= p.sum()
+    users = 200 * listed
+    s, t = rng.multinomial(users * 9 // 10, p), rng.multinomial(users // 10, p)
+    records = [Record(f"query {i // 3}", f"https://example/{i}") for i in range(len(p))]
+    counts = OptinCounts(records, s, t, users * 9 // 10, users // 10)
+    parameters = PrivacyParameters(head_list_cells=listed, selection_share=0.9)
+    return build_head_list("sharp", counts, parameters, ExactNoise(), records[:known])
+
+
+def head_list(listed: int) -> Callable[[], float]:
+    """Head list of `sharp` with the opt-in users' estimates."""
+    _release(500)  # loads SciPy
+    return lambda: _release(listed).head_list.listed
+
+
+def known_records(known: int) -> Callable[[], float]:
+    """The same, where so many records are known from the last list."""
+    _release(500, 100)
+    return lambda: _release(known, known).head_list.listed
+
+
+def _reports_on(release: OptinRelease, devices: int) -> np.ndarray:
+    randomizer = randomizer_for(release.head_list)
+    truth = np.full(100_000, len(randomizer.cells) - 1)
+    answers = randomizer.answer_batch(truth, np.random.default_rng(5))
+    counts = np.bincount(answers.ravel(), minlength=len(randomizer.cells)).astype(np.int64)
+    return counts * (devices // 100_000)
+
+
+def estimates(listed: int) -> Callable[[], float]:
+    """All estimates of an epoch of `sharp`, blended, with intervals and totals."""
+    release, devices = _release(listed), 4_800_000
+    counts = _reports_on(release, devices)
+    return lambda: float(estimate_epoch(release, counts, devices).blended.cells.probability.sum())
+
+
+def agreement(listed: int) -> Callable[[], float]:
+    """Whether the groups agree, 999 simulated epochs."""
+    release, devices = _release(listed), 4_800_000
+    randomizer = randomizer_for(release.head_list)
+    client = randomizer.estimate(_reports_on(release, devices), devices)
+
+    def work() -> float:
+        found = measure_agreement(
+            release.head_list, release.noisy, client, randomizer, shares=release.shares,
+            rng=np.random.default_rng(6),
+        )  # fmt: skip
+        assert found is not None
+        return found.p_value
+
+    return work
+
+
+def filter_over_epochs(records: int) -> Callable[[], float]:
+    """The filter's third epoch over so many remembered records, 500 of them listed."""
+    rng, listed, users, reports = np.random.default_rng(7), 500, 125_000, 4_875_000
+    names = tuple(Record(f"query {i // 3}", f"https://{i}.example") for i in range(records))
+    p = 0.6 / np.log(records / 5.7) / (np.arange(records) + 5.7)
+    variance = (p[:listed] + 0.1) / reports
+    current = RecordFilter.start()
+
+    def published(epoch: int) -> Publication:
+        figures = p[:listed] + rng.normal(0, np.sqrt(variance))
+        return Publication(
+            epoch=epoch, records=names, users=users, noise=2 / 3, listed=listed,
+            counts=rng.poisson(users * p) + rng.integers(-1, 2, records),
+            clients=ClientFigures(figures, variance, reports), between_groups=0.1,
+        )  # fmt: skip
+
+    for epoch in (1, 2):
+        current = current.follow(published(epoch))
+    last = published(3)
+    return lambda: len(current.follow(last).estimates().records)
+
+
+def _published(epochs: int) -> ReleaseBook:
+    book = book_of()
+    for epoch in range(epochs):
+        start = epoch * HOUR_MS
+        fold(
+            book,
+            opened_entry(
+                epoch, window_start_ms=start, window_end_ms=start + HOUR_MS, grace_ms=0, skew_ms=0,
+                shares_ppm=(900_000, 90_000, 10_000), optin_partitions=1, report_partitions=1,
+            ),
+            head_list_entries(
+                epoch, HEAD_LIST if epoch == epochs - 1 else epoch.to_bytes(32, "big"),
+                reports_until_ms=start + 2 * HOUR_MS, bounds=[0], cells=501, cells_per_answer=1,
+                answers=1,
+            ),
+        )  # fmt: skip
+        if epoch < epochs - 1:
+            fold(book, estimates_entry(epoch))
+    return book
+
+
+def log_read_whole(epochs: int) -> Callable[[], float]:
+    """The release log folded from its beginning: what `verify` does; processes use a checkpoint."""
+    return lambda: len(_published(epochs).epochs)
+
+
+STAGES: dict[str, tuple[Callable[[int], Callable[[], float]], tuple[int, ...]]] = {
+    "opt-in rows added up, by records": (rows_added_up, (10_000, 100_000, 1_000_000, 10_000_000)),
+    "noise and choice, by records": (noise_and_choice, (10_000, 100_000, 1_000_000, 10_000_000)),
+    "reports judged, by reports": (reports_counted, (100_000, 1_000_000, 10_000_000, 30_000_000)),
+    "table reloaded, by contributors": (
+        contributors_reloaded,
+        (100_000, 1_000_000, 10_000_000, 30_000_000),
+    ),
+    "head list and p̂_O, by M": (head_list, (500, 2_500, 10_000, 50_000)),
+    "the same, by known records": (known_records, (500, 2_500, 10_000, 50_000)),
+    "epoch's estimates, by M": (estimates, (500, 2_500, 10_000, 50_000)),
+    "agreement, by M": (agreement, (500, 2_500, 10_000, 50_000)),
+    "filter, by remembered records": (filter_over_epochs, (1_000, 5_000, 20_000, 100_000)),
+    "whole log, by epochs": (log_read_whole, (10, 100, 1_000, 10_000)),
+}
+
+
+def _cuts(size: int, step: int) -> list[tuple[int, int]]:
+    return [(at, min(at + step, size)) for at in range(0, size, step)]
+
+
+def main() -> None:
+    """Every stage at each of its sizes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--figure", type=Path)
+    options, _ = parser.parse_known_args()
+    print(f"   {'stage':<36}{'size':>12}{'wall s':>9}{'cpu s':>9}{'memory MiB':>12}   growth")
+    found: dict[str, list[tuple[int, Measured]]] = {}
+    for stage, (prepare, sizes) in STAGES.items():
+        rows = found.setdefault(stage, [])
+        for size in sizes:
+            one = measure(prepare, size)
+            grown = ""
+            if rows:
+                grown = f"n^{_exponent(rows[-1][0], rows[-1][1], size, one):.2f}"
+            rows.append((size, one))
+            memory = one.peak_mib - rows[0][1].peak_mib
+            print(
+                f"   {stage:<36}{size:>12,}{one.seconds:9.2f}{one.cpu_seconds:9.3f}{memory:12.0f}"
+                f"   {grown}",
+                flush=True,
+            )
+    if options.figure:
+        _draw(found, options.figure)
+
+
+def _exponent(small: int, before: Measured, large: int, after: Measured) -> float:
+    return math.log(after.cpu_seconds / before.cpu_seconds) / math.log(large / small)
+
+
+def _draw(found: dict[str, list[tuple[int, Measured]]], path: Path) -> None:
+    panels = []
+    for stage, rows in found.items():
+        sizes = [float(size) for size, _ in rows]
+        seconds = [Mean(one.cpu_seconds, 0.0, 1) for _, one in rows]
+        first, last = rows[0], rows[-1]
+        linear = [last[1].cpu_seconds * size / last[0] for size, _ in rows]
+        lines = [
+            Line(Curve(stage, sizes, seconds), "measured", "sharp"),
+            Line(Curve("n", sizes, [Mean(s, 0.0, 1) for s in linear]), "in proportion", "plain", 1),
+        ]
+        panels.append(
+            Panel(stage, f"{first[0]:,} to {last[0]:,}", "processor s", lines, "log", "log")
+        )
+    for drawn in draw_figure(panels, path, columns=2, kinds=["svg"]):
+        print(f"   wrote {drawn}")
+
+
+if __name__ == "__main__":
+    main()
