@@ -73,8 +73,8 @@ async def _main() -> None:
             (1_000, 10, REPORTS // 2),
             (100, 1, REPORTS // 8),
             (100, 10, REPORTS // 8),
-            (1, 1, 10_000),
-            (1, 10, 10_000),
+            (1, 1, 40_000),
+            (1, 10, 40_000),
         ):
             counted, bare = await reports_rate(kafka, redis, frame, w, reports)
             bare.show()

@@ -32,8 +32,9 @@ from streams.settings.fields import Url
 from streams.settings.sections import RedisSettings
 from streams.stems import Share
 from streams.stores.batch_verdict import BatchVerdict
-from streams.stores.count_store import CountTables, PartitionState, Seen, connect_redis
+from streams.stores.count_store import CountTables, PartitionState, Seen
 from streams.stores.record_rows import row_texts
+from streams.stores.redis import connect_redis
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 PLAIN_UP_TO = 1_000_000
