@@ -75,21 +75,25 @@ def known_likelihood(
     shown_below, _ = count_likelihood(below, users, noise, p)
     stayed_below = _same_people(below, noise, threshold)
 
-    best, chosen = -np.inf, np.ones((len(different), len(p)))
+    # Σ_p P(y | p)·g(p)·(κ·a(y) + (1 − κ)·q(p)) is a sum for each y and one for each y and h.
+    shown, passed = (likelihood @ prior)[of_count], float(passes @ prior)
+    unlisted = shown_below @ prior
+    best, chosen = -np.inf, (0.0, np.ones(len(p)))
     for epochs in _EPOCHS:
         once = -np.expm1(epochs * np.log1p(-np.minimum(passes, 1 - _TINY)))
+        shown_once = (likelihood @ (prior * once))[of_count]
+        kept_once = float((shown_below @ (prior * once)).sum())
         for staying in _STAYING:
-            as_known = staying * stayed[:, np.newaxis] + (1 - staying) * once
-            weight = np.maximum(np.where(is_known[:, np.newaxis], as_known, 1 - as_known), _TINY)
-            seen = (likelihood[of_count] * weight) @ prior
-            listed = passes @ prior
-            if len(below):
-                kept = staying * stayed_below[:, np.newaxis] + (1 - staying) * once
-                listed += float(((shown_below * kept) @ prior).sum())
-            fit = float((times * np.log(seen))[fits].sum() - times[fits].sum() * np.log(listed))
+            as_known = staying * stayed * shown + (1 - staying) * shown_once
+            seen = np.where(is_known, as_known, shown - as_known)
+            listed = passed + staying * float(stayed_below @ unlisted) + (1 - staying) * kept_once
+            log_seen = np.log(np.maximum(seen, _TINY * shown))
+            fit = float((times * log_seen)[fits].sum() - times[fits].sum() * np.log(listed))
             if fit > best:
-                best, chosen = fit, weight
-    return chosen, row
+                best, chosen = fit, (float(staying), once)
+    staying, once = chosen
+    as_known = staying * stayed[:, np.newaxis] + (1 - staying) * once
+    return np.maximum(np.where(is_known[:, np.newaxis], as_known, 1 - as_known), _TINY), row
 
 
 def _same_people(counts: IntArray, noise: FloatArray, threshold: int) -> FloatArray:
