@@ -5,8 +5,9 @@
 
 Each row is one process that does one stage at one size. `cpu` is its processor time, `memory` the
 most that it held beyond the smallest size of its stage; *n^x* compares a size with the one before.
-No stage may grow faster than n·log n: over a factor of ten that is n^1.06 from 1e6 on. Small sizes
-show fixed costs. Reading from Redis is measured by `head_list_records`, the servers by `counting`.
+No stage may grow faster than n·log n: over a factor of ten that is n^1.06 from 1e6 on, and more
+where a stage's memory outgrows the caches. Small sizes show fixed costs. Reading from Redis is
+measured by `head_list_records`, the servers by `counting`.
 """
 
 from __future__ import annotations
@@ -269,9 +270,8 @@ def _draw(found: dict[str, list[tuple[int, Measured]]], path: Path) -> None:
             Line(Curve(stage, sizes, seconds), "measured", "sharp"),
             Line(Curve("n", sizes, [Mean(s, 0.0, 1) for s in linear]), "in proportion", "plain", 1),
         ]
-        panels.append(
-            Panel(stage, f"{first[0]:,} to {last[0]:,}", "processor s", lines, "log", "log")
-        )
+        sizes_label = f"{first[0]:,} to {last[0]:,}"
+        panels.append(Panel(stage, sizes_label, "processor s", lines, "log", "log", x_ticks=sizes))
     for drawn in draw_figure(panels, path, columns=2, kinds=["svg"]):
         print(f"   wrote {drawn}")
 
