@@ -137,8 +137,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/optin-records",
         "post_optin_records",
-        "Send records of opt-in users: one, or an array of them. A retry repeats user, epoch and "
-        "slot, and counts once.",
+        "Send records of opt-in users: one, or an array of them. A user without a record says so: "
+        "slot 0, null for query and URL. A retry repeats user, epoch and slot, and counts once.",
         {200: Verdicts, **_WRITE, 401: Problem},
         method="POST",
         tag="submit",
