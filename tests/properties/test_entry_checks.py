@@ -50,6 +50,9 @@ def totals(
                 for cell, n in enumerate(tally.cells.tolist()):
                     found[epoch, "cell", cell] += n
             found[epoch, "fingerprints"] += sum(map(len, tally.fingerprints))
+            found[epoch, "none"] += tally.none
+            for share, n in tally.users.items():
+                found[epoch, "users", share] += n
     return +found
 
 
@@ -113,6 +116,34 @@ def test_no_user_moves_a_record_by_more_than_one_or_counts_more_than_m(
         assert counted.total() <= 3
         assert max(counted.values(), default=0) <= 1
         assert sum(n for (share, _), n in counted.items() if share is Share.T) <= 1
+
+
+@given(frames=optin_logs, data=st.data())
+def test_the_number_of_users_does_not_depend_on_what_they_hold(
+    frames: list[tuple[int, list[tuple[int, int, bytes, bytes]]]], data: st.DataObject
+) -> None:
+    """It is published as it is: the same people with other records, or with none, are as many."""
+    book = book_of(opened(1), opened(2, records_per_user=3))
+    some = st.sampled_from([(b"a", b"u"), (b"b", b"u")])
+    some_or_none = some | st.just((b"", b""))
+
+    def users() -> list[tuple[int, dict[Share, int]]]:
+        log = [
+            delivered(
+                records(
+                    *(
+                        (who, slot, *data.draw(some if slot else some_or_none))
+                        for who, slot, *_ in entries
+                    ),
+                    epoch=epoch,
+                )
+            )
+            for epoch, entries in frames
+        ]
+        verdict = judge_optin_records(0, log, book, KEYS, defaultdict(FingerprintTable))
+        return [(epoch, dict(t.users)) for epoch, t in verdict.epochs.items() if epoch is not None]
+
+    assert users() == users()
 
 
 @given(seed=st.integers(0, 2**32), data=st.data())
