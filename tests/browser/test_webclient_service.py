@@ -62,8 +62,10 @@ def test_a_page_of_a_listed_origin_reports_and_opts_in_and_is_counted(
 
     assert run("reports", None, "return sent()")
     assert run("opts in", opt_in, "return sent()")
+    # Takes part without a search: counted, and adds to no record.
+    assert run("has none", {**opt_in, "userId": "another person"}, "return sent()")
 
     assert service.cells(7, 1) == [int(cell == CELL) for cell in range(51)]
-    assert service.optin_records(20, 1) == {(QUERY, URL): 1}
-    assert not service.said(QUERY, "r1.example", "a person")
+    assert service.optin_records(20, 2) == {(QUERY, URL): 1}
+    assert not service.said(QUERY, "r1.example", "a person", "another person")
     context.close()
