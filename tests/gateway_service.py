@@ -197,6 +197,7 @@ class GatewayService:
         self._folder = tempfile.TemporaryDirectory(prefix="gateway-")
         self.tokens = Path(self._folder.name) / "tokens"
         self.token = add_token(self.tokens, "test-app")
+        self.signing_key = add_token(self.tokens, "test-app", for_users=True)
         self.values = (
             base_values(kafka_url, prefix, partitions)
             | {

@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeVar
 
 from playwright.sync_api import BrowserContext, Page, Playwright, Worker
+
+from streams.user_tokens import mint_user_token
 
 T = TypeVar("T")
 
@@ -161,10 +164,43 @@ class _Results(BaseHTTPRequestHandler):
         pass
 
 
+class _Backend(BaseHTTPRequestHandler):
+    """An application's backend: a new token for who is signed in there, by cookie."""
+
+    key = ""
+
+    def do_GET(self) -> None:
+        signed_in = SimpleCookie(self.headers.get("cookie", "")).get("session")
+        token = ""
+        if signed_in is not None:
+            token = mint_user_token(self.key, signed_in.value, expires_s=int(time.time()) + 60)
+        self.send_response(200 if token else 401)
+        self.send_header("content-length", str(len(token)))
+        self.end_headers()
+        self.wfile.write(token.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def backend(key: str) -> Iterator[str]:
+    """The address that mints tokens with this key."""
+    handler = type("Backend", (_Backend,), {"key": key})
+    with serving(handler) as origin:
+        yield f"{origin}/token"
+
+
 @contextmanager
 def search_site() -> Iterator[str]:
     """A site with results at any address: its origin."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Results)
+    with serving(_Results) as origin:
+        yield origin
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"

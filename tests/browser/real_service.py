@@ -43,6 +43,7 @@ class RealService:
         self._gateway = gateway
         self.url = gateway.url
         self.token = service.token
+        self.signing_key = service.signing_key
         self.log = service.log
 
     def publish_head_list(self, epoch: int) -> None:

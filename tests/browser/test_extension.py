@@ -15,6 +15,7 @@ from tests.browser.extension import (
     EXTENSION,
     QUICK,
     Extension,
+    backend,
     browsing,
     fill,
     permitted,
@@ -115,22 +116,28 @@ def test_what_is_searched_and_opened_is_sent_counted_and_found_offline(
 def test_searches_are_sent_as_they_are_only_after_agreeing_to_that(
     extension: Extension, service: RealService, site: str
 ) -> None:
-    """Opting in is apart: turning the extension on does not do it, and turning it off undoes it."""
+    """Opting in is apart: turning the extension on does not do it, and turning it off undoes it.
+
+    The extension holds no secret: a backend gives who is signed in there a token of their own.
+    """
     options = extension.turn_on(service.url, f"{site}/find?q=%s")
     options.click("#opt-in-on")
     assert options.inner_text("#opt-in-problem") == "Tick the box if you agree."
-    fill(options, {"userId": "a person", "token": service.token})
-    options.check("#agree")
-    options.click("#opt-in-on")
-    options.wait_for_selector("#opt-in-off:visible")
-    assert "sent as they are" in options.inner_text("#state")
-    search_and_open(extension, site, "Query  1")
-    spent = extension.open("results.html")
-    until(lambda: searches_kept(extension, spent) == "1", "the search")
+    with backend(service.signing_key) as address:
+        cookie = {"name": "session", "value": "a-person", "url": address}
+        extension.context.add_cookies([{**cookie, "sameSite": "Lax"}])
+        fill(options, {"userId": "a-person", "token": address})
+        options.check("#agree")
+        options.click("#opt-in-on")
+        options.wait_for_selector("#opt-in-off:visible")
+        assert "sent as they are" in options.inner_text("#state")
+        search_and_open(extension, site, "Query  1")
+        spent = extension.open("results.html")
+        until(lambda: searches_kept(extension, spent) == "1", "the search")
 
-    service.open_epoch_that_ends_soon(20)
+        service.open_epoch_that_ends_soon(20)
 
-    assert service.optin_records(20, 1) == {(QUERY, URL): 1}
+        assert service.optin_records(20, 1) == {(QUERY, URL): 1}
 
     options.click("#off")
     options.wait_for_selector("#off", state="hidden")

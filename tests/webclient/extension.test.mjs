@@ -119,6 +119,8 @@ test('settings are usable only when everything was chosen', () => {
     optIn: [
       { userId: '', token: 't' },
       { userId: 'u', token: '' },
+      { userId: 'u', token: 'http://backend.example/token' },
+      { userId: 'u', token: 'https://' },
     ],
   }
   for (const [name, values] of Object.entries(refused)) {
@@ -126,6 +128,18 @@ test('settings are usable only when everything was chosen', () => {
       assert.match(problemOf({ ...SETTINGS, [name]: value }), /must/, `${name} ${value}`)
     }
   }
+})
+
+test('a token may be the address of a backend, which needs permission too', () => {
+  const backend = { userId: 'u', token: 'https://backend.example/token' }
+  const token = { userId: 'u', token: 'news-app.secret' }
+  assert.equal(problemOf({ ...SETTINGS, optIn: backend }), null)
+  assert.equal(problemOf({ ...SETTINGS, optIn: token }), null)
+  assert.deepEqual(sitesOf({ ...SETTINGS, optIn: token }), ['https://gateway.example/*'])
+  assert.deepEqual(sitesOf({ ...SETTINGS, optIn: backend }), [
+    'https://gateway.example/*',
+    'https://backend.example/*',
+  ])
 })
 
 test('permission is asked for the service and the search page only', () => {
