@@ -75,7 +75,7 @@ class Producer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ReportFrames:
     """How reports on one head list are packed: where they go and how wide they are.
 
@@ -89,11 +89,11 @@ class ReportFrames:
     per_entry: int
     width: int
     log_position: int
+    #: What one report takes in a frame. Kept, because every report asks for it three times.
+    entry_bytes: int = field(init=False)
 
-    @property
-    def entry_bytes(self) -> int:
-        """What one report takes in a frame."""
-        return CONTRIBUTOR_BYTES + self.per_entry * self.width
+    def __post_init__(self) -> None:
+        self.entry_bytes = CONTRIBUTOR_BYTES + self.per_entry * self.width
 
     def encode(self, keys: bytes, cells: bytes) -> bytes:
         """The frame of these contributor keys and packed cells."""
