@@ -16,11 +16,15 @@ from streams.releases.epoch_plan import EpochParameters
 
 __all__ = ["ReadersGuarantee", "readers_guarantee"]
 
+#: Over more epochs than this no figure is worked out: adding up the losses of a million short
+#: windows would hold the publication up for minutes.
+MOST_EPOCHS = 366
+
 
 @dataclass(frozen=True, slots=True)
 class ReadersGuarantee:
     """(ε, δ) of one client against readers: for this epoch, and for all of the period in which it
-    reports, if each has as many reports."""
+    reports, at most `MOST_EPOCHS`, if each has as many reports."""
 
     epsilon: float
     delta: float
@@ -54,4 +58,4 @@ def _epochs_of_a_client(parameters: EpochParameters) -> int:
         epochs = period.rule.epochs
     else:
         epochs = (charge.period_end_s - charge.period_start_s) * 1000 // parameters.window_ms
-    return max(1, -(-epochs // charge.cohorts))
+    return min(MOST_EPOCHS, max(1, -(-epochs // charge.cohorts)))

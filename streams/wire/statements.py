@@ -117,8 +117,8 @@ def readers_statement(
     period = ""
     if epochs > 1:
         period = (
-            f", and all publications of the {epochs} epochs of a period in which it may report, if "
-            f"each has as many reports, by {_odds(period_epsilon, delta)}"
+            f", and all publications of {epochs} epochs of a period in which it reports, if each "
+            f"has as many reports, by {_odds(period_epsilon, delta)}"
         )
     return (
         f"Who sees nothing but publications learns less of one device, because they tell only how "

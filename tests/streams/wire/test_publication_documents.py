@@ -544,6 +544,22 @@ def test_where_no_reports_are_published_there_is_nothing_to_learn_of_a_device():
     assert "readers" not in published("sharp", 0).privacy
 
 
+def test_a_long_period_of_short_epochs_does_not_hold_a_publication_up():
+    """Windows of seven seconds in a period of a hundred days are 1.2 million epochs: adding up as
+    many losses took more than five minutes."""
+    from agents.jobs.readers_guarantee import MOST_EPOCHS, readers_guarantee
+
+    state = epoch_state()
+    long = replace(state.parameters.charge, period_end_s=state.parameters.charge.period_start_s
+                   + 10**8)  # fmt: skip
+    release = build_head_list("sharp", counts(np.random.default_rng(2)),
+                              state.parameters.plan.privacy, RepeatableNoise(3))  # fmt: skip
+    found = readers_guarantee(replace(state.parameters, charge=long), release.head_list, 1_500)
+
+    assert found is not None
+    assert found.epochs == MOST_EPOCHS
+
+
 def test_over_a_period_the_epochs_in_which_a_device_reports_compose():
     from agents.jobs.readers_guarantee import readers_guarantee
 
@@ -559,7 +575,7 @@ def test_over_a_period_the_epochs_in_which_a_device_reports_compose():
     assert one is not None
     assert other is not None
     assert in_period is not None
-    assert one.epochs == 10 * other.epochs == 1440, "windows of a minute in a day"
+    assert (one.epochs, other.epochs) == (366, 144), "of 1440 minutes in a day, and of every tenth"
     assert one.epsilon == other.epsilon
     assert one.period_epsilon > other.period_epsilon > other.epsilon
     assert (in_period.epochs, in_period.period_epsilon) == (1, in_period.epsilon)
