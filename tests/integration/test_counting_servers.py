@@ -35,11 +35,10 @@ from streams.stores.count_store import (
     CountTables,
     PartitionState,
     Stale,
-    check_redis,
-    connect_redis,
 )
 from streams.stores.epoch_keys import EpochKeys
 from streams.stores.fingerprints import FingerprintTable
+from streams.stores.redis import check_redis, connect_redis
 from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.test_entry_checks import HEAD_LIST, KEYS, START, opened, published
 from tests.release_entries import book_of
