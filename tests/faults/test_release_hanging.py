@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from agents.commands.epochs import _abandon, _list, _unblock
+from agents.commands.epoch_listing import list_epochs
+from agents.commands.epochs import _abandon, _unblock
 from agents.commands.ledger import _run as _ledger
 from agents.commands.verify import differences
 from agents.jobs.jobs_process import Jobs
@@ -105,7 +106,7 @@ async def test_a_blocked_log_is_said_with_producer_and_offset_and_no_verb_hangs(
         assert named in found
         assert "`blendstream epochs unblock`" in found
 
-        for verb in (_list, _ledger):
+        for verb in (list_epochs, _ledger):
             await asyncio.wait_for(verb(made.settings), 30)
             shown = capsys.readouterr()
             assert named in shown.err, "what is shown is not the newest"

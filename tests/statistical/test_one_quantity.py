@@ -10,6 +10,7 @@ and those that fill their answers up with ⋆. Seeds are fixed.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -23,14 +24,14 @@ from blender.profiles import build_head_list, estimate_epoch
 from blender.record import Record
 from blender.registry import randomizer_for
 from localclient.store import draw_for_answers, shuffled
-from streams.releases.sealed_counts import _optin_read
-from streams.stems import Share
+from streams.releases.sealed_counts import SealedCounts
 from streams.stores.batch_verdict import Delivery
 from streams.stores.fingerprints import FingerprintTable
 from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.test_entry_checks import KEYS, START, opened
 from tests.doubles import SeededDice
 from tests.release_entries import book_of
+from tests.streams.releases.test_sealed_counts import Counted
 
 pytestmark = pytest.mark.statistical
 
@@ -83,8 +84,8 @@ class World:
         verdict = judge_optin_records(0, deliveries, book, KEYS, defaultdict(FingerprintTable))
         tally = verdict.epochs[1]
         assert tally.received == tally.counted == len(entries)
-        users = [{f"users:{share}": n for share, n in tally.users.items()}]
-        return _optin_read({s: dict(tally.records.get(s, {})) for s in Share}, users).counts
+        counted = SealedCounts(Counted(tally), 1, "test")
+        return asyncio.run(counted.read_optin(1, [1], complete=True)).counts
 
     def answered(self, records, dice):
         if self.filled_up:
