@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,9 @@ def shared(name: str, folder: Path, start: Callable[[], Local]) -> Iterator[Loca
         finally:
             fcntl.flock(used, fcntl.LOCK_UN)
             if not isinstance(server, GivenServer):
+                # The tests of other processes may take minutes yet. pytest-timeout counts them as
+                # this process's last test, and would end the server under them.
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 fcntl.flock(mutex, fcntl.LOCK_EX)  # Nobody can begin to use it now ...
                 fcntl.flock(used, fcntl.LOCK_EX)  # ... and everybody has ended.
                 address.unlink()
