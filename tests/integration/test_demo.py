@@ -117,8 +117,8 @@ PUBLISHED = (
     r"Epoch \d+ published: [\d,]+ opt-in users, [\d,]+ devices; paper computed beside it",
     r"query → result +true +sharp +95 % interval +paper +95 % interval",
     r"weather tomorrow → …/1 +6\.63% +\d+\.\d+% +\d+\.\d+–\d+\.\d+%",
-    r"sharp: \d+ records listed, L1 0\.\d{4}, NDCG 0\.\d{4}, truth in the interval",
-    r"paper: \d+ records listed, L1 \d\.\d{4}, NDCG 0\.\d{4}, truth in the interval",
+    r"sharp: \d+ records listed, L1 0\.\d{4}, NDCG [01]\.\d{4}, truth in the interval",
+    r"paper: \d+ records listed, L1 \d\.\d{4}, NDCG [01]\.\d{4}, truth in the interval",
 )
 
 
