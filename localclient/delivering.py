@@ -13,7 +13,7 @@ from dataclasses import replace
 from localclient.conversation import Context, DeviceRequest, Response, Talk, What
 from localclient.errors import StorageRefused
 from localclient.state import Mode, Outgoing
-from streams.wire.submissions import MalformedResponse, Status, read_verdicts
+from streams.wire.submissions import EntryStatus, MalformedResponse, read_verdicts
 
 __all__ = ["deliver", "tidy"]
 
@@ -93,9 +93,9 @@ def _settled_as(response: Response) -> What | None:
             # 202 means accepted, even without readable verdicts.
             return What.SENT if response.status == 202 else None
         statuses = {status for status, _ in verdicts}
-        if Status.RETRY in statuses:
+        if EntryStatus.RETRY in statuses:
             return None
-        if Status.ACCEPTED in statuses:
+        if EntryStatus.ACCEPTED in statuses:
             return What.SENT
         # Another cohort's turn is no error, and every later answer would be the same.
         turn = all(reason == _OTHER_COHORT for _, reason in verdicts)

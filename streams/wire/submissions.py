@@ -35,8 +35,8 @@ __all__ = [
     "MAX_BODY_BYTES",
     "MAX_USER_ID_BYTES",
     "CollectingEpoch",
+    "EntryStatus",
     "MalformedResponse",
-    "Status",
     "read_collecting_epoch",
     "read_verdicts",
     "write_optin_records",
@@ -76,7 +76,7 @@ class CollectingEpoch:
     records_per_user: int
 
     def __post_init__(self) -> None:
-        """Times run forward and somebody may send something."""
+        """Times run forward and someone may send something."""
         numbers = (getattr(self, name) for name in self.__slots__)
         _require(
             all(map(is_epoch, numbers)),
@@ -89,7 +89,7 @@ class CollectingEpoch:
         _require(self.records_per_user >= 1, "records_per_user must be at least 1")
 
 
-class Status(StrEnum):
+class EntryStatus(StrEnum):
     """What became of one entry."""
 
     ACCEPTED = "accepted"  # durably queued; whether it is a duplicate is found out later
@@ -125,7 +125,7 @@ def write_optin_records(user_id: str, epoch: int, records: Sequence[Record]) -> 
     )
 
 
-def read_verdicts(data: bytes) -> list[tuple[Status, str | None]]:
+def read_verdicts(data: bytes) -> list[tuple[EntryStatus, str | None]]:
     """What became of each entry, and the code that says why unless it was accepted.
 
     The sentences beside them are dropped, since a hostile server may write them.
@@ -139,12 +139,12 @@ def read_verdicts(data: bytes) -> list[tuple[Status, str | None]]:
     for entry in body["verdicts"]:
         _require(isinstance(entry, dict), "a verdict must be an object")
         status, reason = entry.get("status"), entry.get("reason")
-        _require(status in tuple(Status), f"a status must be one of {', '.join(Status)}")
+        _require(status in tuple(EntryStatus), f"a status must be one of {', '.join(EntryStatus)}")
         _require(
             reason is None or (isinstance(reason, str) and _REASON.fullmatch(reason) is not None),
             "a reason must be a code of lower-case letters and underscores",
         )
-        verdicts.append((Status(status), reason))
+        verdicts.append((EntryStatus(status), reason))
     return verdicts
 
 

@@ -19,10 +19,11 @@ import msgspec
 from agents.gateway.responses import JSON, Answer, problem
 from agents.gateway.submit.frame_writer import Delivered
 from agents.gateway.submit.request_types import EpochNumber
-from streams.wire.submissions import Status
+from streams.wire.submissions import EntryStatus
 
 __all__ = [
     "ACCEPTED",
+    "ONE_ACCEPTED",
     "QUEUED_ENTRY_BYTES",
     "Queued",
     "Reason",
@@ -58,7 +59,7 @@ class Reason(enum.StrEnum):
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry's fate: accepted, refused (repeating cannot help) or retry (send it again)."""
 
-    status: Status
+    status: EntryStatus
     reason: Reason | None = None
     detail: str | None = None
 
@@ -71,7 +72,7 @@ class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: EpochNumber | None = None
 
 
-ACCEPTED = Verdict(Status.ACCEPTED)
+ACCEPTED = Verdict(EntryStatus.ACCEPTED)
 
 _encode = msgspec.json.Encoder().encode
 _ACCEPTED_JSON = _encode(ACCEPTED)
@@ -80,12 +81,12 @@ _ACCEPTED_JSON = _encode(ACCEPTED)
 @functools.lru_cache(maxsize=1024)
 def refused(reason: Reason, detail: str) -> Verdict:
     """A verdict that no repetition changes; those of one sentence are one, as there may be many."""
-    return Verdict(Status.REFUSED, reason, detail)
+    return Verdict(EntryStatus.REFUSED, reason, detail)
 
 
 def retry(reason: Reason, detail: str) -> Verdict:
     """A verdict that asks for the same entry again."""
-    return Verdict(Status.RETRY, reason, detail)
+    return Verdict(EntryStatus.RETRY, reason, detail)
 
 
 NOT_ACKNOWLEDGED = retry(
@@ -116,7 +117,7 @@ class Queued:
     waiting: list[tuple[Delivered, Judge, Iterable[int]]] = field(default_factory=list)
 
     async def settled(self) -> list[Verdict]:
-        """The verdicts, once Kafka has acknowledged or the deadline is over."""
+        """The verdicts, once Kafka has acknowledged or the deadline has passed."""
         verdicts = self.verdicts
         for delivered, judge, places in self.waiting:
             verdict = judge.verdict(await delivered)
@@ -138,7 +139,7 @@ def _accepted(entries: int) -> Answer:
     return Answer(202, body, JSON, [(b"cache-control", b"no-store")])
 
 
-_ONE_ACCEPTED = _accepted(1)
+ONE_ACCEPTED = _accepted(1)
 
 
 def answer_for(
@@ -154,16 +155,16 @@ def answer_for(
     all were refused, but 200 when all were refused as of another cohort, which is no mistake.
     """
     if epoch is None and verdicts.count(ACCEPTED) == len(verdicts):
-        return _ONE_ACCEPTED if len(verdicts) == 1 else _accepted(len(verdicts))
+        return ONE_ACCEPTED if len(verdicts) == 1 else _accepted(len(verdicts))
     statuses = {verdict.status for verdict in verdicts}
-    again = Status.RETRY in statuses
-    if Status.ACCEPTED in statuses or all(v.reason is Reason.OTHER_COHORT for v in verdicts):
+    again = EntryStatus.RETRY in statuses
+    if EntryStatus.ACCEPTED in statuses or all(v.reason is Reason.OTHER_COHORT for v in verdicts):
         headers = [(b"cache-control", b"no-store")]
         if again:
             headers.append((b"retry-after", b"%d" % max(1, -int(-retry_after_s // 1))))
-        status = 202 if Status.ACCEPTED in statuses else 200
+        status = 202 if EntryStatus.ACCEPTED in statuses else 200
         return Answer(status, _encode(Verdicts(list(verdicts), epoch)), JSON, headers)
-    first = next(v for v in verdicts if again is (v.status is Status.RETRY))
+    first = next(v for v in verdicts if again is (v.status is EntryStatus.RETRY))
     return problem(
         503 if again else 422,
         first.detail or "",

@@ -9,8 +9,8 @@ import pytest
 from blender.record import Record
 from streams.wire.submissions import (
     CollectingEpoch,
+    EntryStatus,
     MalformedResponse,
-    Status,
     read_collecting_epoch,
     read_verdicts,
     write_optin_records,
@@ -41,7 +41,10 @@ def test_verdicts_are_read_without_the_sentences_beside_them() -> None:
     answer = b"""{"epoch": 3, "verdicts": [{"status": "accepted"},
         {"status": "refused", "reason": "over_limit", "detail": "Send fewer."}]}"""
 
-    assert read_verdicts(answer) == [(Status.ACCEPTED, None), (Status.REFUSED, "over_limit")]
+    assert read_verdicts(answer) == [
+        (EntryStatus.ACCEPTED, None),
+        (EntryStatus.REFUSED, "over_limit"),
+    ]
 
 
 @pytest.mark.parametrize(
