@@ -9,7 +9,7 @@
     └─ TopicMismatch                     a topic's partitions, policy or retention are wrong
 
 A message says what must hold, what was found and what to do. It never contains a query, a URL that
-somebody clicked, a user id or a secret.
+someone clicked, a user id or a secret.
 """
 
 from __future__ import annotations

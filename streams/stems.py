@@ -15,7 +15,7 @@ class Stem(enum.StrEnum):
 
 
 class Share(enum.StrEnum):
-    """Which part of the opt-in users somebody is in, for one epoch. The parts are disjoint."""
+    """Which part of the opt-in users a person is in, for one epoch. The parts are disjoint."""
 
     S = "S"
     T = "T"

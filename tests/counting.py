@@ -61,6 +61,7 @@ def settings_values(kafka: str, redis: str, prefix: str, partitions: int) -> dic
         "redis.url": redis,
         "redis.timeout_s": "1",
         "budget.period_s": "864000",
+        "budget.period_epochs": "0",
         "budget.optin_epsilon_limit": "100",
         "budget.optin_delta_limit": "0.1",
         "budget.client_epsilon_limit": "100",

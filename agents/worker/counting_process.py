@@ -4,9 +4,9 @@ Any number of workers share the partitions; Kafka's group protocol divides them,
 removing one needs no configuration. A worker is
 
     ready   while Redis and Kafka answer and none of its partitions is stopped     (/readyz)
-    alive   unless it has lag that does not move although both answer, its group coordinator
-            or one of its own watches has died, or Faust has crashed: then it exits, to be
-            restarted (/healthz)
+    alive   unless it has lag that does not move although both answer, counts other partitions
+            than its group has given it, its group coordinator or one of its own watches has
+            died, or Faust has crashed: then it exits, to be restarted (/healthz)
 
 A stop has a deadline. What was not stored by then is counted by the next worker of the partition.
 """
@@ -153,6 +153,8 @@ class Worker:
             return "Faust has crashed"
         if self.app.coordinator_died:
             return "the group coordinator's task has died"
+        if self.app.unhandled_for_s() > self._settings.worker.stall_exit_s:
+            return "the group has given this worker other partitions than it counts"
         for task in self._tasks:
             if task.done():
                 log.error("watch_ended", exc_info=None if task.cancelled() else task.exception())

@@ -233,15 +233,15 @@ _T: Final = list(Share).index(Share.T)
 def _shares(
     epoch: EpochState, keys: EpochKeys, contributors: NDArray[np.uint64]
 ) -> NDArray[np.intp]:
-    """The number of each contributor's share; in a budget period the gateway has told it.
+    """The number of each contributor's share; in a budget period the gateway wrote it into the key.
 
-    A number of no share is that of a contributor whom no gateway of this epoch made.
+    A number that belongs to no share was written by no gateway of this epoch.
     """
     if epoch.parameters.period is not None:
         raw = np.ascontiguousarray(contributors, dtype="<u8").tobytes()
         size = len(raw) // max(1, len(contributors))
-        told = [keys.share_told(raw[i : i + size]) for i in range(0, len(raw), size)]
-        return np.array(told, dtype=np.intp)
+        shares = [keys.share_told(raw[i : i + size]) for i in range(0, len(raw), size)]
+        return np.array(shares, dtype=np.intp)
     points = siphash(keys.share, contributors)
     return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in Share])
 

@@ -44,7 +44,11 @@ from agents.worker.topic_counter import TopicCounter
 from blender.errors import BlenderError
 from streams.settings import Settings
 from streams.settings.sections import KafkaSettings, WorkerSettings
-from streams.stores.aiokafka_internals import coordination_ended, set_fetch_wait
+from streams.stores.aiokafka_internals import (
+    coordination_ended,
+    keep_finding_brokers,
+    set_fetch_wait,
+)
 from streams.stores.kafka import ssl_context
 from streams.telemetry.structured_logs import Known
 from streams.wire.frames import MAX_FRAME_BYTES
@@ -101,6 +105,7 @@ class _ConsumerThread(AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: AiokafkaTransport) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
         set_fetch_wait(consumer, _FETCH_WAIT_MS)
+        keep_finding_brokers(consumer)
         return consumer
 
     async def _fetch_records(self, *arguments: Any, **options: Any) -> Any:
@@ -120,7 +125,7 @@ class _Consumer(AiokafkaConsumer):
         # A failure here only delays: a partition without a seek is resumed, and sought,
         # by the counter when its first message comes or at the next check.
         app = cast(CountingApp, self.app)
-        offsets = await app.take_up(self.assignment())
+        offsets = await app.resume_partitions(self.assignment())
         if offsets:
             await self.seek_wait(offsets)
         return offsets
@@ -137,13 +142,15 @@ class CountingApp(faust.App):
 
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, TopicCounter] = {}
+        self._differs_since: float | None = None
         self._paused: dict[str, set[TP]] = {}
         worker, kafka = settings.worker, settings.kafka
         # Faust wants it above the session's, because joining a group may take that long.
         faust_waits_s = max(kafka.request_timeout_s, worker.session_timeout_s + 5)
-        #: Taking up and seeking are one step to Faust. One that takes longer than it waits ends the
-        #: task that handles assignments, in silence: nothing would be fetched any more.
-        self._take_up_s = faust_waits_s / 2
+        #: Resuming a partition and seeking are one step to Faust. One that takes longer than it
+        #: waits ends the task that handles assignments, in silence: nothing would be fetched any
+        #: more.
+        self._resume_s = faust_waits_s / 2
         super().__init__(
             group,
             broker=[URL(f"kafka://{host}") for host in kafka.bootstrap.split(",")],
@@ -189,13 +196,30 @@ class CountingApp(faust.App):
     def coordinator_died(self) -> bool:
         """Whether the task that keeps this worker in its group has ended.
 
-        The worker would keep its partitions until the session is over, and then wait for ever.
+        The worker would keep its partitions until the session ends, and then wait for ever.
         """
         consumer = getattr(getattr(self.consumer, "_thread", None), "_consumer", None)
         return coordination_ended(consumer) and not self.should_stop
 
-    async def take_up(self, assignment: set[TP]) -> dict[TP, int]:
-        """Take exactly these partitions up, and say where each goes on that was ready in time."""
+    def unhandled_for_s(self) -> float:
+        """For how long the group has seen this worker with other partitions than it counts.
+
+        A rebalance takes a while. But on a very busy machine Faust may never hand an assignment
+        on: the worker then keeps its place in the group, and nobody counts its partitions.
+        """
+        given: set[TP] = set()
+        with contextlib.suppress(ConsumerNotStarted):
+            given = {tp for tp in self.consumer.assignment() if tp.topic in self.counters}
+        counted = {TP(name, n) for name, of in self.counters.items() for n in of.assigned}
+        now = time.monotonic()
+        if given == counted:
+            self._differs_since = None
+        elif self._differs_since is None:
+            self._differs_since = now
+        return 0.0 if self._differs_since is None else now - self._differs_since
+
+    async def resume_partitions(self, assignment: set[TP]) -> dict[TP, int]:
+        """Resume exactly these partitions; return the offset of each that was ready in time."""
         metrics.REBALANCES.inc()
         for counter in self.counters.values():
             counter.assign(
@@ -208,7 +232,7 @@ class CountingApp(faust.App):
         async def one(tp: TP) -> None:
             async with limit:
                 with contextlib.suppress(BlenderError, TimeoutError):
-                    offset = await self.counters[tp.topic].take_up(tp.partition)
+                    offset = await self.counters[tp.topic].resume(tp.partition)
                     waiting.discard(tp)
                     if offset is not None:
                         offsets[tp] = offset
@@ -216,7 +240,7 @@ class CountingApp(faust.App):
         # One deadline for all. None for each: large ones load slowly side by side, and would all be
         # thrown away half loaded.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._take_up_s):
+            async with asyncio.timeout(self._resume_s):
                 await asyncio.gather(*(one(tp) for tp in sorted(waiting)))
         for tp in sorted(waiting):
             log.warning(

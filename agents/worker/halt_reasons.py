@@ -97,7 +97,7 @@ def newer_frame(version: int, offset: int) -> Stop:
         StopReason.NEWER_FRAME,
         f"must hold frames of a version this release reads, but has version {version} at offset "
         f"{offset}; upgrade the workers, then start again. If no release writes that version, the "
-        "frame is damaged: docs/operations.md, PartitionStopped, says how to skip it",
+        "frame is damaged: docs/runbook.md, PartitionStopped, says how to skip it",
     )
 
 

@@ -25,7 +25,7 @@ from typing import Final, Protocol, TypeVar
 from agents.worker import halt_reasons, metrics
 from agents.worker.entry_checks import unknown_to
 from agents.worker.frame_batches import Message, first_run
-from agents.worker.partition_resume import take_up
+from agents.worker.partition_resume import resume_state
 from agents.worker.store_retry import ServerReach
 from streams.errors import StoreUnavailable
 from streams.releases.epoch_state import ReleaseBook
@@ -163,7 +163,7 @@ class PartitionCounter:
         await of.release_log.refresh_to_end()
         description = await of.description()
         of.check_partitions(description)
-        state = await take_up(
+        state = await resume_state(
             of.stem, of.topic, self.number, description.id,
             tables=of.tables, release_log=of.release_log, kafka=of.kafka,
         )  # fmt: skip

@@ -23,7 +23,7 @@ from streams.stores.count_store import CountTables, PartitionState
 from streams.stores.kafka import KafkaLog
 from streams.topics import Topic
 
-__all__ = ["take_up"]
+__all__ = ["resume_state"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _END_SETTLES_S: Final = 5.0
 
 
-async def take_up(
+async def resume_state(
     stem: Stem,
     topic: Topic,
     partition: int,

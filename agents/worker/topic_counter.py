@@ -1,6 +1,6 @@
 """Counts the partitions of one topic that are assigned to this worker, side by side.
 
-    assign, take_up   which partitions are ours; at which offset the consumer starts
+    assign, resume    which partitions are ours; at which offset the consumer starts
     count             messages of several at once: one is judged here while Redis stores another
     check             every second, the idle ones
     ready, stalled    health checks
@@ -76,6 +76,11 @@ class TopicCounter:
     def stopped(self) -> dict[int, halt_reasons.StopReason]:
         return {n: p.stopped for n, p in self._assigned.items() if p.stopped is not None}
 
+    @property
+    def assigned(self) -> set[int]:
+        """The partitions that this worker counts, stopped ones too."""
+        return set(self._assigned)
+
     def offset(self, partition: int) -> int | None:
         """The next offset to count, as this worker knows it."""
         assigned = self._assigned.get(partition)
@@ -104,14 +109,14 @@ class TopicCounter:
         self._tell()
 
     def assign(self, partitions: Sequence[int]) -> None:
-        """Exactly these partitions are ours from now on; call `take_up` for the new ones."""
+        """Exactly these partitions are ours from now on; call `resume` for the new ones."""
         self.give_up([number for number in self._assigned if number not in partitions])
         for number in partitions:
             if number not in self._assigned:
                 self._assigned[number] = PartitionCounter(number, self._counted)
         self._tell()
 
-    async def take_up(self, partition: int) -> int | None:
+    async def resume(self, partition: int) -> int | None:
         """Read a partition's state; the offset to seek to, or None if it is stopped or gone."""
         assigned = self._assigned.get(partition)
         if assigned is None:

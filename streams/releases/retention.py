@@ -2,7 +2,7 @@
 
 Epochs interleave while the grace of one and the window of the next overlap, so a partition is cut
 at the first offset that an unreleased epoch may have, judged by the brokers' append times; the
-rest goes when the next epoch is released.
+rest is removed when the next epoch is released.
 
 Promises: `bounds_before` never returns an offset above `at_most`, nor above one that an answering
 broker does not have. Removing is safe to repeat.
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
+from streams.errors import StoreUnavailable
 from streams.stores.kafka import KafkaLog
 
 __all__ = ["LogTrimmer"]
@@ -43,10 +43,13 @@ class LogTrimmer(KafkaLog):
         # "No record is that young" is said of what the asked broker has, and that broker may have
         # been cut off while younger records were appended elsewhere. So it holds only up to the end
         # that the same broker reports, before and after.
-        partitions, since = range(len(at_most)), OffsetSpec.for_timestamp(time_ms)
+        partitions = range(len(at_most))
         before = await self.ends(topic, partitions)
-        found = await self._offsets(topic, partitions, since, least=_NONE)
+        found = await self._offsets(topic, partitions, time_ms, least=_NONE)
         after = await self.ends(topic, partitions)
+        # Such as the time itself, which librdkafka has in the place of an offset until it knows it.
+        if any(found[p] > after[p] for p in partitions):
+            raise StoreUnavailable("Kafka returned an offset beyond the log's end")
         return [
             min(most, before[p], after[p]) if found[p] == _NONE else min(most, found[p])
             for p, most in enumerate(at_most)

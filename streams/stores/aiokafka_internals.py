@@ -9,17 +9,22 @@ Tested with aiokafka>=0.14,<0.15. Raise the bound only when the tests named here
         ._message_accumulator                  tests/faults/test_gateway_faults.py
     client, conn, protocol.api, .types and
         .metadata                              tests/integration/test_kafka_transactions.py
+    AIOKafkaClient._metadata_update, its
+        settings, AIOKafkaConsumer._client     tests/integration/test_finding_brokers.py
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import logging
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import create_conn
+from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.types import (
@@ -36,8 +41,11 @@ from aiokafka.protocol.types import (
 __all__ = [
     "AIOKafkaClient", "Boolean", "CompactArray", "CompactString", "Int16", "Int32", "Int64",
     "Schema", "TaggedFields",
-    "ask_metadata", "coordination_ended", "discard_producer", "request_type", "set_fetch_wait",
+    "ask_metadata", "coordination_ended", "discard_producer", "keep_finding_brokers",
+    "request_type", "set_fetch_wait",
 ]  # fmt: skip
+
+log = logging.getLogger(__name__)
 
 
 def set_fetch_wait(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
@@ -67,6 +75,57 @@ async def discard_producer(producer: AIOKafkaProducer, within_s: float) -> None:
         await asyncio.wait({sending}, timeout=within_s)
         sending.cancel()
     producer._message_accumulator.fail_all(ConnectionError("the producer could not be flushed"))
+
+
+def keep_finding_brokers(user: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Let a client look brokers up by connections of its own, and in the settings if need be.
+
+    aiokafka asks by the connection that its requests travel on. A broker answers a connection's
+    requests in order, so the question who leads now waited behind a write that waited for a dead
+    replica, until both timed out. And it asks the brokers of its last answer only: should all of
+    them be replaced, it would look for them for ever.
+    """
+    client = user.client if isinstance(user, AIOKafkaProducer) else user._client
+    turns = itertools.count()
+
+    async def look_up(cluster: Any, topics: Any) -> bool:
+        known = [(broker.host, broker.port) for broker in client.cluster.brokers()]
+        named = [(host, port) for host, port, _ in client.hosts]
+        # Another one first each time: one that was cut off answers too, and is wrong.
+        first = next(turns) % max(1, len(known))
+        for host, port in dict.fromkeys([*known[first:], *known[:first], *named]):
+            answer = await _ask(client, host, port, MetadataRequest(list(topics or ()) or None))
+            if answer is not None and answer.brokers:
+                cluster.update_metadata(answer)
+                return True
+        log.warning("no_broker_answered")
+        cluster.failed_update(None)
+        return False
+
+    client._metadata_update = look_up
+
+
+async def _ask(client: Any, host: str, port: int, request: Any) -> Any:
+    """One question to one broker; None if it does not answer soon enough to ask another."""
+    connection = AIOKafkaConnection(
+        host,
+        port,
+        client_id=client._client_id,
+        request_timeout_ms=client._request_timeout_ms,
+        ssl_context=client._ssl_context,
+        security_protocol=client._security_protocol,
+        sasl_mechanism=client._sasl_mechanism,
+        sasl_plain_username=client._sasl_plain_username,
+        sasl_plain_password=client._sasl_plain_password,
+    )
+    try:
+        async with asyncio.timeout(client._request_timeout_ms / 1000 / 2):
+            await connection.connect()
+            return await connection.send(request)
+    except (KafkaError, OSError, TimeoutError):
+        return None
+    finally:
+        connection.close()
 
 
 async def ask_metadata(host: str, port: int) -> Any:

@@ -221,6 +221,8 @@ class CountTables:
                 size = await answered(self._client.strlen(keys[-1]))
                 seen.ends[name] = _End(len(keys) - 1, size)
                 continue
+            sizes = [await answered(self._client.strlen(key)) for key in keys]
+            seen.table.reserve(sum(sizes) // 8)
             for chunk, key in enumerate(keys):
                 data = await answered(self._client.get(key)) or b""
                 packed = np.frombuffer(data, "<u8")

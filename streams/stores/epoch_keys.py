@@ -29,6 +29,7 @@ test whether a known user id took part in an epoch whose contributor keys they a
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,6 +38,7 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
 
 from blender.user_groups import partition_users
 from streams.releases.budget_period import BudgetPeriod
@@ -53,6 +55,8 @@ _KEY_BYTES: Final = {
     "record": 32,
 }
 _LENGTH_BYTES: Final = 2
+#: Of the hash that a contributor's partition is taken from.
+_PARTITION_BYTES: Final = 8
 
 
 def account(space: str, user_id: bytes) -> bytes:
@@ -76,6 +80,15 @@ class EpochKeys:
     share: bytes = field(repr=False)
     fingerprint: bytes = field(repr=False)
     record: bytes = field(repr=False)
+    # Hashes that have taken their key: copying one costs less than making it anew each time.
+    _contributors: hashlib.blake2b = field(init=False, repr=False, compare=False)
+    _partitions: hashlib.blake2b = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        contributors = hashlib.blake2b(key=self.contributor, digest_size=CONTRIBUTOR_BYTES)
+        object.__setattr__(self, "_contributors", contributors)
+        partitions = hashlib.blake2b(key=self.partition, digest_size=_PARTITION_BYTES)
+        object.__setattr__(self, "_partitions", partitions)
 
     @classmethod
     def derive(cls, master: bytes, epoch: int) -> EpochKeys:
@@ -94,9 +107,13 @@ class EpochKeys:
 
     def contributor_of(self, identity: bytes) -> bytes:
         """The 16 bytes that identify an account or a device's random id in this epoch."""
-        return hashlib.blake2b(
-            identity, key=self.contributor, digest_size=CONTRIBUTOR_BYTES
-        ).digest()
+        keyed = self._contributors.copy()
+        keyed.update(identity)
+        return keyed.digest()
+
+    def contributors_of(self, identities: bytes, each: int) -> bytes:
+        """The same of many, joined; `identities` are of `each` bytes, side by side."""
+        return _hashed(self._contributors, identities, each)
 
     def contributor_in(self, identity: bytes, share: int) -> bytes:
         """The same in a budget period: all but the last byte, which tells the share."""
@@ -112,13 +129,29 @@ class EpochKeys:
 
     def partition_of(self, contributor: bytes, partitions: int) -> int:
         """Where all of a contributor's entries of this epoch meet."""
-        digest = hashlib.blake2b(contributor, key=self.partition, digest_size=8).digest()
-        return int.from_bytes(digest, "little") % partitions
+        keyed = self._partitions.copy()
+        keyed.update(contributor)
+        return int.from_bytes(keyed.digest(), "little") % partitions
+
+    def partitions_of(self, contributors: bytes, partitions: int) -> NDArray[np.int64]:
+        """The same of many, side by side."""
+        digests = _hashed(self._partitions, contributors, CONTRIBUTOR_BYTES)
+        return (np.frombuffer(digests, dtype="<u8") % np.uint64(partitions)).astype(np.int64)
 
     def record_of(self, contributor: bytes, record: bytes) -> int:
         """64 bits that a contributor's second copy of a record in this epoch repeats."""
         digest = hashlib.blake2b(contributor + record, key=self.record, digest_size=8).digest()
         return int.from_bytes(digest, "little")
+
+
+def _hashed(keyed: hashlib.blake2b, values: bytes, each: int) -> bytes:
+    """The keyed hash of every `each` bytes, joined."""
+    digests, copy = [], keyed.copy
+    for (value,) in struct.iter_unpack(f"{each}s", values):
+        one = copy()
+        one.update(value)
+        digests.append(one.digest())
+    return b"".join(digests)
 
 
 class PeriodShares:

@@ -141,6 +141,10 @@ class FingerprintTable:
             moving = np.flatnonzero(self._places[at] != fresh)
             fresh, at = fresh[moving], (at[moving] + np.uint64(1)) & mask
 
+    def reserve(self, more: int) -> None:
+        """Make room for so many at once: growing on the way would place all of them twice."""
+        self._make_room(more)
+
     def _make_room(self, more: int) -> bool:
         """Grow if need be; True when all places have changed."""
         # At most half full: probes stay short, and the table costs 16 to 32 bytes an entry. While

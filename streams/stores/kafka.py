@@ -6,7 +6,7 @@ question has a deadline; an unreachable Kafka is `StoreUnavailable`, and it is s
 
 A broker that was cut off from its peers continues to answer from its frozen copy, and a client that
 took it for the leader continues to ask it. So an end may be too low, never too high, and what lies
-below it is true. docs/epochs.md says for every caller why that does no harm.
+below it is true. docs/released-once.md says for every caller why that does no harm.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -30,7 +29,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from streams.errors import StoreUnavailable
 from streams.settings.sections import KafkaSettings
@@ -49,8 +48,21 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+Isolation = Literal["read_committed", "read_uncommitted"]
+#: Kafka's own times for a partition's end and beginning, where a time is asked for.
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+#: What is answered while the leadership of a partition moves.
+_LEADER_MOVED: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._UNKNOWN_PARTITION,  # librdkafka's own, of a topic that is a moment old
+    }
+)
+_LOOK_AGAIN_S: Final = 0.1
 #: How long a broker may take to answer when all are asked.
 _EACH_S: Final = 5.0
 
@@ -80,6 +92,9 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
         "security.protocol": security_protocol(kafka),
         "socket.timeout.ms": round(kafka.request_timeout_s * 1000),
         "reconnect.backoff.max.ms": 1000,
+        # Its own 5 minutes is long where a broker that was cut off from its peers goes on saying
+        # that it leads.
+        "topic.metadata.refresh.interval.ms": 10_000,
         # It logs every reconnection to standard error by itself; ours are in the metrics.
         "log_level": 0,
         "log.connection.close": False,
@@ -176,11 +191,11 @@ class KafkaLog:
     def _renew(self) -> None:
         """Forget what the client believes of the cluster.
 
-        After a failure librdkafka goes on asking the leader that it knew, with the old epoch, even
-        when that broker is gone and another leads; a new client looks the leader up.
+        After a failure librdkafka continues to ask the leader that it knew, with the old epoch,
+        even when that broker is gone and another leads; a new client looks the leader up.
         """
         self._admin = AdminClient({**self._settings})
-        self._connected = False
+        self._readers: dict[Isolation, Consumer] = {}
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
         """Each topic's id, partitions and copies, or None where there is no such topic."""
@@ -225,7 +240,7 @@ class KafkaLog:
 
     async def committed_end(self, topic: str, partition: int) -> int:
         """Where a reader of committed records stops now: before the first open transaction."""
-        ends = await self._offsets(topic, [partition], _LATEST, IsolationLevel.READ_COMMITTED)
+        ends = await self._offsets(topic, [partition], _LATEST, "read_committed")
         return ends[partition]
 
     async def furthest_end(self, topic: str, partition: int) -> int:
@@ -266,42 +281,32 @@ class KafkaLog:
     ) -> dict[int, int]:
         """The answers of those brokers that this broker takes for the leaders."""
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        admin = AdminClient({**self._settings, "bootstrap.servers": named})
+        reader = _offset_reader({**self._settings, "bootstrap.servers": named})
         limit_s = min(_EACH_S, self._timeout_s)
-        admin.list_topics(topic, timeout=limit_s)
-        wanted = {TopicPartition(topic, partition): _LATEST for partition in partitions}
-        futures = admin.list_offsets(wanted, request_timeout=limit_s)
-        ends = {where.partition: int(f.result(limit_s + 1).offset) for where, f in futures.items()}
-        if min(ends.values(), default=0) < 0:
-            raise StoreUnavailable("Kafka did not return an offset")
-        return ends
+        try:
+            return _ask_offsets(reader, topic, partitions, _LATEST, limit_s)
+        finally:
+            reader.close()
 
     async def _offsets(
         self,
         topic: str,
         partitions: Sequence[int],
-        which: OffsetSpec,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        time_ms: int,
+        isolation: Isolation = "read_uncommitted",
         least: int = 0,
     ) -> dict[int, int]:
-        if not self._connected:
-            # Without a connection, a request to a leader is repeated only after three seconds; a
-            # request for metadata is sent as soon as there is a connection.
-            await self._metadata(topic)
-            self._connected = True
-        wanted = {TopicPartition(topic, partition): which for partition in partitions}
-        futures = self._admin.list_offsets(
-            wanted, isolation_level=isolation, request_timeout=self._timeout_s
+        """By partition the first offset appended at or after a time."""
+        reader = self._reader(isolation)
+        asked = asyncio.to_thread(
+            _ask_offsets, reader, topic, partitions, time_ms, self._timeout_s, least
         )
-        offsets: dict[int, int] = {}
-        for where, future in futures.items():
-            offset = int((await self._answer(asyncio.wrap_future(future))).offset)
-            if offset < least:
-                # A broker that is just coming back: librdkafka raises nothing, and answers -1001.
-                # Taken for the log's end, it would make everything in the log read already.
-                raise StoreUnavailable("Kafka did not return an offset")
-            offsets[where.partition] = offset
-        return offsets
+        return await self._answer(asked)
+
+    def _reader(self, isolation: Isolation) -> Consumer:
+        if isolation not in self._readers:
+            self._readers[isolation] = _offset_reader(self._settings, isolation)
+        return self._readers[isolation]
 
     async def next_record(self, topic: str, partition: int, offset: int) -> int:
         """The offset of the first record at or after `offset`; the log's end if there is none."""
@@ -362,6 +367,63 @@ class KafkaLog:
     async def close(self) -> None:
         with contextlib.suppress(Exception):
             await asyncio.to_thread(self._admin.poll, 0)
+
+
+def _offset_reader(
+    settings: Mapping[str, Any], isolation: Isolation = "read_uncommitted"
+) -> Consumer:
+    """A client that asks for offsets, and reads nothing.
+
+    Not the admin client's `list_offsets`: while a leader refuses connections, librdkafka 2.16 tries
+    again at once for every such question, thousands of times a second, until the question's
+    deadline. A consumer waits between two attempts (`reconnect.backoff.ms`).
+    """
+    return Consumer(
+        {
+            **settings,
+            "group.id": "blendstream-offsets",  # Required, never joined.
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+        }
+    )
+
+
+def _ask_offsets(
+    reader: Consumer,
+    topic: str,
+    partitions: Sequence[int],
+    time_ms: int,
+    timeout_s: float,
+    least: int = 0,
+) -> dict[int, int]:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = max(deadline - time.monotonic(), 0.001)
+        try:
+            answers = _offsets_for_time(reader, topic, partitions, time_ms, left_s)
+            break
+        except KafkaException as error:
+            # A new leader may not know yet that it leads; librdkafka looks for it in between.
+            if error.args[0].code() not in _LEADER_MOVED or left_s < _LOOK_AGAIN_S:
+                raise
+            time.sleep(_LOOK_AGAIN_S)
+    if any(answer.offset < least for answer in answers):
+        # A broker that is just coming back: librdkafka raises nothing, and answers -1001.
+        # Taken for the log's end, it would make everything in the log read already.
+        raise StoreUnavailable("Kafka did not return an offset")
+    return {answer.partition: answer.offset for answer in answers}
+
+
+def _offsets_for_time(
+    reader: Consumer, topic: str, partitions: Sequence[int], time_ms: int, timeout_s: float
+) -> list[TopicPartition]:
+    """All partitions' answers, or the first error: of the question or of a partition."""
+    wanted = [TopicPartition(topic, partition, time_ms) for partition in partitions]
+    answers = reader.offsets_for_times(wanted, timeout=timeout_s)
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return answers
 
 
 class _NoSuchTopic(StoreUnavailable):

@@ -5,9 +5,9 @@
 Text has no control characters (`agents.worker.entry_checks` refuses them), so TAB and LF divide
 rows. A worker writes one row for each different record of a batch; the same record comes again with
 the next batch and from other partitions. `RecordSums` adds them up at numpy speed: a record becomes
-a Python object only where somebody asks for it.
+a Python object only where a caller asks for it.
 
-Promises: sums by record, in whatever order and strings the rows come. 64-bit hashes decide which
+Promises: sums by record, in any order and in any strings. 64-bit hashes decide which
 rows are of one record, so any two of n are taken for one with probability n²/2⁶⁵: 3 in a million at
 10 million. The key is random and new for every reading: no sender can choose records that collide.
 Noise protects people all the same, since which records share a sum does not depend on the data.

@@ -256,6 +256,34 @@ async def test_a_dead_coordinator_ends_the_worker(made: Installation) -> None:
             await worker.close()
 
 
+async def test_an_assignment_that_is_never_handed_on_ends_the_worker(made: Installation) -> None:
+    """Found by random schedules on a machine with forty times its load: after a rebalance Faust
+    called nobody. The worker kept its place in the group, ready, and its partitions stood still."""
+    values = made.values | {
+        "worker.metrics_port": str(free_port()), "worker.stall_exit_s": "5",
+    }  # fmt: skip
+    worker = await Worker.connect(Settings.from_values(values))
+    life = asyncio.create_task(worker.run())
+
+    async def lost(*_: object) -> None:
+        """What Faust would tell of the next assignment."""
+
+    try:
+        await made.until(lambda: worker.counters[0].offset(0) is not None, 90, "an assignment")
+        assert worker.app.unhandled_for_s() == 0.0
+        worker.app.tables.recovery.on_rebalance = lost
+        # A fetch that was under way when the rebalance began would hand it on as well.
+        worker.app.consumer.perform_seek = lost
+        thread = worker.app.consumer._thread
+        thread.thread_loop.call_soon_threadsafe(thread._consumer._coordinator.request_rejoin)
+        async with asyncio.timeout(60):
+            assert await life == "the group has given this worker other partitions than it counts"
+    finally:
+        life.cancel()
+        async with asyncio.timeout(20):
+            await worker.close()
+
+
 async def test_checks_go_on_until_a_slow_start_is_over_and_one_that_ends_ends_the_worker(
     made: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ def new_app(**values: str) -> CountingApp:
 
 
 class HangingCounter:
-    """Partition 0 is taken up at once; of any other, Redis never says where it stands."""
+    """Partition 0 is resumed at once; of any other, Redis never says at which offset."""
 
     topic = Topics(
         Settings.from_values(settings_values("kafka://h", "redis://h", "x", 64))
@@ -38,7 +38,7 @@ class HangingCounter:
     def assign(self, partitions: Sequence[int]) -> None:
         self.assigned = partitions
 
-    async def take_up(self, partition: int) -> int:
+    async def resume(self, partition: int) -> int:
         self.begun.append(partition)
         if partition:
             await asyncio.Event().wait()
@@ -51,11 +51,11 @@ async def test_taking_up_has_one_deadline_however_many_partitions_there_are(
     """With one for each, 128 partitions took longer than Faust waits; it then handled no assignment
     any more and fetched nothing, without a word."""
     app, counter = new_app(), HangingCounter()
-    assert app._take_up_s <= app.conf.broker_request_timeout / 2, "Faust seeks in the same step"
-    monkeypatch.setattr(app, "_take_up_s", 0.05)
+    assert app._resume_s <= app.conf.broker_request_timeout / 2, "Faust seeks in the same step"
+    monkeypatch.setattr(app, "_resume_s", 0.05)
     app.add_counter(cast(Any, counter))
     partitions = {TP(counter.topic.name, n) for n in range(64)}
-    assert await app.take_up(partitions) == {TP(counter.topic.name, 0): 7}
+    assert await app.resume_partitions(partitions) == {TP(counter.topic.name, 0): 7}
     # Who had no turn before the deadline gets none after it: eight at once, and one made room.
     assert counter.begun == list(range(9))
     assert written_logs.getvalue().count("partition_not_taken_up") == 63

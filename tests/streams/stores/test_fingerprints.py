@@ -56,3 +56,14 @@ def test_it_grows_and_forgets_nobody() -> None:
         assert table.add(values[start : start + 7_000]).all()
     assert not table.add(values).any()
     assert table.nbytes / len(table) <= 32
+
+
+def test_room_that_was_reserved_is_the_room_that_is_needed() -> None:
+    values = np.random.default_rng(5).integers(1, 2**64, 300_000, dtype=np.uint64)
+    grown, reserved = FingerprintTable(), FingerprintTable()
+    reserved.reserve(len(values))
+    before = reserved.nbytes
+    for start in range(0, len(values), 50_000):
+        part = values[start : start + 50_000]
+        assert (grown.add(part) == reserved.add(part)).all()
+    assert reserved.nbytes == before == grown.nbytes

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from agents.local.ports import free_port
 from streams.errors import StoreUnavailable
@@ -19,25 +17,17 @@ from tests.counting import settings_values
 
 
 class Answers:
-    """librdkafka's admin client. While a killed broker comes back: no error, and -1001."""
+    """librdkafka's consumer. While a killed broker comes back: no error, and -1001."""
 
     def __init__(self, offset: int, by_time: int | None = None) -> None:
         self._offset = offset
         self._by_time = offset if by_time is None else by_time
 
-    def list_topics(self, *_: Any, **__: Any) -> None:
-        """Connected."""
-
-    def list_offsets(
-        self, wanted: Mapping[TopicPartition, Any], **_: Any
-    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        answers = {}
-        for partition, spec in wanted.items():
-            latest = spec is OffsetSpec.latest()
-            found = self._offset if latest else self._by_time
-            answers[partition] = Future[ListOffsetsResultInfo]()
-            answers[partition].set_result(ListOffsetsResultInfo(found, -1, -1))
-        return answers
+    def offsets_for_times(self, wanted: Sequence[TopicPartition], **_: Any) -> list[TopicPartition]:
+        return [
+            TopicPartition(of.topic, of.partition, self._offset if of.offset < 0 else self._by_time)
+            for of in wanted
+        ]
 
 
 async def test_an_answer_without_an_offset_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +36,7 @@ async def test_an_answer_without_an_offset_is_no_answer(monkeypatch: pytest.Monk
     """
     settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
     log = KafkaLog(settings.kafka)
-    monkeypatch.setattr(log, "_admin", Answers(-1001))
+    monkeypatch.setitem(log._readers, "read_uncommitted", Answers(-1001))
     with pytest.raises(StoreUnavailable):
         await log.ends("releases", [0])
     with pytest.raises(StoreUnavailable):
@@ -59,13 +49,24 @@ async def test_nothing_is_removed_on_an_answer_without_an_offset(
     """Taken for "no record is that young", it would have removed records that were not counted."""
     settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
     trimmer = LogTrimmer(settings.kafka)
-    monkeypatch.setattr(trimmer, "_admin", Answers(-1001))
+    monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(-1001))
     with pytest.raises(StoreUnavailable):
         await trimmer.bounds_before("records", 1_000, at_most=[7])
-    monkeypatch.setattr(trimmer, "_admin", Answers(9, by_time=-1))
+    monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(9, by_time=-1))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [7]
-    monkeypatch.setattr(trimmer, "_admin", Answers(9, by_time=5))
+    monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(9, by_time=5))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [5]
+
+
+async def test_nothing_is_removed_when_the_time_itself_comes_back_for_an_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka keeps both in one field. Taken for an offset, it lies beyond every record."""
+    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    trimmer = LogTrimmer(settings.kafka)
+    monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(9, by_time=1_000))
+    with pytest.raises(StoreUnavailable):
+        await trimmer.bounds_before("records", 1_000, at_most=[7])
 
 
 async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
@@ -74,7 +75,7 @@ async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
     """Cut off at 4, it says that no record is that young: of what lies behind it knows nothing."""
     settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
     trimmer = LogTrimmer(settings.kafka)
-    monkeypatch.setattr(trimmer, "_admin", Answers(4, by_time=-1))
+    monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(4, by_time=-1))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [4]
 
 
@@ -83,7 +84,7 @@ async def test_after_a_failure_a_new_client_looks_the_leaders_up() -> None:
     values = settings_values(f"kafka://127.0.0.1:{free_port()}", "redis://127.0.0.1:1/0", "t", 1)
     settings = Settings.from_values({**values, "kafka.request_timeout_s": "0.3"})
     log = KafkaLog(settings.kafka)
-    asked = log._admin
+    asked = log._reader("read_uncommitted")
     with pytest.raises(StoreUnavailable):
         await log.ends("t", [0])
-    assert log._admin is not asked
+    assert log._reader("read_uncommitted") is not asked

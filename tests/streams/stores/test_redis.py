@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import pytest
 from redis.asyncio.connection import Connection
 from redis.exceptions import ReadOnlyError, ResponseError
 
-from agents.local import LocalRedis
+from agents.local import GivenServer, LocalRedis
 from agents.local.ports import free_port
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.settings.fields import Url
@@ -74,9 +76,12 @@ async def test_an_attribute_error_of_our_own_is_a_mistake_and_stays_one() -> Non
         await told(AttributeError("no such thing"))
 
 
-async def test_several_hosts_that_are_no_cluster_are_refused(redis_server: LocalRedis) -> None:
+async def test_several_hosts_that_are_no_cluster_are_refused(
+    redis_server: LocalRedis | GivenServer,
+) -> None:
     """The first may be a replica, or two servers that know nothing of each other."""
-    twice = RedisSettings(url=Url(f"redis://{HOST}:{redis_server.port},{HOST}:{redis_server.port}"))
+    host = urlsplit(redis_server.url).netloc
+    twice = RedisSettings(url=Url(f"redis://{host},{host}"))
     with pytest.raises(StoreMismatch, match=r"names 2 hosts.*redis\+sentinel://"):
         await connect_redis(twice)
 
