@@ -95,8 +95,8 @@ def query_totals(
         inflation = np.ones(queries)
         if group is not None:
             apart = by_query(group.cells.variance)
-            told = np.isfinite(apart) & (apart > 0)
-            np.divide(group.query_totals.variance, apart, out=inflation, where=told)
+            known = np.isfinite(apart) & (apart > 0)
+            np.divide(group.query_totals.variance, apart, out=inflation, where=known)
         variance += inflation * by_query(part)
     total = by_query(probability)
     margin = Z_95 * np.sqrt(variance)

@@ -146,9 +146,9 @@ class TwoStageChannel:
         #     p̂_qu = (r̂_qu − t·lie_q·p̂_q − lie/k_q·(1−p̂_q)) / (t·g_q)
         #
         # The sum over u of a query's URLs has u brackets.
-        told = self.t * self.lie_q * p_q
-        lied = self.lie / self.k_q * (1 - p_q)
-        return np.asarray(urls * (told + lied)[..., query])
+        wrong_url = self.t * self.lie_q * p_q
+        wrong_query = self.lie / self.k_q * (1 - p_q)
+        return np.asarray(urls * (wrong_url + wrong_query)[..., query])
 
     def pull(self, query: IntArray, urls: IntArray) -> FloatArray:
         """C = u·c_q/d, c_q = lie/k_q − t·lie_q: the weight of r̂_q in p̂_qu beside r̂_qu's 1."""

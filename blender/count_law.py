@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blender.cell_estimates import FloatArray
+from blender.likelihood_bands import MIRACLE, Band, Likelihood
 from blender.noise import IntArray
 
 __all__ = ["ShareGrid", "count_likelihood", "gaussian_law", "laplace_law", "pass_probability"]
@@ -25,13 +26,9 @@ __all__ = ["ShareGrid", "count_likelihood", "gaussian_law", "laplace_law", "pass
 _LAPLACE_REACH, _GAUSSIAN_REACH = 25.0, 12.0
 
 #: Distance of two shares on the grid, in φ = arcsin √p, times √users. A count leaves φ uncertain
-#: by 0.5/√users whatever p is, so this is 2.5 points a deviation: sums over the grid are then
+#: by 0.5/√users at any p, so this is 2.5 points a deviation: sums over the grid are then
 #: exact to e^(−2π²·2.5²), which is nothing.
 _STEP = 0.2
-
-#: A likelihood below this counts as this: one group's count must not rule out a share so firmly
-#: that a second count which insists on it leaves nothing.
-_MIRACLE = 1e-280
 
 #: Counts worked on together lie within so many of φ·√users. More would take in shares that matter
 #: to few of them, fewer would repeat holders.
@@ -81,43 +78,47 @@ def gaussian_law(scale: float) -> FloatArray:
 
 def count_likelihood(
     counts: IntArray, users: int, noise: FloatArray, p: FloatArray
-) -> tuple[FloatArray, IntArray]:
+) -> tuple[Likelihood, IntArray]:
     """P(Y = y | p): one row for each *different* count, and which row is each count's; p rises.
 
-    >>> rows, row = count_likelihood(np.array([3, 3]), 3, np.ones(1), np.array([0.5]))
-    >>> rows.round(6).tolist(), row.tolist()
-    ([[0.125]], [0, 0])
+    >>> likelihood, row = count_likelihood(np.array([3, 3]), 3, np.ones(1), np.array([0.5]))
+    >>> likelihood.summed(np.ones(1)).round(6).tolist(), row.tolist()
+    ([0.125], [0, 0])
     """
     from scipy.special import gammaln  # noqa: PLC0415
 
     different, row = np.unique(counts, return_inverse=True)
-    rows = np.full((len(different), len(p)), _MIRACLE)
+    bands = []
     half, n = len(noise) // 2, float(users)
-    log_p, log_rest, phi = np.log(p), np.log1p(-p), np.arcsin(np.sqrt(p))
+    log_rest, phi = np.log1p(-p), np.arcsin(np.sqrt(p))
+    log_odds = np.log(p) - log_rest
     # A count k is as likely as e^−(n·KL) at most, and KL is at least twice the squared Hellinger
     # distance of the shares k/n and p, which is 2·sin²(Δφ/2) for φ = arcsin √p:
     #
-    #     P(k | p) ≤ e^(−4n·sin²(Δφ/2)),   below _MIRACLE where Δφ is larger than `reach`.
-    reach = 2 * math.asin(math.sqrt(min(-math.log(_MIRACLE) / (4 * n), 1.0)))
+    #     P(k | p) ≤ e^(−4n·sin²(Δφ/2)),   below MIRACLE where Δφ is larger than `reach`.
+    reach = 2 * math.asin(math.sqrt(min(-math.log(MIRACLE) / (4 * n), 1.0)))
     # Counts that are close to one another have their holders, and such shares, in common.
     near = np.floor(np.arcsin(np.sqrt(np.clip(different / n, 0, 1))) * math.sqrt(n) / _NEAR)
     for these in np.split(np.arange(len(different)), np.flatnonzero(np.diff(near)) + 1):
         holders = np.unique(different[these, np.newaxis] + np.arange(-half, half + 1))
         holders = holders[(holders >= 0) & (holders <= users)]
         if not len(holders):
+            bands.append(Band(0, np.empty((len(these), 0))))
             continue
         k = holders.astype(np.float64)
         least, most = np.arcsin(np.sqrt(k[[0, -1]] / n))
         shares = slice(*np.searchsorted(phi, (least - reach, most + reach)))
         choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-        binomial = np.exp(
-            choose[:, np.newaxis] + np.outer(k, log_p[shares]) + np.outer(n - k, log_rest[shares])
-        )
+        # log P(k | p) = choose + k·log(p/(1 − p)) + n·log(1 − p)
+        binomial = np.outer(k, log_odds[shares])
+        binomial += n * log_rest[shares]
+        binomial += choose[:, np.newaxis]
+        np.exp(binomial, out=binomial)
         # P(Y = y) = Σ_k P(k holders)·P(X = y − k)
         x = different[these, np.newaxis] - holders
         drawn = np.where(np.abs(x) <= half, noise[np.clip(x + half, 0, 2 * half)], 0.0)
-        rows[these, shares] = np.maximum(drawn @ binomial, _MIRACLE)
-    return rows, row.reshape(counts.shape)
+        bands.append(Band(int(shares.start), np.maximum(drawn @ binomial, MIRACLE)))
+    return Likelihood(bands, len(p)), row.reshape(counts.shape)
 
 
 def pass_probability(threshold: int, users: int, noise: FloatArray, p: FloatArray) -> FloatArray:
@@ -128,4 +129,4 @@ def pass_probability(threshold: int, users: int, noise: FloatArray, p: FloatArra
     needed = threshold - np.arange(-half, half + 1)  # holders, for each value of the noise
     tail = bdtrc(np.clip(needed - 1, 0, users), users, p[:, np.newaxis])
     tail = np.where(needed <= 0, 1.0, np.where(needed > users, 0.0, tail))
-    return np.maximum(tail @ noise, _MIRACLE)
+    return np.maximum(tail @ noise, MIRACLE)

@@ -1,4 +1,4 @@
-"""Combine both groups, the opt-in users' counts worth what their difference from clients leaves.
+"""Combine both groups: the more they differ, the less the opt-in users' counts weigh.
 
 Paper: BlendProbabilities (Figure 7), which takes both groups to be alike.
 
@@ -90,7 +90,7 @@ def blend_groups(
 ) -> Blend:
     """Estimates of the clients' shares over all cells; `optin` is what `optin_group` gave.
 
-    `devices_admitted` says that each report came from a device that was checked, so that nobody
+    `devices_admitted` says that each report came from a device that was checked, so that no one
     can invent many: it decides whose number of a disputed record is shown.
     """
     size = len(client.cells)
@@ -201,7 +201,7 @@ def _totals(
         return np.asarray(sums, dtype=np.float64)
 
     variance = total.variance + by_query(np.sqrt(between)) ** 2 - by_query(between)
-    # A disputed record may be anywhere in its interval, whatever the others are.
+    # A disputed record may be anywhere in its interval, independently of the others.
     below = by_query(np.where(disputed, shown.probability - shown.low, 0.0))
     above = by_query(np.where(disputed, shown.high - shown.probability, 0.0))
     margin = Z_95 * np.sqrt(variance)

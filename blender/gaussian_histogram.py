@@ -5,8 +5,8 @@ most 2m counts by one each: an L1 distance of 2m, but an L2 distance of only √
 noise is paid for by the latter. At ε = 4, δ = 1e-5, m = 10 a record then needs 25 holders where
 Laplace noise would need 72.
 
-    new record      kept if N + X ≥ θ;  looked at only if somebody holds it
-    known record    noised even if nobody holds it;  kept if N + X ≥ drop
+    new record      kept if N + X ≥ θ;  looked at only if someone has it
+    known record    noised even if no one has it;  kept if N + X ≥ drop, or always (keep_known)
 
 Promises: (ε,δ)-DP for S, noisy counts included; neighbouring: replace-one (all of one user's
 records). Let π = P(1 + X ≥ θ). If j ≤ m of the records that a user gives up were new and theirs
@@ -82,12 +82,15 @@ class GaussianHistogram:
         known: NDArray[np.bool_],
         parameters: PrivacyParameters,
         noise: Noise,
+        *,
+        keep_known: bool = False,
     ) -> Selection:
-        """Keep new records from θ on and known ones from the drop level on."""
+        """Keep new records from θ on and known ones from the drop level on, or all of those."""
         rule = calibrate(parameters.epsilon, parameters.delta, parameters.records_per_optin_user)
         looked_at = np.flatnonzero(known | (counts > 0))
         noisy = noise.discrete_gaussian(counts[looked_at], scale=rule.scale)
         stays = noisy >= np.where(known[looked_at], rule.drop, rule.threshold)
+        stays |= known[looked_at] & keep_known
         return Selection(looked_at[stays], noisy[stays], rule.threshold)
 
 

@@ -1,4 +1,4 @@
-"""By how much opt-in users differ from other people, and what that leaves their counts worth.
+"""By how much opt-in users differ from other people, and how much their counts still weigh.
 
 The published quantity is the *clients'* share p_C of each record. Opt-in users' counts tell p_O,
 which is as good as p_C only if the groups are alike. How alike they are is seen in the list itself:

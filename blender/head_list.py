@@ -37,6 +37,8 @@ class ThresholdSelector:
         known: NDArray[np.bool_],
         parameters: PrivacyParameters,
         noise: Noise,
+        *,
+        keep_known: bool = False,
     ) -> Selection:
         """Indices of the records that pass. `known` changes nothing in the paper's rule."""
         _require_theorem_1(parameters)

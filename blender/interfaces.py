@@ -111,8 +111,12 @@ class HeadListSelector(Protocol):
         known: NDArray[np.bool_],
         parameters: PrivacyParameters,
         noise: Noise,
+        *,
+        keep_known: bool = False,
     ) -> Selection:
-        """Consider present records only (count ≥ 1); `known` marks the last published head list's.
+        """Consider present records only (count ≥ 1); `known` marks those published before.
+
+        `keep_known` keeps these at any noisy count; otherwise the selector drops low ones.
 
         A record of count 0 is listed because T or the last head list has it. A selector that drew
         noise for T's records would leak them; only `known` ones may be considered when absent.

@@ -1,4 +1,4 @@
-"""What it tells of a record that the last head list had it, or had not.
+"""What we learn about a record from seeing it, or not, on the last head list.
 
 A known record was frequent enough once; a new one never was, though it is now. How much that says
 of p depends on the *people*. If they change from epoch to epoch, the earlier count was another
@@ -12,7 +12,7 @@ new: given y the record was known with
 
     a(y) = P(y − X + X′ ≥ θ),
 
-whatever p is. In between, a part κ of all records is taken to be of the second kind:
+at any p. In between, a part κ of all records is taken to be of the second kind:
 
     P(known | p, y) = κ·a(y) + (1 − κ)·q(p),        P(new | p, y) = 1 − that.
 
@@ -27,6 +27,8 @@ noise of this epoch and of an earlier one, g = the law of all records' shares (`
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,21 @@ _EPOCHS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 _TINY = 1e-12
 
 
+@dataclass(frozen=True, slots=True)
+class KnownOrNew:
+    """P(known | p, y) = `stayed` of the row + `came` of the share, or P(new), which is the rest."""
+
+    known: NDArray[np.bool_]
+    stayed: FloatArray
+    came: FloatArray
+
+    def logs(self, rows: IntArray, shares: slice) -> FloatArray:
+        """The log of it, of these rows at these shares."""
+        as_known = self.stayed[rows, np.newaxis] + self.came[shares]
+        here = np.where(self.known[rows, np.newaxis], as_known, 1 - as_known)
+        return np.asarray(np.log(np.maximum(here, _TINY)))
+
+
 def known_likelihood(
     counts: IntArray,
     known: NDArray[np.bool_],
@@ -53,8 +70,8 @@ def known_likelihood(
     threshold: int,
     p: FloatArray,
     prior: FloatArray,
-) -> tuple[FloatArray, IntArray]:
-    """P(known or new, as each record is | p, y): rows, and which row is each record's.
+) -> tuple[KnownOrNew, IntArray]:
+    """P(known or new, as each record is | p, y), and which row of it is each record's.
 
     `prior` is g times the grid's widths. κ and h are the likeliest of those tried.
     """
@@ -76,13 +93,13 @@ def known_likelihood(
     stayed_below = _same_people(below, noise, threshold)
 
     # Σ_p P(y | p)·g(p)·(κ·a(y) + (1 − κ)·q(p)) is a sum for each y and one for each y and h.
-    shown, passed = (likelihood @ prior)[of_count], float(passes @ prior)
-    unlisted = shown_below @ prior
+    shown, passed = likelihood.weighed(prior)[of_count], float(passes @ prior)
+    unlisted = shown_below.weighed(prior)
     best, chosen = -np.inf, (0.0, np.ones(len(p)))
     for epochs in _EPOCHS:
         once = -np.expm1(epochs * np.log1p(-np.minimum(passes, 1 - _TINY)))
-        shown_once = (likelihood @ (prior * once))[of_count]
-        kept_once = float((shown_below @ (prior * once)).sum())
+        shown_once = likelihood.weighed(prior * once)[of_count]
+        kept_once = float(shown_below.weighed(prior * once).sum())
         for staying in _STAYING:
             as_known = staying * stayed * shown + (1 - staying) * shown_once
             seen = np.where(is_known, as_known, shown - as_known)
@@ -92,8 +109,7 @@ def known_likelihood(
             if fit > best:
                 best, chosen = fit, (float(staying), once)
     staying, once = chosen
-    as_known = staying * stayed[:, np.newaxis] + (1 - staying) * once
-    return np.maximum(np.where(is_known[:, np.newaxis], as_known, 1 - as_known), _TINY), row
+    return KnownOrNew(is_known, staying * stayed, (1 - staying) * once), row
 
 
 def _same_people(counts: IntArray, noise: FloatArray, threshold: int) -> FloatArray:

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from blender.cell_estimates import FloatArray
 from blender.count_law import ShareGrid, count_likelihood, pass_probability
 from blender.known_records import known_likelihood
+from blender.likelihood_bands import Band, Likelihood, LogLikelihood
 from blender.noise import IntArray
 from blender.optin import NoisyCounts
 
@@ -84,14 +85,14 @@ class OptinShares:
         self,
         grid: ShareGrid,
         prior: FloatArray,
-        sources: list[tuple[FloatArray, IntArray]],
+        sources: list[tuple[LogLikelihood, IntArray]],
         users: int,
     ) -> None:
-        """`sources` are likelihoods as `count_likelihood` gives them; `prior` is g·width."""
+        """`sources` are likelihoods and which row of them is each record's; `prior` is g·width."""
         self.grid = grid
         self.users = users
         self._log_prior = np.log(np.maximum(prior, 1e-300))
-        self._sources = [(np.log(rows), row) for rows, row in sources]
+        self._sources = sources
         # Records with the same counts have the same law, and rare ones share theirs with hundreds.
         different, record = np.unique(
             np.stack([row for _, row in sources]), axis=1, return_inverse=True
@@ -138,7 +139,10 @@ class OptinShares:
     def _log_law(self, places: IntArray, where: slice) -> FloatArray:
         return np.asarray(
             self._log_prior[where]
-            + sum(rows[:, where][row] for (rows, _), row in zip(self._sources, places, strict=True))
+            + sum(
+                likelihood.logs(row, where)
+                for (likelihood, _), row in zip(self._sources, places, strict=True)
+            )
         )
 
     def _law(self, places: IntArray, where: slice) -> FloatArray:
@@ -156,16 +160,16 @@ def optin_shares(selected: SelectionCounts | None, t: NoisyCounts, listed: int) 
     if t.users:
         largest = max(largest, float(t.counts[:listed].max()) / t.users)
     grid = ShareGrid.up_to(largest, users)
-    high = selected.noisy[selected.noisy >= selected.threshold]
-    fitted_to = count_likelihood(high, selected.users, selected.noise, grid.p)
+    likelihood, row = count_likelihood(selected.noisy, selected.users, selected.noise, grid.p)
+    high = np.bincount(row[selected.noisy >= selected.threshold], minlength=len(likelihood))
     passes = pass_probability(selected.threshold, selected.users, selected.noise, grid.p)
-    g = _fitted(grid, fitted_to, passes, selected.threshold / selected.users)
-    sources = [count_likelihood(selected.noisy[:listed], selected.users, selected.noise, grid.p)]
+    g = _fitted(grid, likelihood, high, passes, selected.threshold / selected.users)
+    sources: list[tuple[LogLikelihood, IntArray]] = [(likelihood, row[:listed])]
     if t.users:
         sources.append(count_likelihood(t.counts[:listed], t.users, t.law, grid.p))
     known = selected.known
     if known is not None and known.any():
-        rows, row = known_likelihood(
+        listed_before, row = known_likelihood(
             selected.noisy,
             known,
             users=selected.users,
@@ -174,7 +178,7 @@ def optin_shares(selected: SelectionCounts | None, t: NoisyCounts, listed: int) 
             p=grid.p,
             prior=g,
         )
-        sources.append((rows, row[:listed]))
+        sources.append((listed_before, row[:listed]))
     return OptinShares(grid, g, sources, users)
 
 
@@ -187,9 +191,10 @@ def _from_t(t: NoisyCounts, listed: int) -> OptinShares:
     """
     counts, noise = t.counts[:listed], t.law
     grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users)
-    told = count_likelihood(counts, t.users, noise, grid.p)
-    g = _listed_law(grid, told, max(float(counts.mean()), 1.0) / t.users)
-    return OptinShares(grid, g, [told], t.users)
+    likelihood, row = count_likelihood(counts, t.users, noise, grid.p)
+    times = np.bincount(row, minlength=len(likelihood))
+    g = _listed_law(grid, likelihood, times, max(float(counts.mean()), 1.0) / t.users)
+    return OptinShares(grid, g, [(likelihood, row)], t.users)
 
 
 def ranked_shares(
@@ -202,34 +207,35 @@ def ranked_shares(
     """
     counts, noise = t.counts[:listed], t.law
     grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users, finer=10.0)
-    rows, row = told = count_likelihood(counts, t.users, noise, grid.p)
+    likelihood, row = count_likelihood(counts, t.users, noise, grid.p)
     high = np.flatnonzero(counts >= (counts.min() if cut is None else cut))
     distance = (estimate[high, np.newaxis] - grid.p) ** 2 / (2 * variance[high, np.newaxis])
-    joint = np.log(rows[row[high]]) - distance
-    likelihood = np.exp(joint - joint.max(axis=1, keepdims=True))
+    joint = likelihood.logs(row[high], slice(None)) - distance
+    both = Likelihood([Band(0, np.exp(joint - joint.max(axis=1, keepdims=True)))], len(grid.p))
     passes = np.ones(len(grid.p))
     if cut is not None:
         passes = pass_probability(cut, t.users, noise, grid.p)
-    g = _fitted(grid, (likelihood, np.arange(len(high))), passes, max(cut or 1, 1) / t.users)
-    return OptinShares(grid, g, [told], t.users)
+    once = np.ones(len(high), dtype=np.int64)
+    g = _fitted(grid, both, once, passes, max(cut or 1, 1) / t.users)
+    return OptinShares(grid, g, [(likelihood, row)], t.users)
 
 
 def _fitted(
     grid: ShareGrid,
-    told: tuple[FloatArray, IntArray],
+    likelihood: Likelihood,
+    times: IntArray,
     passes: FloatArray,
     centre: float,
 ) -> FloatArray:
-    """g·width, of the likeliest α (times its prior), for likelihoods of records that had to pass.
+    """g·width, of the likeliest α (times its prior), for records that had to pass.
 
-    `centre` is the p at which z = 0.
+    `times` says how many of them each row of `likelihood` is of; `centre` is the p at which z = 0.
     """
     from scipy.optimize import minimize  # noqa: PLC0415
 
     z = np.log10(grid.p / centre)
     features = np.stack([z, z**2], axis=1)
-    rows, row = told
-    times = np.bincount(row, minlength=len(rows)).astype(np.float64)
+    total = float(times.sum())
 
     def law(alpha: FloatArray) -> FloatArray:
         log_g = features @ alpha
@@ -239,27 +245,27 @@ def _fitted(
         # The slope is what the features are on average given each count, less what they are on
         # average among all that pass.
         g = law(alpha)
-        seen, all_pass = rows @ g, float(passes @ g)
+        seen, all_pass = likelihood.weighed(g), float(passes @ g)
         pull = (alpha - _ZIPF) / _LOOSE
-        fit = times @ np.log(seen) - times.sum() * np.log(all_pass)
-        slope = ((times / seen) @ rows * g) @ features
-        slope -= times.sum() * ((passes * g) @ features) / all_pass
+        fit = times @ np.log(seen) - total * np.log(all_pass)
+        slope = (likelihood.summed(times / seen) * g) @ features
+        slope -= total * ((passes * g) @ features) / all_pass
         return float(-fit + pull @ pull / 2), np.asarray(-slope + pull / _LOOSE)
 
     return law(minimize(objective, _ZIPF, jac=True, method="BFGS").x)
 
 
-def _listed_law(grid: ShareGrid, told: tuple[FloatArray, IntArray], centre: float) -> FloatArray:
+def _listed_law(
+    grid: ShareGrid, likelihood: Likelihood, times: IntArray, centre: float
+) -> FloatArray:
     """g·width of listed records, over all powers and cuts."""
     z = np.log10(grid.p / centre)
-    rows, row = told
-    times = np.bincount(row, minlength=len(rows)).astype(np.float64)
     # A cut is blurred by a twentieth of a decade: S's counts, which make it, are noisy.
     above = 1 / (1 + np.exp(-np.clip((z - _CUTS[:, np.newaxis]) / 0.05, -500, 500)))
     laws = 10 ** (-_POWERS[:, np.newaxis, np.newaxis] * z) * above * grid.width
     laws = laws.reshape(-1, len(z))
     laws /= laws.sum(axis=1, keepdims=True)
-    fit = np.log(laws @ rows.T) @ times
+    fit = np.log(likelihood.weighed(laws)) @ times
     fit -= np.repeat((_POWERS - 1) ** 2 * 2, len(_CUTS))  # powers between 0.5 and 1.5 are usual
     return np.asarray(np.exp(fit - fit.max()) @ laws)
 

@@ -19,11 +19,15 @@ from typing import Final
 from blender.errors import require
 from blender.rational import SMALLEST_EXPONENT
 
-__all__ = ["SELECTION_SHARES", "PrivacyParameters", "require_signal"]
+__all__ = ["PERIOD_EPOCHS", "SELECTION_SHARES", "PrivacyParameters", "require_signal"]
 
 #: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it estimates
 #: ⟨⋆,⋆⟩, which S does not, and stands in where S's counts cannot (several records a user).
 SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
+
+#: T that suits each profile: epochs that share one budget (docs/decisions/0133). With daily epochs
+#: a month. 0: the paper knows of one epoch only.
+PERIOD_EPOCHS: Final[Mapping[str, int]] = {"paper": 0, "sharp": 30}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ every epoch of a period and spends (ε,δ) once. Noise for T epochs grows as √
 by averaging over them grows as T.
 
     known record    noised and released in every epoch, at any count
-    new record      looked at only if somebody holds it;  released if N + X ≥ θ
+    new record      looked at only if someone has it;  released if N + X ≥ θ
 
 Promises: all releases of a period together are (ε,δ)-DP for S; neighbouring: replace-one, all of
 one person's records of the period. Let π = P(1 + X ≥ θ) and δ_G(ε, d) be the divergence between d

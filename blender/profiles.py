@@ -40,13 +40,14 @@ from blender.cells import HeadList, RandomizerSpec
 from blender.count_law import gaussian_law, laplace_law
 from blender.difference_blend import NAME as BETWEEN_GROUPS
 from blender.difference_blend import blend_groups, optin_group
+from blender.epoch_memory import EpochMemory, ListRanking, remember
 from blender.errors import ParameterError
 from blender.gaussian_histogram import calibrate
 from blender.group_difference import Difference
 from blender.head_list import create_head_list
 from blender.interfaces import HeadListSelector, OptinCounts
 from blender.local import TwoStage
-from blender.noise import IntArray, Noise, laplace_scale
+from blender.noise import IntArray, Noise, laplace_scale, laplace_variance
 from blender.optin import (
     NoisyCounts,
     add_noise,
@@ -56,8 +57,8 @@ from blender.optin import (
 from blender.optin_shares import OptinShares, SelectionCounts, optin_shares
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.period_budget import PERIOD_HISTOGRAM, PeriodRule, check_rule, select_in_period
-from blender.period_list import PeriodEpoch, remember
 from blender.record import Record
+from blender.stable_histogram import StableHistogram
 from blender.subset_or_none import TYPICAL_64THS
 
 __all__ = [
@@ -100,8 +101,9 @@ class OptinRelease:
     the head list; new records show from `threshold` on, and one below it with probability `luck`.
     `known` are the places in the head list of records that the last one had, too, `forgotten` those
     of records that are new again in the next epoch. `optin` is p̂_O as
-    it can be told before any device reports, `shares` what the blend needs of it (`None` where
-    there is nothing to tell, and in `paper`).
+    it is known before any device reports, `shares` what the blend needs of it (`None` where
+    there is nothing to tell, and in `paper`). `filter_failure` is why records were ranked or
+    forgotten without the filter over epochs.
     """
 
     mechanisms: Mechanisms
@@ -116,6 +118,7 @@ class OptinRelease:
     optin: GroupEstimates
     shares: OptinShares | None
     forgotten: tuple[int, ...] = ()
+    filter_failure: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +156,20 @@ def build_head_list(
     parameters: PrivacyParameters,
     noise: Noise,
     known: Sequence[Record] = (),
-    period: PeriodEpoch | None = None,
+    memory: EpochMemory | None = None,
 ) -> OptinRelease:
     """Draw all of the opt-in group's noise for one epoch; `known` is all of the last list that was
-    not forgotten, `period` the budget period that the epoch belongs to, if any.
+    not forgotten.
+
+    With `memory` known records stay at any count until they are forgotten; without one they go as
+    soon as their noisy count is that of a record no one holds.
     """
-    if period is not None and profile != "sharp":
-        raise ParameterError(f"a budget period must have the profile sharp, got {profile!r}")
+    if memory is not None and profile != "sharp":
+        raise ParameterError(f"only the profile sharp remembers records, got {profile!r}")
     if profile == "paper":
         return _paper_head_list(counts, parameters, noise)
     if profile == "sharp":
-        return _sharp_head_list(counts, parameters, noise, known, period)
+        return _sharp_head_list(counts, parameters, noise, known, memory)
     raise ParameterError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
 
 
@@ -239,28 +245,37 @@ def _sharp_head_list(
     parameters: PrivacyParameters,
     noise: Noise,
     known: Sequence[Record],
-    period: PeriodEpoch | None,
+    memory: EpochMemory | None,
 ) -> OptinRelease:
     one_record = parameters.records_per_optin_user == 1
     absent, raw, is_known = _with_known(counts, known)
-    if period is None:
+    rule = None if memory is None or memory.rule is None else _checked(memory.rule, parameters)
+    if rule is None:
         selector = selector_of("sharp", parameters)
-        name, selection = selector.name, selector.select(raw, is_known, parameters, noise)
+        name = selector.name
+        selection = selector.select(raw, is_known, parameters, noise, keep_known=memory is not None)
     else:
         name = PERIOD_HISTOGRAM
-        selection = select_in_period(_rule_for(period, parameters), raw, is_known, noise)
+        selection = select_in_period(rule, raw, is_known, noise)
     if selection.noisy_counts is None:
         raise ParameterError(f"{name} must keep its noisy counts")
 
-    # Ranked by S's noisy counts, or by what the filter makes of them; ties by text. T has no part
-    # in the choice, so T stays unbiased.
+    # Ranked by S's noisy counts, or in a period by what the filter makes of them; ties by text. T
+    # has no part in the choice, so T stays unbiased.
     counted, noisy_s = len(counts.table), selection.noisy_counts
     kept = [
         counts.table[i] if i < counted else absent[i - counted] for i in selection.kept.tolist()
     ]
-    value, gone = noisy_s.astype(np.float64), np.zeros(len(kept), dtype=np.bool_)
-    if period is not None:
-        value, gone = remember(period, kept, noisy_s, counts.selection_users)
+    own = noisy_s.astype(np.float64)
+    scale = _noise_of(parameters) if rule is None else rule.scale
+    ranking = ListRanking(own, np.zeros(len(kept), dtype=np.bool_))
+    if memory is not None:
+        laplace = name == StableHistogram.name
+        variance = laplace_variance(scale) if laplace else scale**2
+        ranking = remember(
+            memory, kept, noisy_s, users=counts.selection_users, noise_variance=variance
+        )
+    value = own if rule is None else ranking.value
     places = sorted(range(len(kept)), key=lambda i: (-value[i], kept[i]))
     order = tuple(kept[i] for i in places)
     listed = min(parameters.head_list_cells, len(order))
@@ -277,8 +292,7 @@ def _sharp_head_list(
         query_wildcards=spec.name == TwoStage.name,
         noisy_counts=tuple(noisy_s[places].tolist()),
     )
-    noisy = _noise_for_t(counts, head_list, parameters, noise, period)
-    scale = _noise_of(parameters) if period is None else period.rule.scale
+    noisy = _noise_for_t(counts, head_list, parameters, noise, rule)
     names = Mechanisms(
         "sharp",
         name,
@@ -309,13 +323,13 @@ def _sharp_head_list(
         best_trimmed=None,
         optin=optin,
         shares=shares,
-        forgotten=tuple(np.flatnonzero(gone[places]).tolist()),
+        forgotten=tuple(np.flatnonzero(ranking.forgotten[places]).tolist()),
+        filter_failure=ranking.failure,
     )
 
 
-def _rule_for(period: PeriodEpoch, parameters: PrivacyParameters) -> PeriodRule:
+def _checked(rule: PeriodRule, parameters: PrivacyParameters) -> PeriodRule:
     """The period's rule, which must be for what was counted here."""
-    rule = period.rule
     fixed = (rule.epsilon, rule.delta, rule.records_per_user)
     here = (parameters.epsilon, parameters.delta, parameters.records_per_optin_user)
     if fixed != here:
@@ -329,7 +343,7 @@ def _rule_for(period: PeriodEpoch, parameters: PrivacyParameters) -> PeriodRule:
 def _with_known(
     counts: OptinCounts, known: Sequence[Record]
 ) -> tuple[Sequence[Record], IntArray, NDArray[np.bool_]]:
-    """The known records that nobody holds, the counts of S with their zeros behind them, and which
+    """The known records that no one has, the counts of S with their zeros behind them, and which
     of all these are known.
     """
     place = counts.table.places(known)
@@ -346,19 +360,19 @@ def _noise_for_t(
     head_list: HeadList,
     parameters: PrivacyParameters,
     noise: Noise,
-    period: PeriodEpoch | None,
+    rule: PeriodRule | None,
 ) -> NoisyCounts:
     cells = head_list.cells
     if counts.estimation_users == 0:
         nothing = np.zeros(len(cells), dtype=np.int64)
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
         return NoisyCounts(nothing, nothing, scale, 0)
-    if period is not None:
+    if rule is not None:
         # One of T's users moves two cells an epoch by one: no more than one of S's.
         raw, users = counts.estimation_by_cell(cells), counts.estimation_users
-        noisy = noise.discrete_gaussian(raw, scale=period.rule.scale)
-        return NoisyCounts(noisy, np.ones_like(noisy), period.rule.scale, users, gaussian=True)
-    # T counts one record a user whatever m_O is, so its sensitivity is that of m_O = 1.
+        noisy = noise.discrete_gaussian(raw, scale=rule.scale)
+        return NoisyCounts(noisy, np.ones_like(noisy), rule.scale, users, gaussian=True)
+    # T counts one record a user at any m_O, so its sensitivity is that of m_O = 1.
     return add_noise(
         counts.estimation_by_cell(cells),
         users=counts.estimation_users,

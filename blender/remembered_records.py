@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from blender.epoch_filter import FilterState
 from blender.errors import require
 
-__all__ = ["SHOWN_FROM", "forgotten", "shown"]
+__all__ = ["SHOWN_FROM", "forgotten", "lowest_beyond", "shown"]
 
 #: How many of S's users must hold a record, by the estimate, for it to be shown. Lower would show
 #: records that are noise; higher would hide real ones.
@@ -48,6 +48,15 @@ def forgotten(state: FilterState, users: int, *, most: int | None = None) -> NDA
     )
     likely = users * (state.mean[0] + np.sqrt(state.variance))
     gone = np.asarray(likely < SHOWN_FROM)
-    if most is not None and len(gone) - int(gone.sum()) > most:
-        gone[np.argsort(-likely, kind="stable")[most:]] = True
-    return gone
+    return gone if most is None else gone | lowest_beyond(likely, most)
+
+
+def lowest_beyond(values: NDArray[np.float64] | NDArray[np.int64], most: int) -> NDArray[np.bool_]:
+    """All but the `most` largest; of equal ones the later go.
+
+    >>> lowest_beyond(np.array([3, 1, 2, 1]), most=3).tolist()
+    [False, False, False, True]
+    """
+    beyond = np.zeros(len(values), dtype=np.bool_)
+    beyond[np.argsort(-values, kind="stable")[most:]] = True
+    return beyond

@@ -1,4 +1,4 @@
-"""What readers of publications can learn of one client: less than its report alone would tell.
+"""What readers of publications can learn of one client: less than from its report alone.
 
 Not in the paper. A client's report is ε₀-DP against everybody. Publications are functions of *how
 many* reports said what, so their readers see no more than all reports in a random order, and among

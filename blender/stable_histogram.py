@@ -4,8 +4,9 @@ Paper: CreateHeadList (Figure 3), which throws the counts away, spends only half
 what it published before.
 
     new record (not on the last list)    kept if N + X ≥ θ, at θ − 1 with probability ρ;
-                                         looked at only if somebody holds it
-    known record (on the last list)      noised even if nobody holds it;  kept if N + X ≥ drop
+                                         looked at only if someone has it
+    known record (published before)      noised even if no one has it;  kept if N + X ≥ drop,
+                                         or at any count where another rule forgets (keep_known)
 
 X is discrete Laplace of scale b = 2/ε, θ − 1 the least j with P(X ≥ j) ≤ β = min(δ, 1 − e^(−ε/2)).
 Whole numbers leave a good part of β unused (46 % at ε = 4, δ = 1e-5); ρ spends it: π, the
@@ -100,8 +101,13 @@ class StableHistogram:
         known: NDArray[np.bool_],
         parameters: PrivacyParameters,
         noise: Noise,
+        *,
+        keep_known: bool = False,
     ) -> Selection:
-        """Keep new records from θ on (some one below it) and known ones from the drop level on."""
+        """Keep new records from θ on (some one below it) and known ones from the drop level on.
+
+        Which of the known ones are kept is post-processing: all their noisy counts may be seen.
+        """
         require(
             parameters.records_per_optin_user == 1,
             "stable-histogram is proved for records_per_optin_user=1 "
@@ -112,6 +118,7 @@ class StableHistogram:
         looked_at = np.flatnonzero(known | (counts > 0))
         noisy = noise.discrete_laplace(counts[looked_at], scale=scale)
         stays = noisy >= np.where(known[looked_at], drop_level(scale), threshold)
+        stays |= known[looked_at] & keep_known
         heads = luck_below(parameters.epsilon, parameters.delta)
         one_below = np.flatnonzero(~known[looked_at] & (noisy == threshold - 1))
         stays[one_below] |= noise.coins(len(one_below), heads=heads)

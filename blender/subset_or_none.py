@@ -72,7 +72,7 @@ def best_named_size(
 def named_variance(
     records: int, likelihood: Fraction, subset_size: int, listed_64ths: int = TYPICAL_64THS
 ) -> Fraction:
-    """n·Var(p̂) of a record that nobody holds, when λ = `listed_64ths`/64 hold another one."""
+    """n·Var(p̂) of a record that no one has, when λ = `listed_64ths`/64 hold another one."""
     if records == 0:
         return Fraction(0)
     t, f, g = inclusion(records, likelihood, subset_size)

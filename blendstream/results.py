@@ -1,9 +1,9 @@
 """Reads the public API of a gateway into tidy data frames: one row, one estimate of one epoch.
 
-Promises: `share`, `low` and `high` are those of the group that each publication says to read
-(`preferred`); of a `disputed` row they are one group's value and an interval that spans both. Dates
-are in UTC; a query is text as it was published, also one like "null" or "007". ⋆, everything that
-is not on the list, has no query and no URL (missing values).
+Promises: `share`, `low`, `high` and `variance` are those of the group that each publication says to
+read (`preferred`); of a `disputed` row they are one group's value and an interval that spans both.
+Dates are in UTC; a query is text as it was published, also one like "null" or "007". ⋆, everything
+that is not on the list, has no query and no URL (missing values).
 Assumes: the server is a gateway; nothing but published documents is asked for.
 """
 
@@ -66,8 +66,8 @@ class Results:
     def history(self, *queries: str, epochs: int = 30, table: Table = "queries") -> pd.DataFrame:
         """The newest epochs, oldest first: of these queries, or of all.
 
-        A query that was not on an epoch's list has no row there: what people searched for less than
-        the least that can be told.
+        A query that was not on an epoch's list has no row there: too few people searched for
+        it to state a share.
         """
         path: str | None = (
             f"/v1/estimates?format=csv&table={table}&limit={max(1, min(epochs, _PAGE))}"

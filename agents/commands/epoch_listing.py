@@ -13,7 +13,7 @@ from agents.commands.output import print_json
 from agents.jobs.epoch_schedule import Wait, next_estimates, next_head_list
 from agents.jobs.job_context import JobContext
 from streams.releases.entries import Kind
-from streams.releases.epoch_state import EpochState, Publication
+from streams.releases.epoch_state import EpochState, ReleasedDocument
 from streams.settings import Settings
 from streams.stems import Stem
 
@@ -95,7 +95,7 @@ def _click_graph(state: EpochState) -> str | None:
     return "click graph due" if state.graph_due else "no click graph: not ready in time"
 
 
-def _outcome_text(publication: Publication) -> str:
+def _outcome_text(publication: ReleasedDocument) -> str:
     reasons = ", ".join(reason.value for reason in publication.reasons)
     return publication.outcome.value + (f" ({reasons})" if reasons else "")
 

@@ -3,12 +3,13 @@
 Simulates whole epochs on populations whose truth is known, with the functions that the service
 calls, for the profiles `paper` and `sharp`: the paper's Figures 9 and 11 to 16, and what it does
 not show (list size by selector and over epochs, coverage of intervals, the agreement test, the
-limit without privacy, several records a user). Writes measurements.csv, one CSV per experiment,
-SVG and PNG in a light and a dark theme, and report.md: the paper's claims beside what we see.
+limit without privacy, several records a user, thirty epochs under one budget). Writes
+measurements.csv, one CSV per experiment, SVG and PNG in a light and a dark theme, and report.md:
+the paper's claims beside what we see.
 
 Stop it whenever you like: the same command continues where it stopped.
 
-  blendstream evaluate --smoke                        a minute, to see what comes out
+  blendstream evaluate --smoke                        a minute, to see what comes out; no evidence
   blendstream evaluate                                everything; says how long it will take
   blendstream evaluate --only epsilon,limit --runs 5  some of it, quicker and rougher
   blendstream evaluate --table clicks.tsv.gz --columns query,url,count
@@ -28,7 +29,14 @@ from blender.evaluation.experiment import Experiment
 from blender.evaluation.experiments import EXPERIMENTS
 from blender.evaluation.figures import draw_all
 from blender.evaluation.measurements import Measurements
-from blender.evaluation.populations import AOL, YANDEX, Setting, table_setting
+from blender.evaluation.populations import (
+    AOL,
+    SETTING_A,
+    SETTING_B,
+    YANDEX,
+    Setting,
+    table_setting,
+)
 from blender.evaluation.report import write_report, write_top_ten
 from blender.evaluation.summary import Summary
 from blender.evaluation.work import compute, plan
@@ -52,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", metavar="NAMES", help="some experiments, by comma: " + ", ".join(_names())
     )
     parser.add_argument(
-        "--populations", default="aol,yandex", metavar="NAMES",
-        help="generated populations, by comma: aol, yandex, none (default: aol,yandex)",
+        "--populations", default="aol,yandex,setting-a,setting-b", metavar="NAMES",
+        help="generated populations, by comma: aol, yandex, setting-a, setting-b (default: all "
+        "four), none",
     )  # fmt: skip
     parser.add_argument(
         "--table", type=Path, action="append", default=[], metavar="FILE",
@@ -120,10 +129,14 @@ def run(arguments: argparse.Namespace) -> int:
     ordered.sort(key=lambda m: place[m.unit])
     summary = Summary(ordered)
     data = [*summary.write(out), *write_top_ten(ordered, summary, out)]
-    written = [*data, write_report(summary, settings, out), *draw_all(summary, settings, out)]
+    evidence = not arguments.smoke
+    report = write_report(summary, settings, out, evidence=evidence)
+    written = [*data, report, *draw_all(summary, settings, out)]
     print(f"{len(written)} files in {out}: {_kinds(written)}")
     if arguments.publish is not None:
-        _publish(data, settings, arguments.publish)
+        _publish(data, settings, arguments.publish, evidence=evidence)
+    if not evidence:
+        print("A smoke run is no evidence: its numbers say nothing about any claim.")
     return 0
 
 
@@ -143,13 +156,15 @@ def _can_publish(folder: Path, settings: Mapping[str, Setting]) -> None:
         )
 
 
-def _publish(data: Sequence[Path], settings: Mapping[str, Setting], folder: Path) -> None:
+def _publish(
+    data: Sequence[Path], settings: Mapping[str, Setting], folder: Path, *, evidence: bool
+) -> None:
     """Some experiments replace their own numbers; report and figures are made of all of them."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in data:
         shutil.copyfile(path, folder / path.name)
     summary = Summary.read(folder, settings)
-    made = [write_report(summary, settings, folder)]
+    made = [write_report(summary, settings, folder, evidence=evidence)]
     made += draw_all(summary, settings, folder, kinds=["svg"])
     print(f"{len(data)} of them copied to {folder}, {len(made)} made anew there of all its CSVs")
 
@@ -183,7 +198,8 @@ def _scale(arguments: argparse.Namespace) -> float:
 
 
 def _settings(arguments: argparse.Namespace) -> list[Setting]:
-    made: dict[str, Sequence[Setting]] = {"aol": [AOL], "yandex": [YANDEX], "none": []}
+    generated = (AOL, YANDEX, SETTING_A, SETTING_B)
+    made: dict[str, list[Setting]] = {s.name: [s] for s in generated} | {"none": []}
     names = arguments.populations.split(",")
     unknown = [name for name in names if name not in made]
     if unknown:
@@ -197,7 +213,7 @@ def _settings(arguments: argparse.Namespace) -> list[Setting]:
         )
     settings = [setting for name in names for setting in made[name]]
     if arguments.smoke:
-        settings = [setting for setting in settings if setting is AOL]
+        settings = [setting for setting in settings if setting in (AOL, SETTING_A)]
     for path, columns in zip(arguments.table, arguments.columns, strict=True):
         settings.append(table_setting(path, [c.strip() for c in columns.split(",")]))
     if not settings:

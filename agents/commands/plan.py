@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 
+from blender.parameters import PERIOD_EPOCHS
 from blender.spending_plan import Expectation, PlannedService, expectations
 from streams.settings.sections import PrivacySettings
 
@@ -21,10 +22,12 @@ __all__ = ["add_arguments", "run", "show"]
 #: What to set for each way, in the order of `expectations`.
 SETTINGS = (
     'privacy.profile = "paper"',
-    "nothing: this is the default",
-    "privacy.cohorts = {epochs}, and keys.cohort_id",
+    "budget.period_epochs = 0",
+    "budget.period_epochs = 0, privacy.cohorts = {epochs}, and keys.cohort_id",
     "budget.period_epochs = {epochs}",
 )
+#: For so many epochs nothing is to be set: it is the default.
+DEFAULT = PERIOD_EPOCHS["sharp"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +76,8 @@ def show(service: PlannedService, found: list[Expectation]) -> list[str]:
             f"{one.way:<21} {one.optin_epsilon:>9g} {one.client_epsilon:>9g} {one.found:>7,} "
             f"{one.error:>9.4f}  {setting.format(epochs=service.epochs)}"
         )
+    if service.epochs == DEFAULT:
+        lines[-1] += " (the default)"
     lines.append(
         "ε in all for someone present in every epoch that admits them, by plain sums; the ledger's "
         "composition is at most that"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from blender.errors import ParameterError
 from streams.releases.budget_period import BudgetPeriod
 from streams.releases.entries import Shortfall
-from streams.releases.epoch_plan import EpochParameters, Plan, begin_period
+from streams.releases.epoch_plan import EpochParameters, EpochPlan, begin_period
 from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.ledger import Ledger, Limit, Paused
 
@@ -128,7 +128,7 @@ Positions = Sequence[int | None]
 
 def next_keeper_move(
     book: ReleaseBook,
-    plan: Plan,
+    plan: EpochPlan,
     limit: Limit,
     now_ms: int,
     *,
@@ -168,7 +168,7 @@ def _sealable_at_ms(state: EpochState) -> int | None:
 
 
 def _next_opening(
-    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, epochs_ahead: int, origin_ms: int
+    book: ReleaseBook, plan: EpochPlan, limit: Limit, now_ms: int, epochs_ahead: int, origin_ms: int
 ) -> Open | Pause | Wait:
     if epochs_ahead < 1:
         raise ParameterError(f"epochs_ahead must be at least 1, got {epochs_ahead}")
@@ -200,11 +200,11 @@ def _next_opening(
 
 
 def next_period(
-    begun: Plan | None, period: BudgetPeriod | None, plan: Plan, epoch: int
-) -> tuple[Plan, BudgetPeriod | None]:
+    begun: EpochPlan | None, period: BudgetPeriod | None, plan: EpochPlan, epoch: int
+) -> tuple[EpochPlan, BudgetPeriod | None]:
     """The plan of an epoch, and its budget period if it has one.
 
-    `begun` and `period` are those of the epoch before it. A period that was begun goes on to its
+    `begun` and `period` are those of the epoch before it. A period that was begun continues to its
     last epoch with what it began with. Changed settings of privacy, shares or the period itself
     wait for its end; all others take effect.
     """
@@ -219,12 +219,12 @@ def next_period(
     return plan, begin_period(plan, epoch) if plan.period_epochs else None
 
 
-def _begun(last: EpochState | None) -> tuple[Plan | None, BudgetPeriod | None]:
+def _begun(last: EpochState | None) -> tuple[EpochPlan | None, BudgetPeriod | None]:
     return (None, None) if last is None else (last.parameters.plan, last.parameters.period)
 
 
 def _affordable(
-    ledger: Ledger, plan: Plan, limit: Limit, epoch: int, start_ms: int,
+    ledger: Ledger, plan: EpochPlan, limit: Limit, epoch: int, start_ms: int,
     period: BudgetPeriod | None,
 ) -> tuple[EpochParameters | None, Paused | None]:  # fmt: skip
     """The epoch, from this time on or from the next period that can pay for it; why not sooner."""
@@ -244,7 +244,7 @@ def _affordable(
 
 
 def lost_epochs(
-    book: ReleaseBook, plan: Plan, limit: Limit, now_ms: int, *, epochs_ahead: int = 1
+    book: ReleaseBook, plan: EpochPlan, limit: Limit, now_ms: int, *, epochs_ahead: int = 1
 ) -> list[EpochParameters]:
     """What a log restored from an older copy may lack: every epoch that the service would have
     opened since, with these settings.

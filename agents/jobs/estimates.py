@@ -221,6 +221,7 @@ def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
                 optin_weight=_number(weight, number),
                 projected=_number(projected, number),
                 disputed=bool(estimates.disputed[number]),
+                estimation_count=int(release.noisy.counts[number]) if release.noisy.users else None,
             )
         )
     return tuple(rows)

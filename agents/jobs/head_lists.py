@@ -16,9 +16,9 @@ from agents.jobs.estimates import empty_estimates
 from agents.jobs.job_context import JobContext
 from agents.jobs.release_step import Due, Made, Release
 from agents.jobs.selection_memory import selection_memory
+from blender.epoch_memory import EpochMemory
 from blender.errors import ParameterError
 from blender.interfaces import OptinCounts
-from blender.period_list import PeriodEpoch
 from blender.profiles import OptinRelease, build_head_list, prepare_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
@@ -41,10 +41,10 @@ class _Inputs:
     """What a head list is drawn from."""
 
     counts: OptinCounts
-    #: The last published head list's: public already, so it costs no δ to ask again.
+    #: Published and not forgotten: public already, so it costs no δ to ask again.
     known: Sequence[Record]
-    #: The budget period that the epoch belongs to, and what was published before; or neither.
-    period: PeriodEpoch | None
+    #: What was published before; `None` in `paper`, and in epochs opened by an older release.
+    memory: EpochMemory | None
     reasons: Sequence[Shortfall]
 
 
@@ -61,14 +61,13 @@ async def _read(context: JobContext, due: Due[BuildHeadList]) -> _Inputs | Made:
     if due.participants < plan.min_optin_users:
         return _nothing_to_draw_from(state, counts, reasons)
     known = await _known_records(context, due.book, state)
-    period, of_epoch = state.parameters.period, None
-    if period is not None:
-        memory = await selection_memory(context, due.book, state.epoch)
-        of_epoch = PeriodEpoch(state.epoch, period.rule, memory, plan.known_records)
-    await asyncio.to_thread(
-        prepare_head_list, plan.profile, plan.privacy, None if period is None else period.rule
-    )
-    return _Inputs(counts, known, of_epoch, reasons)
+    rule = None if state.parameters.period is None else state.parameters.period.rule
+    memory = None
+    if plan.known_records:
+        before = await selection_memory(context, due.book, state.epoch)
+        memory = EpochMemory(state.epoch, before, plan.known_records, rule)
+    await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy, rule)
+    return _Inputs(counts, known, memory, reasons)
 
 
 async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -> Made:
@@ -81,8 +80,13 @@ async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -
         plan.privacy,
         context.dice.noise,
         inputs.known,
-        inputs.period,
+        inputs.memory,
     )
+    if release.filter_failure is not None:
+        # Ranked and kept by this epoch's noisy counts alone, which are published, too.
+        log.error(
+            "filter_failed", extra={"epoch": due.state.epoch}, exc_info=release.filter_failure
+        )
     # Devices will spend what the head list asks of them; it must not be more than was charged.
     asked = release.head_list.randomizer.delta
     if asked > charged.delta:
@@ -98,8 +102,8 @@ async def _known_records(
 ) -> tuple[Record, ...]:
     """The records of the last published head list, all but those that it was the last to know.
 
-    Each list of a budget period has every record that was known to it, so the last one has every
-    record that was ever published and not forgotten.
+    Each list has every record that was known to it, so the last one has every record that was ever
+    published and not forgotten. (Lists of an older release dropped low ones.)
     """
     last = book.last_head_list_before(state.epoch)
     if last is None or last.head_list is None:

@@ -173,7 +173,7 @@ class JobContext:
                 f"{plan.topic_version} with {plan.optin_partitions} partitions, and the settings "
                 f"name version {topics.version} with {topics.partitions}: what was accepted would "
                 "not be counted. Set topics.version and topics.partitions back until these epochs "
-                "are over, or give each up with `blendstream epochs abandon E --reason TEXT`"
+                "have ended, or give each up with `blendstream epochs abandon E --reason TEXT`"
             )
         return book
 

@@ -150,7 +150,7 @@ class Jobs:
                 watch.cancel()
 
     def stop(self) -> None:
-        """Finish the step at hand, begin no other."""
+        """Finish the current step, begin no other."""
         if not self._stopping.is_set():
             log.info("jobs_stopping")
         self._stopping.set()

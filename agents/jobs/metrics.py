@@ -99,7 +99,7 @@ OUTCOMES = _log.gauge(
 )
 LAST_OUTCOME = _log.gauge(
     "blender_last_epoch_outcome",
-    "1 for how the epoch that ended last ended.",
+    "1 for the outcome of the epoch that ended last.",
     outcome=(*EpochOutcome, _ABANDONED),
 )
 LAST_PUBLISHED = _log.gauge(

@@ -1,4 +1,6 @@
-"""What a failed release means: one table, which `release_step` follows and docs/epochs.md shows.
+"""What a failed release means: one table, which `release_step` follows.
+
+docs/released-once.md shows it too.
 
 Promises: no failure that may have depended on the noise leads to another draw.
 """
@@ -54,7 +56,7 @@ class FailureRule:
 _NOT_COMMITTED = frozenset({Progress.NOTHING_DRAWN, Progress.DRAWING})
 _REDRAWN = "drawing again until a draw succeeds would make the release depend on the draw"
 #: The first rule that fits holds. A crash runs no code, and has the effect of the first.
-#: docs/epochs.md shows this table; a test compares them.
+#: docs/released-once.md shows this table; a test compares them.
 FAILURES: tuple[FailureRule, ...] = (
     FailureRule(
         "a crash, an outage, a fence, or doubt about the commit",

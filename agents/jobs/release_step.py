@@ -225,7 +225,7 @@ async def _is_published(
     """Whether the release's topic, or Redis, has a document of this epoch already.
 
     A release that the log lacks and its topic has was drawn before: Kafka may lose an entry that it
-    acknowledged, or somebody restored an older log. A broker that is cut off may not show it. That
+    acknowledged, or someone restored an older log. A broker that is cut off may not show it. That
     does no harm: the log decides, and this is for a log that itself has lost something.
     """
     epoch, topic = due.state.epoch, release.topic(context.topics)

@@ -1,5 +1,7 @@
 """What earlier head lists said of each record: the filter that ranks and forgets known records.
 
+A filter that fails must cost no epoch: it is logged, and the list goes without it.
+
 Promises: made of committed documents of the release log alone, those from `remembered_from` on, so
 that every process makes the same of it after any loss. What it decides (order, forgetting) is
 committed with the head list, and never worked out again.
@@ -8,6 +10,7 @@ committed with the head list, and never worked out again.
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import numpy as np
 
@@ -20,9 +23,16 @@ from streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["selection_memory"]
 
+log = logging.getLogger(__name__)
 
-async def selection_memory(context: JobContext, book: ReleaseBook, epoch: int) -> RecordFilter:
-    """The filter before this epoch; only lists that it has not read yet are read."""
+
+async def selection_memory(
+    context: JobContext, book: ReleaseBook, epoch: int
+) -> RecordFilter | None:
+    """The filter before this epoch, or `None` if it fails; only lists not read yet are read.
+
+    A document that cannot be read is another matter: that is tried again, as all reading is.
+    """
     lists = [
         (number, state.head_list)
         for number, state in sorted(book.epochs.items())
@@ -37,8 +47,13 @@ async def selection_memory(context: JobContext, book: ReleaseBook, epoch: int) -
     current = done.filter
     for number, released in lists[len(done.lists) :]:
         publication = await _publication(context, number, released)
-        if publication is not None:
+        if publication is None:
+            continue
+        try:
             current = await asyncio.to_thread(_followed, current, publication)
+        except Exception as error:
+            log.error("filter_failed", extra={"epoch": epoch}, exc_info=error)
+            return None
     context.remembered = Remembered(ids, current)
     return current
 

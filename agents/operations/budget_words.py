@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from agents.jobs.epoch_schedule import next_period
 from agents.jobs.job_context import limit_from
 from streams.releases.budget_period import BudgetPeriod
-from streams.releases.epoch_plan import EpochParameters, Plan, plan_from
+from streams.releases.epoch_plan import EpochParameters, EpochPlan, plan_from
 from streams.releases.ledger import Ledger
 from streams.settings import Settings
 
@@ -81,7 +81,7 @@ def _affordable(
     # Charged once and kept, so that a search looks at each of them once; with the plan and budget
     # period of the epoch before.
     charged = [ledger]
-    begun: list[tuple[Plan | None, BudgetPeriod | None]] = [
+    begun: list[tuple[EpochPlan | None, BudgetPeriod | None]] = [
         (None, None) if last is None else (last.plan, last.period)
     ]
 

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blender.evaluation.drawing import Line, Panel, draw_figure
+from blender.evaluation.over_time_figures import (
+    error_by_total,
+    error_over_time,
+    list_over_time,
+)
 from blender.evaluation.populations import Setting
 from blender.evaluation.summary import REACHED, Curve, Summary
 
@@ -367,4 +372,7 @@ FIGURES = (
     Figure("sampling-limit", _limit),
     Figure("records-per-user", _records_each),
     Figure("weights", _weights),
+    Figure("over-time-by-total", error_by_total),
+    Figure("over-time-error", error_over_time, columns=3),
+    Figure("over-time-list", list_over_time),
 )

@@ -42,8 +42,8 @@ from blender.stable_histogram import stable_threshold
 __all__ = ["EpochScores", "Plan", "simulate"]
 
 #: So many records for each opt-in user are followed; all rarer ones are one bucket, since S never
-#: sees enough of them to list one.
-_FOLLOWED = 3
+#: sees enough of them to list one: a tenth of a person holds the rarest of these, and it takes six.
+_FOLLOWED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +70,35 @@ class Plan:
     #: List the records that the filter ranks highest, not those of the highest counts.
     list_by_filter: bool = False
     modes: FilterModes | None = None
+    #: The epoch's own estimate, which takes half of the time, in one epoch of so many (and in the
+    #: first, the shock's and the one after); nothing else depends on it.
+    own_every: int = 1
+
+    def estimates_alone(self, epoch: int) -> bool:
+        """Whether the epoch's own estimate is made."""
+        shock = self.shock_epoch or 1
+        return epoch % self.own_every == 0 or epoch in (1, shock, shock + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochScores:
-    """How far one epoch's estimates were from the truth."""
+    """How far one epoch's estimates were from the truth; NaN where none was made.
+
+    L1 over the listed records, and over the true top M (`top`): there a record that is not shown
+    counts as 0, and with `own` and `asked` also one that clients were not asked about.
+    """
 
     own_l1: float
     own_top_l1: float
     filter_l1: float
     top_l1: float
-    top_listed_l1: float
+    top_asked_l1: float
     covered: float
     covered_shown: float
     covered_queries: float
     listed: int
+    #: Of the true top M, those that clients were asked about.
+    top_asked: float
     shown: int
     on_top: float
     known: int
@@ -188,9 +202,13 @@ class _Run:
         listed = slice(0, min(self.setting.list_size, len(release.places)))
         cells = release.places[listed]
         head = self._head_list(release.texts[listed])
-        client = self._clients(head, cells)
+        client = self._clients(head, cells) if len(cells) else None
         t_counts = self._estimation(head, cells, optin_p)
-        own = self._blend(head, release, t_counts, client)
+        own = None
+        if self.plan.estimates_alone(epoch):
+            own = np.zeros(0)
+            if client is not None:
+                own = self._blend(head, release, t_counts, client).cells.probability[listed]
         self.filter = self.filter.follow(
             self._publication(epoch, release, len(cells), t_counts.counts[:-1], client)
         )
@@ -316,7 +334,7 @@ class _Run:
             noisy = self.noise.discrete_laplace(raw, scale=self.scale)
         return NoisyCounts(noisy, np.ones_like(noisy), self.scale, self.n_t)
 
-    def _scores(self, cells: IntArray, own: GroupEstimates) -> EpochScores:
+    def _scores(self, cells: IntArray, own: FloatArray | None) -> EpochScores:
         state, truth = self.filter.state, self.p[self.known]
         low, high = (state.mean[0] + z * np.sqrt(state.variance) for z in (-Z_95, Z_95))
         covered = (low <= truth) & (truth <= high)
@@ -326,8 +344,8 @@ class _Run:
         visible = shown(state, self.n_s)
         length = max(1, int(visible.sum()))
         cut = np.partition(self.p[:-1], -length)[-length]
-        top = np.argsort(-self.p[:-1], kind="stable")[: self.setting.list_size]
-        published, in_cells, in_own = (np.zeros(len(self.p)) for _ in range(3))
+        top = np.argpartition(-self.p[:-1], self.setting.list_size)[: self.setting.list_size]
+        published, in_cells = (np.zeros(len(self.p)) for _ in range(2))
         published[self.known] = np.where(visible, state.probability, 0.0)
         in_cells[cells] = state.probability[listed]
         _, group = np.unique(self.query[cells], return_inverse=True)
@@ -335,21 +353,35 @@ class _Run:
             np.bincount(group, weights=a[listed]) for a in (state.mean[0], truth, state.variance)
         )
         in_query = np.abs(total - total_truth) <= Z_95 * np.sqrt(total_variance)
-        of_own = own.cells.probability[: len(cells)]
-        in_own[cells] = of_own
+        own_l1, own_top_l1 = self._alone(cells, top, own)
         return EpochScores(
-            own_l1=float(np.abs(of_own - self.p[cells]).sum()),
-            own_top_l1=float(np.abs(in_own - self.p)[top].sum()),
+            own_l1=own_l1,
+            own_top_l1=own_top_l1,
             filter_l1=float(np.abs(state.probability - truth)[listed].sum()),
             top_l1=float(np.abs(published - self.p)[top].sum()),
-            top_listed_l1=float(np.abs(in_cells - self.p)[top].sum()),
-            covered=float(covered[listed].mean()),
-            covered_shown=float(covered[visible].mean()),
-            covered_queries=float(in_query.mean()),
+            top_asked_l1=float(np.abs(in_cells - self.p)[top].sum()),
+            covered=_share(covered[listed]),
+            covered_shown=_share(covered[visible]),
+            covered_queries=_share(in_query),
             listed=len(listed),
+            top_asked=_share(np.isin(top, cells)),
             shown=int(visible.sum()),
-            on_top=float((truth[visible] >= cut).mean()),
+            on_top=_share(truth[visible] >= cut),
             known=state.size,
             staying=state.staying,
             drift=state.drift,
         )
+
+    def _alone(self, cells: IntArray, top: IntArray, own: FloatArray | None) -> tuple[float, float]:
+        """L1 of the epoch's own estimate over the listed records and over the true top."""
+        if own is None:
+            return float("nan"), float("nan")
+        estimate = np.zeros(len(self.p))
+        estimate[cells] = own
+        off = np.abs(estimate - self.p)
+        return float(off[cells].sum()), float(off[top].sum())
+
+
+def _share(of: NDArray[np.bool_]) -> float:
+    """How many of them; NaN of none."""
+    return float(of.mean()) if len(of) else float("nan")

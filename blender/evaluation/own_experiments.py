@@ -91,13 +91,15 @@ def listed_in_one_epoch(
     *,
     known: IntArray | None = None,
     records_each: int = 1,
+    selection_share: float | None = None,
 ) -> IntArray:
     """The whole selected list of one epoch, by the records' numbers in the population.
 
     Lists of millions of records are only counted and selected here, so none gets its text.
     """
     parameters = parameters_of(setting, epsilon=epsilon, records_per_optin_user=records_each)
-    users = round(setting.users * setting.optin_share * SELECTION_SHARES[profile])
+    share = SELECTION_SHARES[profile] if selection_share is None else selection_share
+    users = round(setting.users * setting.optin_share * share)
     records = distinct(draw_records(setting.people, users, records_each, 0.0, rng))
     present, tally = np.unique(records, return_counts=True)
     known = present[:0] if known is None else known

@@ -14,19 +14,32 @@ from blender.evaluation.populations import Setting
 from blender.evaluation.summary import Mean, Summary
 from blender.profiles import PROFILES
 
-__all__ = ["TOP_TEN", "write_report", "write_top_ten"]
+__all__ = ["NO_EVIDENCE", "TOP_TEN", "write_report", "write_top_ten"]
 
 
-def write_report(summary: Summary, settings: Mapping[str, Setting], folder: Path) -> Path:
-    """Everything that is a table rather than a curve, but for Figure 9's."""
+#: Stands first in the report of a smoke run.
+NO_EVIDENCE = (
+    "**No evidence.** A smoke run: one repetition with a fifth of the people, made to see that "
+    "everything works. Its numbers say nothing about any claim, so nothing is judged by them."
+)
+
+
+def write_report(
+    summary: Summary, settings: Mapping[str, Setting], folder: Path, *, evidence: bool = True
+) -> Path:
+    """Everything that is a table rather than a curve, but for Figure 9's.
+
+    Without `evidence` it says so first, and gives no verdict on what the paper says.
+    """
     parts = [
         "# The evaluation in tables",
-        "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it. "
+        *([] if evidence else [NO_EVIDENCE]),
+        "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it.\n"
         "± is one standard error of the mean; without it there was one run.",
         "## Both profiles at ε = 4",
         "\n".join(_headline(summary, settings)),
         "## What the paper says, and what the `paper` profile shows",
-        "\n".join(_claims(summary)),
+        "\n".join(_claims(summary, evidence=evidence)),
     ]
     if (folder / TOP_TEN).exists():
         parts.append(f"Figure 9's table, the ingredients of ten estimates: [{TOP_TEN}]({TOP_TEN}).")
@@ -118,14 +131,12 @@ def _shown(mean: Mean) -> str:
     return value if mean.runs < 2 else f"{value} ± {mean.error:.1g}"
 
 
-def _claims(summary: Summary) -> Iterator[str]:
-    yield "| figure | section | the paper says | our `paper` profile | same? |"
-    yield "|---|---|---|---|---|"
+def _claims(summary: Summary, *, evidence: bool) -> Iterator[str]:
+    yield "| figure | section | the paper says | our `paper` profile |" + " same? |" * evidence
+    yield "|---|---|---|---|" + "---|" * evidence
     for claim, shown in check_claims(summary):
-        yield (
-            f"| {claim.figure} | {claim.section} | {claim.says} | {shown.text} "
-            f"| {_verdict(claim, shown)} |"
-        )
+        row = f"| {claim.figure} | {claim.section} | {claim.says} | {shown.text} |"
+        yield row + f" {_verdict(claim, shown)} |" * evidence
 
 
 def _verdict(claim: PaperClaim, shown: Shown) -> str:

@@ -53,8 +53,8 @@ def _two_stage(randomizer: TwoStage, holders: IntArray, rng: np.random.Generator
     queries = len(randomizer.cells.queries)
     query = np.where(randomizer.cells.query_of_cell < 0, queries, randomizer.cells.query_of_cell)
     sizes = np.bincount(query, minlength=queries + 1)
-    told = rng.binomial(holders, float(randomizer.truth))
-    liars = np.bincount(query, weights=holders - told, minlength=queries + 1).astype(np.int64)
+    tellers = rng.binomial(holders, float(randomizer.truth))
+    liars = np.bincount(query, weights=holders - tellers, minlength=queries + 1).astype(np.int64)
     arrived = _spread_over_others(liars, rng)
 
     counts = np.zeros(len(holders), dtype=np.int64)
@@ -64,7 +64,7 @@ def _two_stage(randomizer: TwoStage, holders: IntArray, rng: np.random.Generator
         members = np.argsort(query, kind="stable")[np.isin(np.sort(query), rows)]
         members = members.reshape(len(rows), size)
         by_chance = rng.multinomial(arrived[rows], np.full(size, 1 / size))
-        truthful = told[members]
+        truthful = tellers[members]
         if size > 1:
             wrong = rng.binomial(truthful, 1 - float(url_truth))
             moved = rng.multinomial(wrong, _others(size)).sum(axis=1)

@@ -37,6 +37,10 @@ class Curve(NamedTuple):
         kept = [(x, mean) for x, mean in zip(self.x, self.means, strict=True) if keep(x, mean)]
         return Curve(self.series, [x for x, _ in kept], [mean for _, mean in kept])
 
+    def after(self, x: float) -> Curve:
+        """The points beyond x: x = 0 and below are means over the curve, where it has them."""
+        return self.where(lambda at, _: at > x)
+
 
 class _Key(NamedTuple):
     experiment: str

@@ -37,7 +37,7 @@ __all__ = [
     "MAX_LISTED_RECORDS",
     "ClickGraphPlan",
     "EpochParameters",
-    "Plan",
+    "EpochPlan",
     "begin_period",
     "plan_from",
     "shares_ppm",
@@ -82,7 +82,7 @@ class ClickGraphPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EpochPlan:
     """What the settings say the next epoch should be; the keeper turns it into parameters."""
 
     window_ms: int
@@ -112,7 +112,8 @@ class Plan:
     optin_cohorts: int = 0
     #: T: so many epochs share one budget of the opt-in users; 0: each has its own.
     period_epochs: int = 0
-    #: Most records that stay known from one epoch of a budget period to the next.
+    #: Most records that stay known from one epoch to the next. 0, in `paper` and in epochs opened
+    #: before there was a limit: those of the last list whose counts are not too low.
     known_records: int = 0
 
     def __post_init__(self) -> None:
@@ -148,10 +149,15 @@ class Plan:
                 "one budget for several epochs needs the profile sharp, whose noise it calibrates, "
                 f"got profile={self.profile!r}"
             )
-        if (self.period_epochs > 0) != (self.known_records > 0):
+        if self.period_epochs and not self.known_records:
             raise ParameterError(
-                "a budget period, and nothing else, needs a limit to known records, got "
+                "a budget period needs a limit to known records, got "
                 f"period_epochs={self.period_epochs}, known_records={self.known_records}"
+            )
+        if self.known_records and self.profile != "sharp":
+            raise ParameterError(
+                f"only the profile sharp remembers records, got known_records={self.known_records} "
+                f"with profile={self.profile!r}"
             )
         if self.period_epochs and self.optin_cohorts != 1:
             raise ParameterError(
@@ -191,14 +197,14 @@ class Plan:
         )  # fmt: skip
 
 
-def plan_from(settings: Settings) -> Plan:
+def plan_from(settings: Settings) -> EpochPlan:
     """What the settings say the next epoch should be."""
     graph, epoch = settings.click_graph, settings.epoch
     # In a budget period everyone who opted in takes part in every epoch, and clients in one.
-    epochs = settings.budget.period_epochs
+    epochs = settings.period_epochs
     clients = settings.privacy.cohorts or max(1, epochs)
     optin = settings.privacy.optin_cohorts or (1 if epochs else 0)
-    return Plan(
+    return EpochPlan(
         window_ms=epoch.window_s * 1000,
         grace_ms=round(epoch.grace_s * 1000),
         skew_ms=round(epoch.allowed_skew_s * 1000),
@@ -228,11 +234,11 @@ def plan_from(settings: Settings) -> Plan:
         devices_admitted=bool(settings.gateway.admission),
         optin_cohorts=optin,
         period_epochs=epochs,
-        known_records=settings.budget.known_records if epochs else 0,
+        known_records=settings.budget.known_records if settings.privacy.profile == "sharp" else 0,
     )
 
 
-def begin_period(plan: Plan, first_epoch: int) -> BudgetPeriod:
+def begin_period(plan: EpochPlan, first_epoch: int) -> BudgetPeriod:
     """The budget period that this epoch begins. Finding its noise takes up to some seconds, once.
 
     The secret that opens its first epoch decides the shares of all its epochs.
@@ -253,6 +259,7 @@ _NOT_ALWAYS_WRITTEN = {
     "cohort_id": "",
     "user_id_spaces": False,
     "devices_admitted": False,
+    "known_records": 0,
 }
 
 
@@ -263,7 +270,7 @@ class EpochParameters:
     epoch: int
     window_start_ms: int
     window_end_ms: int
-    plan: Plan
+    plan: EpochPlan
     charge: EpochCharge
 
     def __post_init__(self) -> None:
@@ -319,19 +326,14 @@ class EpochParameters:
         """The fields of an `epoch_opened` entry."""
         plan = asdict(self.plan)
         # These follow from others.
-        for name in (
-            "window_ms", "graph_share_ppm", "optin_cohorts", "period_epochs", "known_records",
-        ):  # fmt: skip
+        for name in ("window_ms", "graph_share_ppm", "optin_cohorts", "period_epochs"):
             del plan[name]
         # Among the privacy parameters, where a release that does not know of them stops: it would
         # admit other users than were charged, or draw noise for another budget.
         if self.plan.optin_cohorts:
             plan["privacy"]["optin_cohorts"] = self.plan.optin_cohorts
         if self.period is not None:
-            plan["privacy"]["period"] = {
-                **self.period.to_json(self.epoch),
-                "known_records": self.plan.known_records,
-            }
+            plan["privacy"]["period"] = self.period.to_json(self.epoch)
         return {
             **plan,
             "window_start_ms": self.window_start_ms,
@@ -346,8 +348,8 @@ class EpochParameters:
         """Read the fields of an `epoch_opened` entry; `ValueError` or `KeyError` if it is none."""
         start, end, graph = body["window_start_ms"], body["window_end_ms"], body["click_graph"]
         privacy = dict(body["privacy"])
-        optin_cohorts, told = int(privacy.pop("optin_cohorts", 0)), privacy.pop("period", None)
-        period = None if told is None else BudgetPeriod.from_json(body["epoch"], told)
+        optin_cohorts, stated = int(privacy.pop("optin_cohorts", 0)), privacy.pop("period", None)
+        period = None if stated is None else BudgetPeriod.from_json(body["epoch"], stated)
         given = {
             **_NOT_ALWAYS_WRITTEN,
             **body,
@@ -357,20 +359,21 @@ class EpochParameters:
             "privacy": PrivacyParameters(**privacy),
             "optin_cohorts": optin_cohorts,
             "period_epochs": 0 if period is None else period.rule.epochs,
-            "known_records": 0 if period is None else told["known_records"],
             "click_graph": None if graph is None else ClickGraphPlan(**graph),
         }
         charge = EpochCharge.from_json(
             body["epoch"], body["charge"], optin_cohorts=optin_cohorts, period=period
         )
         try:
-            plan = msgspec.convert({field.name: given[field.name] for field in fields(Plan)}, Plan)
+            plan = msgspec.convert(
+                {field.name: given[field.name] for field in fields(EpochPlan)}, EpochPlan
+            )
             return msgspec.convert({**body, "plan": plan, "charge": charge}, cls)
         except msgspec.ValidationError as error:
             raise ValueError(f"an epoch's parameters must have their types: {error}") from None
 
 
-def shares_ppm(plan: Plan) -> dict[str, int]:
+def shares_ppm(plan: EpochPlan) -> dict[str, int]:
     """S, T and the graph's share of the opt-in users, in millionths, summing to one million.
 
     The graph takes its share first; f_O divides the rest into S and T.

@@ -22,7 +22,7 @@ __all__ = [
     "EpochState",
     "HeadListRelease",
     "PauseNotice",
-    "Publication",
+    "ReleasedDocument",
     "Seal",
     "Stage",
 ]
@@ -78,7 +78,7 @@ class HeadListRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class ReleasedDocument:
     """A released document with how complete it is and why not."""
 
     document: DocumentReference
@@ -97,8 +97,8 @@ class EpochState:
     records_sealed: Seal | None = None
     head_list: HeadListRelease | None = None
     reports_sealed: Seal | None = None
-    estimates: Publication | None = None
-    click_graph: Publication | None = None
+    estimates: ReleasedDocument | None = None
+    click_graph: ReleasedDocument | None = None
     abandoned: str | None = None
     over_at_ms: int | None = None
 

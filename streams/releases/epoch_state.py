@@ -7,8 +7,8 @@ Promises: the log alone decides. Folding the same log gives the same state in ev
 states only move forward, the first entry for a step wins, and an abandoned epoch stays so: what
 comes after it in the log is never published. A record that cannot be folded is an error each time
 it is met, and is never passed over. A book that starts at a checkpoint judges as one folded from
-the beginning: once an epoch and all before it are over, its number alone says so. What a book keeps
-does not grow with the log.
+the beginning: once an epoch and all before it have ended, its number alone says so. What a book
+keeps does not grow with the log.
 Assumes: epochs open in the order of their numbers.
 """
 
@@ -32,7 +32,7 @@ from streams.releases.epoch_stages import (
     HeadListRelease,
     Offset,
     PauseNotice,
-    Publication,
+    ReleasedDocument,
     Seal,
     Stage,
 )
@@ -44,8 +44,8 @@ __all__ = [
     "EpochState",
     "HeadListRelease",
     "PauseNotice",
-    "Publication",
     "ReleaseBook",
+    "ReleasedDocument",
     "Seal",
     "Stage",
 ]
@@ -90,9 +90,9 @@ class ReleaseBook:
         #: Ids of the turns read last. A writer waits for its own, which is near the end.
         self.turns: deque[str] = deque(maxlen=KEPT_TURNS)
         self._parts: dict[str, int] = {}
-        #: This epoch and all before it are over.
+        #: This epoch and all before it have ended.
         self._over_through = -1
-        #: Which epoch reports on a list belong to, unless it and all before it are over.
+        #: Which epoch reports on a list belong to, unless it and all before it have ended.
         self._of_list: dict[bytes, int] = {}
 
     def copy(self) -> ReleaseBook:
@@ -126,11 +126,11 @@ class ReleaseBook:
         return unreleased[0].epoch - 1 if unreleased else max(self.epochs, default=-1)
 
     def is_past(self, number: int, stem: Stem) -> bool:
-        """Whether an epoch, known or not, is over for this stem, and so are all before it."""
+        """Whether an epoch, known or not, has ended for this stem, and all before it too."""
         return number <= self.released_through(stem)
 
     def reported_on(self, head_list_id: bytes) -> EpochState | None:
-        """The epoch of a head list; None also when that epoch and all before it are over."""
+        """The epoch of a head list; None also when that epoch and all before it have ended."""
         number = self._of_list.get(head_list_id)
         return None if number is None else self.epochs[number]
 
@@ -227,7 +227,7 @@ class ReleaseBook:
             self.paused = replace(notice, resumes_at_ms=min(notice.resumes_at_ms, start_ms))
 
     def _pass_over(self) -> None:
-        """Note up to where all epochs are over, and whose reports are late by their number."""
+        """Note up to where all epochs have ended, and whose reports are late by their number."""
         for number in sorted(n for n in self.epochs if n > self._over_through):
             state = self.epochs[number]
             if not state.stage.over:
@@ -272,9 +272,9 @@ class ReleaseBook:
         body = {"wildcard_alone": False, **body}  # Not always written.
         return _read(body, HeadListRelease, at, head_list=head_list, optin=optin)
 
-    def _publication(self, body: Mapping[str, Any], at: _At) -> Publication:
+    def _publication(self, body: Mapping[str, Any], at: _At) -> ReleasedDocument:
         (document,) = self._references(body, at)
-        return _read(body, Publication, at, document=document)
+        return _read(body, ReleasedDocument, at, document=document)
 
     def _references(self, body: Mapping[str, Any], at: _At) -> list[DocumentReference]:
         return [

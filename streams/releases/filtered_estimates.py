@@ -20,15 +20,15 @@ import numpy as np
 from blender.filter_modes import default_modes
 from blender.groups_over_time import pooled_difference
 from blender.intervals import Z_95
-from blender.noise import laplace_scale, laplace_variance
+from blender.noise import IntArray, laplace_scale, laplace_variance
 from blender.publication_filter import ClientFigures, Publication, RecordFilter
 from blender.record import Record
 from blender.remembered_records import shown
 from streams.wire.estimates_document import (
     EstimatedShare,
     EstimatesDocument,
-    FilteredEstimates,
     FilteredRecord,
+    FilteredStatement,
 )
 from streams.wire.head_list_document import HeadListDocument
 
@@ -43,7 +43,7 @@ STATEMENT = (
 )
 
 #: Most records beyond the listed ones that a document carries; more would make each of hundreds
-#: that a gateway keeps at hand larger than its list.
+#: that a gateway keeps in memory larger than its list.
 MOST_UNLISTED = 1_000
 
 
@@ -93,6 +93,8 @@ def publication_of(head_list: HeadListDocument, document: EstimatesDocument) -> 
         if period is None
         else float(period["scale"]) ** 2
     )
+    # One of T's users moves what one of S's moves, so that T has S's noise.
+    estimation = _estimation(head_list, document)
     return Publication(
         epoch=document.epoch,
         records=listed.records,
@@ -101,6 +103,9 @@ def publication_of(head_list: HeadListDocument, document: EstimatesDocument) -> 
         noise=noise,
         listed=listed.listed,
         clients=_clients(head_list, document),
+        estimation=estimation,
+        estimation_users=0 if estimation is None else document.participants.estimation,
+        estimation_noise=noise,
     )
 
 
@@ -138,7 +143,7 @@ def with_filtered(
             cells.append(replace(cell, filtered=figure(p, v)))
         else:
             cells.append(cell)
-    # Records move and are counted nearly independently: their variances add up. In whatever order
+    # Records move and are counted nearly independently: their variances add up. In any order
     # a document has them, the sum is the same.
     totals = {
         query: (math.fsum(p for p, _ in rows), math.fsum(v for _, v in rows))
@@ -155,7 +160,7 @@ def with_filtered(
             replace(row, filtered=figure(*totals[row.query])) if row.query in totals else row
             for row in document.queries
         ),
-        filtered=FilteredEstimates(
+        filtered=FilteredStatement(
             since_epoch=followed.publications[0].epoch,
             epochs=len(followed.publications),
             between_groups=followed.between_groups,
@@ -172,11 +177,30 @@ def with_filtered(
     )
 
 
-def _clients(head_list: HeadListDocument, document: EstimatesDocument) -> ClientFigures | None:
-    """The clients' p̂ and σ̂² of the listed records, in the list's order."""
-    told = {(c.query, c.url): c.client for c in document.records if c.client is not None}
+def _estimation(head_list: HeadListDocument, document: EstimatesDocument) -> IntArray | None:
+    """T's noisy counts of the listed records, in the list's order; older documents have none."""
+    told = {(c.query, c.url): c.estimation_count for c in document.records}
     listed = head_list.head_list.records[: head_list.head_list.listed]
-    figures = [told.get((record.query, record.url)) for record in listed]
+    counts = [told.get((record.query, record.url)) for record in listed]
+    if document.participants.estimation == 0 or not counts or None in counts:
+        return None
+    return np.array(counts, dtype=np.int64)
+
+
+def _clients(head_list: HeadListDocument, document: EstimatesDocument) -> ClientFigures | None:
+    """The clients' p̂ and σ̂² of the listed records, in the list's order.
+
+    Where reports may be forged a disputed record's are left out, as they are of its blend:
+    otherwise a crowd of forged reports would move the filtered estimate from then on.
+    """
+    unsure = document.disputed is not None and document.disputed.shown == "optin"
+    shown = {
+        (c.query, c.url): c.client
+        for c in document.records
+        if c.client is not None and not (unsure and c.disputed)
+    }
+    listed = head_list.head_list.records[: head_list.head_list.listed]
+    figures = [shown.get((record.query, record.url)) for record in listed]
     if document.participants.clients == 0 or not any(figures):
         return None
 

@@ -9,7 +9,7 @@ answer says when the next period begins.
 
 Epochs may share one budget of the opt-in users (`streams.releases.budget_period`). It is charged
 once, when its first epoch opens; where the limit's own periods end in between, once in each of
-them, since somebody may look at one alone. A charge that would break the proof of that budget is
+them, since someone may look at one alone. A charge that would break the proof of that budget is
 an error: one epoch more than it was made for, an epoch opened again, anything changed within it.
 Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. An
 opt-in user's cohort depends on R and on the secret that the charge names; a device draws its own,
@@ -142,7 +142,7 @@ class EpochCharge:
         cls, epoch: int, body: Mapping[str, Any], *,
         optin_cohorts: int = 0, period: BudgetPeriod | None = None,
     ) -> EpochCharge:  # fmt: skip
-        """Read what `to_json` wrote; the rest stands elsewhere in the entry."""
+        """Read what `to_json` wrote; the rest is elsewhere in the entry."""
         return cls(
             epoch=epoch,
             window_start_s=int(body["window_start_s"]),
@@ -168,7 +168,7 @@ class Paused:
 
     @property
     def reason(self) -> str:
-        """One sentence for operators and for those whom the gateway turns away."""
+        """One sentence for operators and for senders that the gateway refuses."""
         return (
             f"the privacy budget of this period is spent: one more epoch would bring "
             f"{_SPOKEN[self.group]} to delta={self.would_be.delta:.3g} at "

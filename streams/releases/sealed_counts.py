@@ -37,7 +37,7 @@ from streams.stores.record_rows import PackedRecords, RecordSums
 
 __all__ = ["CountsMoved", "GraphRead", "OptinRead", "ReportsRead", "SealedCounts"]
 
-#: Long enough to read a hundred million counts; a token left behind by a crash then goes by itself.
+#: Long enough to read a hundred million counts; a token left behind by a crash then expires.
 _TOKEN_S = 3600
 
 
@@ -196,7 +196,7 @@ class SealedCounts:
 
 
 def _users(totals: Sequence[dict[str, int]], share: Share) -> int:
-    """People in a share. Not the sum of its counts: somebody may have sent several records, and
+    """People in a share. Not the sum of its counts: someone may have sent several records, and
     how many is theirs alone to know."""
     return sum(t.get(f"users:{share}", 0) for t in totals)
 

@@ -21,7 +21,7 @@ def exposed(file: Path, subject: str) -> str | None:
         found = file.stat().st_mode
     except OSError:
         return None  # Reading it fails too, and says why.
-    # A pipe or a terminal keeps nothing that somebody could read later.
+    # A pipe or a terminal keeps nothing that someone could read later.
     if not stat.S_ISREG(found) or not found & _TOO_OPEN:
         return None
     return (

@@ -118,7 +118,7 @@ def _budget(settings: Settings) -> Iterator[str]:
 
 
 def _budget_period(settings: Settings) -> Iterator[str]:
-    privacy, epochs = settings.privacy, settings.budget.period_epochs
+    privacy, epochs = settings.privacy, settings.period_epochs
     if epochs == 0:
         return
     if privacy.profile != "sharp":
@@ -139,7 +139,8 @@ def _budget_period(settings: Settings) -> Iterator[str]:
     if privacy.delta < MIN_DELTA:
         yield (
             f"privacy.delta must be at least {MIN_DELTA:g} with budget.period_epochs, got "
-            f"{privacy.delta:g}; raise it, since smaller ones cannot be accounted for"
+            f"{privacy.delta:g}; raise it, since smaller ones cannot be accounted for, or set "
+            "period_epochs to 0"
         )
 
 
@@ -225,7 +226,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
         )
     # The current secret will not do for cohorts, which must stay as they are when secrets rotate.
     cohorts = settings.privacy.optin_cohorts or (
-        1 if settings.budget.period_epochs else settings.privacy.cohorts or 1
+        1 if settings.period_epochs else settings.privacy.cohorts or 1
     )
     needed = cohorts > 1 or keys.cohort_id
     if needed and keys.cohort_id not in keys.master_secrets:

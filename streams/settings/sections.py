@@ -15,7 +15,7 @@ from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.records_per_user import MOST_RECORDS
 from streams.settings import value_checks
 from streams.settings.fields import Secret, Url, required, setting
-from streams.settings.value_checks import above, at_least, between
+from streams.settings.value_checks import above, at_least, between, none_or
 from streams.wire.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
 
 __all__ = [
@@ -175,14 +175,21 @@ class EpochSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrivacySettings:
-    """What each person's data may reveal in one epoch (replace-one neighbours)."""
+    """What each person's data may reveal in one budget (replace-one neighbours)."""
 
     profile: Literal["sharp", "paper"] = setting(
         "sharp", "Mechanisms: paper (BLENDER's Figures 2-7) or sharp (closer at the same epsilon)."
     )
-    epsilon: float = setting(4.0, "ε of one epoch, for either group.", value_checks.epsilon)
+    epsilon: float = setting(
+        4.0,
+        "ε of a client's report, and of an opt-in user in the epochs of one budget "
+        "(budget.period_epochs).",
+        value_checks.epsilon,
+    )
     delta: float = setting(
-        1e-5, "δ of one epoch; for the clients only in the paper's profile.", value_checks.delta
+        1e-5,
+        "δ of an opt-in user in the same epochs; of clients only in the paper's profile.",
+        value_checks.delta,
     )
     records_per_optin_user: int = setting(
         1,
@@ -234,16 +241,18 @@ class BudgetSettings:
     optin_delta_limit: float = required("Most δ an opt-in user spends in a period.", between(0, 1))
     client_epsilon_limit: float = required("Most ε a client spends in a period.", above(0))
     client_delta_limit: float = required("Most δ a client spends in a period.", between(0, 1))
-    period_epochs: int = setting(
-        0,
+    period_epochs: int | None = setting(
+        None,
         "T: epochs that share one budget of the opt-in users, who take part in all of them; "
-        "privacy.epsilon and delta are then an opt-in user's for all T. 0: for each epoch.",
-        between(0, 366),
+        "privacy.epsilon and delta are then an opt-in user's for all T, and clients report once in "
+        "T. 0: a budget for each epoch. none: 30 in sharp, unless opt-in users take turns, and 0 "
+        "in paper.",
+        none_or(between(0, 366)),
     )
     known_records: int = setting(
         50_000,
-        "Most records that stay known from epoch to epoch with period_epochs; the least likely "
-        "ones are forgotten first.",
+        "Most records that stay known from epoch to epoch, in sharp: each was published once, and "
+        "needs no threshold again. Of more, the least likely ones are forgotten.",
         between(1, 50_000),
     )
 
@@ -344,7 +353,7 @@ class GatewaySettings:
         "", "package.module:function that returns the hook admitting reports; empty: everybody."
     )
     history_epochs: int = setting(
-        400, "Published epochs that the API keeps at hand.", between(2, 100_000)
+        400, "Published epochs that the API keeps in memory.", between(2, 100_000)
     )
     cors_origins: tuple[str, ...] = setting(
         (), "Origins whose pages may call the API; * for all, but only those named may send tokens."

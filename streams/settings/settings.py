@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from blender.parameters import PERIOD_EPOCHS
 from streams.errors import SettingsError
 from streams.settings import sections
 from streams.settings.fields import SettingProblem, Url, read_value, shown
@@ -44,6 +45,14 @@ class Settings:
         # Rules compare values, so each of them must make sense first.
         if problems := problems or list(broken_rules(self)):
             raise SettingsError(problems)
+
+    @property
+    def period_epochs(self) -> int:
+        """T, or 0 where each epoch has a budget of its own: as set, or the profile's own way."""
+        chosen = self.budget.period_epochs
+        if chosen is not None:
+            return chosen
+        return 0 if self.privacy.optin_cohorts > 1 else PERIOD_EPOCHS[self.privacy.profile]
 
     @property
     def segment_s(self) -> int:

@@ -26,7 +26,7 @@ MIN_SECRET_BYTES = 32
 
 #: Above these a release is private in name only: at ε = 10 one count in 75 gets any noise at all,
 #: and δ is the share of people of whom everything may come out. Below the least ε nothing can be
-#: told from the noise of any number of people.
+#: distinguished from the noise of any number of people.
 LEAST_EPSILON, LARGEST_EPSILON, LARGEST_DELTA = 1e-3, 10.0, 1e-3
 
 
@@ -43,6 +43,11 @@ def above(low: float) -> Check:
 def between(low: float, high: float) -> Check:
     """Within the bounds, which both count."""
     return lambda value: None if low <= value <= high else f"must lie in [{low:g}, {high:g}]"
+
+
+def none_or(check: Check) -> Check:
+    """Apply the check, unless nothing was chosen."""
+    return lambda value: None if value is None else check(value)
 
 
 def epsilon(value: float) -> str | None:

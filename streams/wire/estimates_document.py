@@ -28,8 +28,8 @@ __all__ = [
     "EstimatedQuery",
     "EstimatedShare",
     "EstimatesDocument",
-    "FilteredEstimates",
     "FilteredRecord",
+    "FilteredStatement",
     "Participants",
     "PublishedAgreement",
     "PublishedDifference",
@@ -66,7 +66,8 @@ class EstimatedCell:
     projection onto the simplex, over all cells. A `disputed` cell is not blended: its `blend` has
     one group's value, with an interval that spans both groups', and no weight
     (`DisputedRecords` says whose value and why). `filtered` is what all publications together say
-    of it (`FilteredEstimates`).
+    of it (`FilteredStatement`). `estimation_count` is T's noisy count, for the filters of later
+    epochs; `None` where there is no T, and in older documents.
     """
 
     query: str | None
@@ -78,6 +79,7 @@ class EstimatedCell:
     projected: float | None
     disputed: bool = False
     filtered: EstimatedShare | None = None
+    estimation_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class FilteredRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class FilteredEstimates:
+class FilteredStatement:
     """What all publications together say: which were read, and what the number is for, in words.
 
     The figures stand with each record and query; `unlisted` are the largest of the others.
@@ -176,7 +178,7 @@ class FilteredEstimates:
 
 @dataclass(frozen=True, slots=True)
 class Participants:
-    """People per group: that somebody takes part is not hidden."""
+    """People per group: that someone takes part is not hidden."""
 
     selection: int
     estimation: int
@@ -209,7 +211,7 @@ class EstimatesDocument:
     quantity: str | None = None
     difference: PublishedDifference | None = None
     disputed: DisputedRecords | None = None
-    filtered: FilteredEstimates | None = None
+    filtered: FilteredStatement | None = None
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: UTF-8 JSON, keys sorted, no white space, records by published value."""
@@ -311,6 +313,7 @@ def _cell(row: Any) -> EstimatedCell:
         projected=row.get("projected"),
         disputed=row.get("disputed") is True,
         filtered=_figure(row.get("filtered")),
+        estimation_count=row.get("estimation_count"),
     )
 
 
@@ -327,17 +330,19 @@ def _query(row: Any) -> EstimatedQuery:
     )
 
 
-def _filtered(body: Mapping[str, Any] | None) -> FilteredEstimates | None:
+def _filtered(body: Mapping[str, Any] | None) -> FilteredStatement | None:
     if body is None:
         return None
-    told = _known(FilteredEstimates, body)
+    statement = _known(FilteredStatement, body)
     rows = []
+    if not isinstance(body["unlisted"], list):
+        raise ValueError("unlisted records are a list")
     for row in body["unlisted"]:
         figure = _figure(row["filtered"])
         if figure is None:
             raise ValueError("a filtered record has a figure")
         rows.append(FilteredRecord(str(row["query"]), str(row["url"]), figure))
-    return replace(told, unlisted=tuple(rows))
+    return replace(statement, unlisted=tuple(rows))
 
 
 def _figure(body: Mapping[str, Any] | None) -> EstimatedShare | None:

@@ -96,7 +96,7 @@ def privacy_statement(
         f"{_most(records_per_user, 'record', 'records')} each, or said that they had none; "
         f"exact whole-number noise was added to every count before anything left the service, and "
         f"only records that many people share could appear. Everyone else's device randomised "
-        f"{_number(answers, 'answer', 'answers')} by itself, so that nobody but the device ever "
+        f"{_number(answers, 'answer', 'answers')} by itself, so that no one but the device ever "
         f"held what it really searched for. Had one opt-in account's records been different, or "
         f"none at all, {results} could have become more or less likely by "
         f"{_odds(*optin)}; had one device's been different, by "
@@ -105,7 +105,7 @@ def privacy_statement(
         f"{together}, {_terms(*clients)} for devices.) The promise is for each account and each "
         f"device: someone with two, or who moves from one group to the other, counts as two people "
         f"here, and what both reveal adds up. {turns}; what repeated epochs add up to "
-        f"is in the operator's ledger. Not hidden: that somebody takes part, how many do, and "
+        f"is in the operator's ledger. Not hidden: that someone takes part, how many do, and "
         f"anything about large groups of people, which is what this publication is for."
     )
 

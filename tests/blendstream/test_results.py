@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -79,8 +81,9 @@ def results(server: str) -> blendstream.Results:
 def test_an_epoch_is_a_row_for_each_record_with_dates_and_intervals(results):
     frame = results.estimates(EPOCHS[0])
 
-    assert list(frame.columns[:9]) == [
-        "epoch", "window_start", "window_end", "outcome", "query", "url", "share", "low", "high"
+    assert list(frame.columns[:10]) == [
+        "epoch", "window_start", "window_end", "outcome", "query", "url", "share", "low", "high",
+        "variance",
     ]  # fmt: skip
     assert frame["window_start"].iloc[0] == pd.Timestamp(FIRST_S, unit="s", tz="UTC")
     assert frame["share"].is_monotonic_decreasing
@@ -167,6 +170,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(server, monkeypatch):
     """As `Run all` does; its plots are drawn and not shown."""
     monkeypatch.setenv("BLENDSTREAM_SERVER", server)
     mpl.use("Agg")
+    plt.close("all")
     notebook = json.loads((ROOT / "docs/reading-results.ipynb").read_text())
     cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     names: dict[str, object] = {}
@@ -174,5 +178,22 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(server, monkeypatch):
     for cell in cells:
         exec(compile(cell, "reading-results.ipynb", "exec"), names)
 
-    assert len(cells) >= 5
+    assert len(cells) >= 6
+    assert len(plt.get_fignums()) == 3, "a ranking, a history and what changed"
+    plt.close("all")
     assert not any(cell.get("outputs") for cell in notebook["cells"])
+
+
+def test_the_pages_code_and_every_call_in_its_table_run(server):
+    """docs/reading-results.md, as it is printed but for the address."""
+    page = (ROOT / "docs/reading-results.md").read_text().replace("http://127.0.0.1:8080", server)
+    names: dict[str, object] = {}
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "reading-results.md", "exec"), names)
+    calls = re.findall(r"^\| `(results\.\w+\(.*?\))` \|", page, re.MULTILINE)
+
+    assert len(blocks) == 2
+    assert len(calls) >= 5
+    for call in calls:
+        assert len(eval(call.replace("tea", QUERIES[0]), names)) > 0, call

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from agents.commands.ledger import budget_now, document, show
+from agents.jobs.epoch_schedule import next_period
+from agents.jobs.job_context import limit_from
 from agents.operations.budget_words import budget_use, day_text, duration_text
 from agents.operations.installation_checks import Grade, budget
+from streams.releases.budget_period import BudgetPeriod
+from streams.releases.epoch_plan import EpochPlan, plan_from
 from streams.releases.ledger import Ledger
 from streams.settings import Settings
 from tests.agents.commands.test_ledger_verb import PERIOD_MS, START, kept
 from tests.agents.jobs.model_log import ModelLog
 
 DAY_S = 86_400
+DEPLOY = Path(__file__).parents[3] / "deploy"
 #: 18 December 2026.
 MIDNIGHT_S = 1_797_552_000
 
@@ -25,6 +32,7 @@ def month(make_settings: Callable[..., Settings]) -> Settings:
     """Daily epochs; thirty of them may be paid for in a year."""
     limits = {f"budget.{group}_epsilon_limit": 120.0 for group in ("optin", "client")}
     limits |= {"budget.optin_delta_limit": 3e-4, "budget.client_delta_limit": 0.0}
+    limits |= {"budget.period_epochs": 0}
     return make_settings({"budget.period_s": 365 * DAY_S, "epoch.window_s": DAY_S, **limits})
 
 
@@ -45,6 +53,7 @@ def test_doctor_says_how_many_epochs_the_budget_lasts(month, make_settings):
 def test_a_spent_budget_is_said_in_epochs_and_with_the_day_it_resumes(make_settings):
     """It was said in ε and δ, from which no one could tell how many epochs were left."""
     most = {f"budget.{group}_epsilon_limit": 8.0 for group in ("optin", "client")}
+    most |= {"budget.period_epochs": 0}
     settings = make_settings({"budget.period_s": DAY_S, "epoch.window_s": 21_600, **most})
     log = ModelLog()
 
@@ -98,6 +107,25 @@ def test_durations_are_said_in_the_largest_whole_unit():
     assert [duration_text(s) for s in (60, 90, 7200, DAY_S, 365 * DAY_S)] == [
         "1 minute", "90 seconds", "2 hours", "1 day", "365 days",
     ]  # fmt: skip
+
+
+def test_the_limits_of_the_sample_pay_for_every_day_of_any_year(setting_values):
+    """Budgets of thirty days do not begin with the year, so one more than fit must be paid for."""
+    sample = tomllib.loads((DEPLOY / "settings" / "basic.toml").read_text())["budget"]
+    settings = Settings.from_values(
+        setting_values | {f"budget.{name}": value for name, value in sample.items()}
+    )
+    assert settings.period_epochs == 30
+    year_s = settings.budget.period_s
+    plan, limit, ledger = plan_from(settings), limit_from(settings), Ledger()
+    begun: tuple[EpochPlan | None, BudgetPeriod | None] = (None, None)
+    for number in range(2 * 365 + 40):
+        # From the middle of one of the limit's years to the end of the third.
+        start_s = 50 * year_s + 200 * DAY_S + number * DAY_S
+        of_epoch, period = next_period(*begun, plan, number)
+        charge = of_epoch.charge(ledger, limit, number, start_s, period)
+        assert ledger.refusal(charge, limit) is None, number
+        ledger, begun = ledger.charged(charge), (of_epoch, period)
 
 
 def test_with_one_budget_for_a_period_all_of_its_epochs_are_paid_for_at_once(setting_values):

@@ -23,6 +23,7 @@ EPOCHS_A_PERIOD = 2
 def settings(make_settings: Callable[..., Settings]) -> Settings:
     """Two epochs of six hours are affordable each day."""
     most = {f"budget.{group}_epsilon_limit": 4.0 * EPOCHS_A_PERIOD for group in ("optin", "client")}
+    most |= {"budget.period_epochs": 0}
     return make_settings({"budget.period_s": 86_400, "epoch.window_s": 21_600, **most})
 
 

@@ -11,7 +11,7 @@ from blender.parameters import PrivacyParameters
 from streams.releases import entries
 from streams.releases.documents import StoredDocument, split
 from streams.releases.entries import Entry, EpochOutcome, Shortfall
-from streams.releases.epoch_plan import Plan
+from streams.releases.epoch_plan import EpochPlan
 from streams.releases.epoch_state import ReleaseBook
 from streams.releases.ledger import Cost, Limit
 
@@ -19,7 +19,7 @@ WINDOW_MS = 60_000
 PLENTY = Limit(86_400, optin=Cost(1e6, 0.5), clients=Cost(1e6, 0.5))
 
 
-def plan(**changes: object) -> Plan:
+def plan(**changes: object) -> EpochPlan:
     """A plan of one-minute windows over two partitions each."""
     fields: dict[str, object] = {
         "window_ms": WINDOW_MS,
@@ -32,7 +32,7 @@ def plan(**changes: object) -> Plan:
         "optin_partitions": 2,
         "report_partitions": 2,
     }
-    return Plan(**(fields | changes))  # type: ignore[arg-type]
+    return EpochPlan(**(fields | changes))  # type: ignore[arg-type]
 
 
 class ModelLog:

@@ -7,20 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from agents.jobs.epoch_schedule import BuildHeadList
 from agents.jobs.head_lists import HEAD_LISTS
-from agents.jobs.job_context import JobContext, ReleaseDice
+from agents.jobs.job_context import JobContext, ReleaseDice, Remembered
 from agents.jobs.release_step import Due, Made
 from blender.cells import HeadList
 from blender.interfaces import OptinCounts
 from blender.noise import COIN_BITS, Noise
 from blender.parameters import PrivacyParameters
+from blender.publication_filter import Publication, RecordFilter
 from blender.record import Record
 from blender.stable_histogram import luck_below
 from streams.releases import entries
 from streams.releases.documents import DocumentReference, join
+from streams.releases.optin_release import SelectionNumbers
 from streams.releases.sealed_counts import OptinRead
 from streams.wire.head_list_document import HeadListDocument
 from tests.agents.jobs.model_log import ModelLog
@@ -48,10 +51,13 @@ class Epochs:
     It is the job's context and counts at once, as far as the job asks.
     """
 
-    def __init__(self, noise: Noise | None = None) -> None:
+    def __init__(self, noise: Noise | None = None, **plan: object) -> None:
         self.log = LogWithDocuments()
         self.dice = ReleaseDice(noise or NoNoise())
+        self.remembered = Remembered()
         self._counts: Mapping[Record, int] = {}
+        self._plan = {"privacy": TWO_LISTED, **plan}
+        keep(self.log, START, **self._plan)
 
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
         """As `SealedCounts` does."""
@@ -60,11 +66,15 @@ class Epochs:
         counts = OptinCounts(records, held, np.zeros_like(held), USERS, 0)
         return OptinRead(counts, lost=False)
 
+    def change(self, **plan: object) -> None:
+        """Changed settings; they take effect with the next epoch that opens."""
+        self._plan = {"privacy": TWO_LISTED, **plan}
+
     async def drawn(self, epoch: int, counts: Mapping[Record, int]) -> HeadList:
         """The list that the job makes of these counts of S."""
         self._counts = counts
         now = START + (epoch + 1) * WINDOW_MS + 10_000
-        keep(self.log, now, privacy=TWO_LISTED)
+        keep(self.log, now, **self._plan)
         book = self.log.book
         state = book.epochs[epoch]
         assert state.records_sealed is not None
@@ -84,7 +94,6 @@ async def test_known_are_all_records_of_the_last_published_list_and_no_others():
     """θ is 7. Taken for known, what this epoch counted would show from 2 people on, unpaid for;
     were only the listed part known, records below the cut would be lost as soon as they dip."""
     epochs = Epochs()
-    keep(epochs.log, START, privacy=TWO_LISTED)
     first = await epochs.drawn(0, {A: 50, B: 40, C: 9, D: 6})
     assert (first.records, first.listed) == ((A, B, C), 2)
 
@@ -107,7 +116,6 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
             return np.arange(number) == 0
 
     epochs = Epochs(FirstIsHeads())
-    keep(epochs.log, START, privacy=TWO_LISTED)
     drawn = await epochs.drawn(0, {A: 50, B: 40, C: 5, D: 6, E: 6})
 
     assert drawn.records == (A, B, D)
@@ -116,3 +124,97 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
     stored = json.loads(await epochs.log.read_document(released.optin))
     assert stored["luck"] == luck_below(TWO_LISTED.epsilon, TWO_LISTED.delta) / 2**COIN_BITS > 0
     assert stored["threshold"] == 7
+
+
+#: One budget for three epochs; or one for each.
+WAYS = [
+    {"known_records": 3},
+    {"known_records": 3, "period_epochs": 3, "optin_cohorts": 1, "cohorts": 3},
+]
+
+
+async def forgotten(epochs: Epochs, epoch: int) -> list[Record]:
+    """What the log says is new again after this epoch."""
+    released = epochs.log.book.epochs[epoch].head_list
+    assert released is not None
+    listed = HeadListDocument.from_bytes(await epochs.log.read_document(released.head_list))
+    places = json.loads(await epochs.log.read_document(released.optin))["forgotten"]
+    return [listed.head_list.records[place] for place in places]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_known_is_all_that_was_ever_published_and_what_is_forgotten_is_in_the_log(way):
+    """With a budget for each epoch and with one for three. At most three stay known: the rest is
+    written down, and must pass the threshold again."""
+    epochs = Epochs(**way)
+    first = await epochs.drawn(0, {A: 300, B: 200, C: 90})
+    assert first.records == (A, B, C)
+    second = await epochs.drawn(1, {A: 300, D: 100})
+    assert dict(zip(second.records, second.noisy_counts or (), strict=True)) == {
+        A: 300, B: 0, C: 0, D: 100,
+    }, "at any count"  # fmt: skip
+    assert await forgotten(epochs, 0) == []
+    gone = await forgotten(epochs, 1)
+    assert len(gone) == 1
+    assert gone[0] in (B, C)
+
+    third = await epochs.drawn(2, {A: 300, D: 100, gone[0]: 3, E: 3})
+
+    assert set(third.records) == {A, B, C, D} - set(gone), "3 is below the threshold"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_new_process_knows_and_forgets_the_same_from_the_log_alone(way):
+    held = [{A: 300, B: 200, C: 90}, {A: 290, D: 100}, {A: 310, B: 150, D: 120, E: 90}]
+    one, other = Epochs(**way), Epochs(**way)
+    for epoch, counts in enumerate(held):
+        other.remembered = Remembered()  # as after a restart
+        assert await one.drawn(epoch, counts) == await other.drawn(epoch, counts)
+        assert await forgotten(one, epoch) == await forgotten(other, epoch)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_filter_that_fails_on_earlier_lists_costs_no_epoch(way, caplog):
+    """Story: an epoch of a period was tried until its deadline and then abandoned, for what only
+    orders its list."""
+
+    class Broken(RecordFilter):
+        def follow(self, publication: Publication) -> RecordFilter:
+            raise FloatingPointError("a covariance is not positive")
+
+    epochs = Epochs(**way)
+    await epochs.drawn(0, {A: 300, B: 200, C: 90})
+    epochs.remembered = Remembered((), Broken((), RecordFilter.start().state))
+    second = await epochs.drawn(1, {A: 100, B: 200, C: 90, D: 95})
+
+    assert second.records == (B, A, D, C)
+    assert [record.message for record in caplog.records] == ["filter_failed"]
+    assert await forgotten(epochs, 1) == [C]
+    third = await epochs.drawn(2, {A: 300, B: 200})
+    assert set(third.records) == {A, B, D}
+
+
+async def test_what_is_known_is_carried_over_from_one_way_of_spending_to_the_other():
+    """From a budget for each epoch to one for three, and back at the period's end: all that was
+    published stays known, each list with the noise of its own way."""
+    each, period = WAYS
+    epochs = Epochs(**each)
+    lists = [await epochs.drawn(0, {A: 300, B: 200})]
+    epochs.change(**period)
+    for epoch in range(1, 7):
+        if epoch == 4:
+            epochs.change(**each)
+        lists.append(await epochs.drawn(epoch, {A: 300, B: 5, C: 5}))
+
+    opened = [epochs.log.book.epochs[epoch].parameters.period for epoch in range(7)]
+    # Epochs 1 and 2 were open ahead when the way was changed.
+    assert [p and p.first_epoch for p in opened] == [None, None, None, 3, 3, 3, None]
+    for head_list in lists:
+        assert head_list.records == (A, B), "B is known; C, as frequent now, never was"
+    noise = []
+    for epoch in range(7):
+        released = epochs.log.book.epochs[epoch].head_list
+        assert released is not None
+        noise.append(SelectionNumbers.read(await epochs.log.read_document(released.optin)).noise)
+    assert noise[0] == noise[1] == noise[2] == noise[6] < 1
+    assert noise[3] == noise[4] == noise[5] > 1

@@ -11,19 +11,19 @@ from streams.errors import StoreMismatch, StoreUnavailable
 from streams.releases.entries import Shortfall
 from streams.releases.log import CommitInDoubt, CommitRefused, Fenced
 
-EPOCHS = Path(__file__).parents[3] / "docs" / "epochs.md"
+PAGE = Path(__file__).parents[3] / "docs" / "released-once.md"
 
 
 def test_the_docs_show_the_table_that_the_jobs_follow():
     """A reader who checks the privacy argument must see what the code does."""
     rows = [
         line.strip("| ").split(" | ")
-        for line in EPOCHS.read_text().split("| what failed | then | because |")[1].splitlines()[2:]
+        for line in PAGE.read_text().split("| what failed | then | because |")[1].splitlines()[2:]
         if line.startswith("|")
     ]
     shown = rows[: len(FAILURES)]
     assert shown == [[rule.failure, rule.then.value, rule.because] for rule in FAILURES]
-    assert "| what failed | then | because |\n|---|---|---|\n" in EPOCHS.read_text()
+    assert "| what failed | then | because |\n|---|---|---|\n" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("progress", [Progress.NOTHING_DRAWN, Progress.DRAWING])

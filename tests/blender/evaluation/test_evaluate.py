@@ -19,6 +19,7 @@ from agents.cli import main
 from blender.evaluation.claims import CLAIMS
 from blender.evaluation.experiments import EXPERIMENTS
 from blender.evaluation.figures import FIGURES
+from blender.evaluation.report import NO_EVIDENCE
 
 #: Some 25 s of one core; this is for machines that have many other things to do.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -30,7 +31,9 @@ def evaluate(out: Path, *options: str) -> int:
 
 class SmokeRun(NamedTuple):
     out: Path
+    #: On standard error, and on standard output.
     told: str
+    said: str
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +42,14 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> SmokeRun:
 
     In the folder it chooses for itself, beside that of a full run.
     """
-    folder, told = tmp_path_factory.mktemp("smoke"), io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stderr(told):
+    folder, told, said = tmp_path_factory.mktemp("smoke"), io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stderr(told),
+        contextlib.redirect_stdout(said),
+    ):
         assert main(["evaluate", "--smoke"]) == 0
-    return SmokeRun(folder / "evaluation-smoke", told.getvalue())
+    return SmokeRun(folder / "evaluation-smoke", told.getvalue(), said.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +80,17 @@ def test_every_figure_comes_in_both_themes(smoke: Path) -> None:
                     assert (smoke / f"{figure.name}-{theme}.{kind}").stat().st_size > 5_000
 
 
+def test_a_smoke_run_is_marked_as_no_evidence_and_judges_nothing(smoke_run: SmokeRun) -> None:
+    """One run of a fifth of the people once said "no" to sentences of the paper that hold."""
+    report = (smoke_run.out / "report.md").read_text(encoding="utf-8")
+
+    assert NO_EVIDENCE in report
+    assert "same?" not in report
+    assert not any(word in report for word in ("**no**", "**partly**", "| yes"))
+    assert "no evidence" in smoke_run.said
+
+
 def test_the_report_puts_the_papers_claims_beside_ours(smoke: Path) -> None:
-    """Which of them hold at smoke size does not matter; that they are judged does."""
     report, top_ten = (
         (smoke / name).read_text(encoding="utf-8") for name in ("report.md", "top_ten.md")
     )
@@ -175,7 +191,7 @@ def test_what_was_not_drawn_is_not_announced(
     """The top ten is a table; it has no figure."""
     assert evaluate(tmp_path, "--smoke", "--only", "top_ten") == 0
 
-    assert capsys.readouterr().out == f"3 files in {tmp_path}: report.md, CSV\n"
+    assert f"3 files in {tmp_path}: report.md, CSV\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from blender.evaluation.claims import CLAIMS, check_claims
 from blender.evaluation.experiments import EXPERIMENTS
 from blender.evaluation.figures import FIGURES
 from blender.evaluation.paper_experiments import TOP_TEN_COLUMNS
-from blender.evaluation.populations import AOL, YANDEX
+from blender.evaluation.populations import AOL, SETTING_A, SETTING_B, YANDEX
 from blender.evaluation.report import TOP_TEN
 from blender.evaluation.summary import Mean, Summary
 from blender.profiles import PROFILES
@@ -31,6 +31,25 @@ def test_every_claim_of_the_paper_is_judged_by_the_published_numbers(summary: Su
         assert shown.verdict == "yes" or claim.why, f"say why: {claim.says}"
 
 
+def test_the_page_has_every_claim_with_its_verdict(summary: Summary) -> None:
+    """In few words; the report has the numbers, and says why."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    for claim, shown in check_claims(summary):
+        row = next(line for line in lines if line.startswith(f"| {claim.figure} | {claim.says} |"))
+        lines.remove(row)  # "the same, if …" is said of several
+        given = ", given" if claim.given and shown.verdict == "yes" else ""
+        assert row.endswith(f"| {shown.verdict}{given} |"), row
+
+
+def test_the_page_opens_with_what_it_says_in_short_and_one_figure() -> None:
+    """Where its numbers come from stands last."""
+    headings = [h for h in PAGE.read_text(encoding="utf-8").splitlines() if h.startswith("## ")]
+
+    assert headings[0] == "## In short"
+    assert headings[-1] == "## Appendix: where the numbers come from"
+    assert "<picture>" in PAGE.read_text(encoding="utf-8").split("## In short")[1][:20]
+
+
 #: What every run of an experiment measures, whether its list got long enough or not.
 EVERY_RUN = {
     "top_ten": "regressions",
@@ -40,7 +59,15 @@ EVERY_RUN = {
     "limit": "l1_plain",
     "weights": "weight",
     "click_shapes": "queries",
+    "over_time": "shown",
 }
+
+#: Thirty epochs of the second setting and of the tables take hours; the page says that they are not
+#: among its figures.
+NOT_PUBLISHED = {("over_time", name) for name in (SETTING_B.name, *TABLES)}
+
+#: Curves with fewer runs than their experiment asks for, which the page says.
+FEWEST_RUNS = {"over_time": 15}
 
 
 #: What the page's two tables are to an experiment; the tables themselves are not ours to hold.
@@ -50,8 +77,9 @@ TABLE_SETTINGS = [replace(AOL, name=name, is_table=True) for name in TABLES]
 def test_every_point_has_the_runs_that_its_experiment_asks_for(summary: Summary) -> None:
     """An evaluation that was stopped early must not be published as a whole one."""
     for experiment in EXPERIMENTS:
-        for setting in (AOL, YANDEX, *TABLE_SETTINGS):
-            if not experiment.suits(setting):
+        for setting in (AOL, YANDEX, SETTING_A, SETTING_B, *TABLE_SETTINGS):
+            unpublished = (experiment.name, setting.name) in NOT_PUBLISHED
+            if unpublished or not experiment.suits(setting):
                 continue
             assert setting.name in summary.populations(experiment.name)
             metric = EVERY_RUN.get(experiment.name, "found")
@@ -60,7 +88,10 @@ def test_every_point_has_the_runs_that_its_experiment_asks_for(summary: Summary)
                     continue
                 curve = summary.curve(experiment.name, setting.name, metric, series)
                 runs = {mean.runs for mean in curve.means}
-                assert runs == {experiment.runs_on(setting)}, (experiment.name, series)
+                wanted = experiment.runs_on(setting)
+                fewest = FEWEST_RUNS.get(experiment.name, wanted)
+                assert fewest <= min(runs), (experiment.name, series)
+                assert max(runs) <= wanted, (experiment.name, series)
 
 
 def test_the_top_ten_counts_what_its_csv_counts(summary: Summary) -> None:

@@ -19,7 +19,9 @@ from tests.streams.wire.test_publication_documents import epoch_state
 
 #: The fold of the log turns these into a refusal that names the offset.
 REFUSALS = (KeyError, TypeError, ValueError)
-OLDER_RELEASES_LACK = {"topic_version", "cohort_id", "user_id_spaces", "devices_admitted"}
+OLDER_RELEASES_LACK = {
+    "topic_version", "cohort_id", "user_id_spaces", "devices_admitted", "known_records",
+}  # fmt: skip
 
 
 def parameters() -> EpochParameters:
@@ -46,7 +48,8 @@ def test_the_entry_has_the_fields_that_older_and_other_readers_know() -> None:
     """Counters and older releases read them by name; the wire format lists them."""
     assert opened().keys() == {
         "charge", "click_graph", "cohort_id", "cohorts", "counting_deadline_ms",
-        "devices_admitted", "epoch", "grace_ms", "key_id", "min_optin_users", "min_reports",
+        "devices_admitted", "epoch", "grace_ms", "key_id", "known_records",
+        "min_optin_users", "min_reports",
         "optin_partitions", "privacy",
         "profile", "records_per_user", "report_partitions", "shares_ppm", "skew_ms",
         "topic_version", "user_id_spaces", "window_end_ms", "window_start_ms",

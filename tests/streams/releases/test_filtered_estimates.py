@@ -25,7 +25,7 @@ from streams.releases.filtered_estimates import (
     with_filtered,
 )
 from streams.releases.sealed_counts import ReportsRead
-from streams.wire.estimates_document import EstimatesDocument
+from streams.wire.estimates_document import DisputedRecords, EstimatesDocument
 from streams.wire.head_list_document import HeadListDocument
 from streams.wire.schemas import schema
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
@@ -121,6 +121,53 @@ def test_who_has_the_published_documents_makes_the_same_numbers():
 
     for upto in (1, 3, 6):
         assert recomputed(data[:upto]).to_bytes() == data[upto - 1][1]
+
+
+def test_the_counts_of_t_are_published_and_help_the_filter():
+    """They are released values already, behind the opt-in users' estimate: showing them is free."""
+    head_list, own = documents(1)[0]
+    publication = publication_of(head_list, own)
+    assert publication is not None
+    counts = {(c.query, c.url): c.estimation_count for c in own.records}
+    listed = publication.records[: publication.listed]
+    assert publication.estimation is not None
+    assert publication.estimation.tolist() == [counts[r.query, r.url] for r in listed]
+    assert sum(c.estimation_count for c in own.records) == pytest.approx(800, abs=20), "all of T"
+    assert (publication.estimation_users, publication.estimation_noise) == (800, publication.noise)
+
+    older = replace(
+        own, records=tuple(replace(cell, estimation_count=None) for cell in own.records)
+    )
+    without = publication_of(head_list, older)
+    assert without is not None
+    assert without.estimation is None
+    with_t, s_alone = (
+        with_filtered(each, head_list, FilterMemory()).records[0].filtered for each in (own, older)
+    )
+    assert with_t is not None
+    assert s_alone is not None
+    assert with_t.variance < s_alone.variance
+
+
+@pytest.mark.parametrize(("shown", "left_out"), [("optin", True), ("client", False)])
+def test_reports_on_a_disputed_record_do_not_move_it_where_they_may_be_forged(shown, left_out):
+    """The epoch's own estimate shows the opt-in users' number then; the filter must not take in by
+    another door what that keeps out. Reports of admitted devices are taken as they are."""
+    head_list, own = documents(1)[0]
+    first = own.records[0]
+    assert first.client is not None
+    disputed = replace(
+        own,
+        disputed=DisputedRecords(1, shown, "Somebody may have forged reports."),
+        records=(replace(first, disputed=True), *own.records[1:]),
+    )
+    publication = publication_of(head_list, disputed)
+    assert publication is not None
+    assert publication.clients is not None
+    place = [(r.query, r.url) for r in publication.records].index((first.query, first.url))
+    missing = np.isnan(publication.clients.probability)
+    assert missing[place] == left_out
+    assert missing.sum() == left_out
 
 
 def test_a_filter_that_fails_leaves_the_epochs_own_estimate(monkeypatch):

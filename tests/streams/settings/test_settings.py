@@ -14,6 +14,9 @@ from streams.settings import Settings, Url, declared_settings, load_settings
 
 REPOSITORY = Path(__file__).parents[3]
 
+#: A budget for each epoch.
+EACH_EPOCH = {"budget.period_epochs": 0}
+
 
 def environment_of(values: dict[str, object]) -> dict[str, str]:
     """The same settings as variables."""
@@ -96,7 +99,7 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"privacy.epsilon": 10.1}, "privacy.epsilon must be at least 0.001, else"),
         ({"privacy.epsilon": 1e-11}, "privacy.epsilon must be at least 0.001, else"),
         (
-            {"privacy.records_per_optin_user": 2, "privacy.delta": 1e-13},
+            {"privacy.records_per_optin_user": 2, "privacy.delta": 1e-13} | EACH_EPOCH,
             "privacy.delta must be at least 1e-12 when records_per_optin_user is above 1",
         ),
         (
@@ -369,5 +372,26 @@ def test_with_one_budget_for_a_period_clients_take_turns_and_opt_in_users_do_not
     plan = plan_from(Settings.from_values(setting_values | {"budget.period_epochs": 30}))
     assert (plan.cohorts, plan.optin_cohorts, plan.period_epochs) == (30, 1, 30)
 
-    plan = plan_from(Settings.from_values(setting_values))
+    plan = plan_from(Settings.from_values(setting_values | EACH_EPOCH))
     assert (plan.cohorts, plan.optin_cohorts, plan.period_epochs) == (1, 0, 0)
+
+
+def test_thirty_epochs_share_one_budget_unless_it_is_set_otherwise(setting_values):
+    """The default of `sharp`; `paper` stays what it is, and who lets opt-in users take turns has
+    chosen another way."""
+
+    def epochs(**changes: object) -> int:
+        named = {name.replace("__", "."): value for name, value in changes.items()}
+        return plan_from(Settings.from_values(setting_values | named)).period_epochs
+
+    kept = [
+        plan_from(Settings.from_values(setting_values | {"privacy.profile": profile})).known_records
+        for profile in ("sharp", "paper")
+    ]
+    assert kept == [50_000, 0], "the paper forgets what it published"
+    assert epochs() == 30
+    assert epochs(budget__period_epochs="") == 30
+    assert epochs(budget__period_epochs=7) == 7
+    assert epochs(budget__period_epochs=0) == 0
+    assert epochs(privacy__profile="paper") == 0
+    assert epochs(privacy__optin_cohorts=2, privacy__cohorts=2, keys__cohort_id="test") == 0

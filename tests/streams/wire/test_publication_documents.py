@@ -500,12 +500,12 @@ def test_in_a_budget_period_the_people_of_click_graphs_are_promised_what_graphs_
 
 
 def test_an_opt_in_release_of_a_period_is_read_back_as_it_was():
-    from blender.period_list import PeriodEpoch
+    from blender.epoch_memory import EpochMemory
     from blender.publication_filter import RecordFilter
 
     state = epoch_state(**IN_PERIODS)
     assert state.parameters.period is not None
-    of_epoch = PeriodEpoch(0, state.parameters.period.rule, RecordFilter.start(), 12)
+    of_epoch = EpochMemory(0, RecordFilter.start(), 12, state.parameters.period.rule)
     release = build_head_list(
         "sharp", counts(np.random.default_rng(2)), state.parameters.plan.privacy,
         RepeatableNoise(3), (), of_epoch,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agents.local.demo.people import FALLING, NO_RECORD, RISING, Crowd
-from agents.local.demo.senders import Sender
+from agents.local.demo.senders import BatchSender
 from blender.cells import Cells
 
 
@@ -34,7 +34,7 @@ async def test_the_crowds_people_without_a_record_say_none_and_star():
         transport=httpx.MockTransport(answer), base_url="https://gateway.example"
     ) as http:
         numbers = np.array([0, NO_RECORD, len(crowd.records) - 1])
-        await Sender(http, "token").send_optin(crowd, numbers, 3, 0.0)
+        await BatchSender(http, "token").send_optin(crowd, numbers, 3, 0.0)
 
     texts = [(entry["query"], entry["url"]) for entry in posted]
     assert texts == [crowd.records[0], (None, None), crowd.records[-1]]

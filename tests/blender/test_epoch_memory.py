@@ -1,4 +1,4 @@
-"""A head list under one budget for a period: whose noise, what is kept, ranked and forgotten."""
+"""What a head list remembers: whose noise, what is kept, ranked and forgotten."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from blender import OptinCounts, ParameterError, PrivacyParameters, Record
 from blender.count_law import gaussian_law
+from blender.epoch_memory import EpochMemory
 from blender.intervals import noisy_count_interval, sum_of_gaussians
 from blender.noise import IntArray
 from blender.period_budget import calibrate_period, check_rule
-from blender.period_list import PeriodEpoch
 from blender.profiles import build_head_list, estimate_epoch, prepare_head_list
 from blender.publication_filter import Publication, RecordFilter
 from tests.doubles import NoNoise, SeededNoise
@@ -60,8 +60,8 @@ def after(*lists: dict[Record, int]) -> RecordFilter:
     return memory
 
 
-def period(memory: RecordFilter | None = None, *, most: int = 1000, epoch: int = 9) -> PeriodEpoch:
-    return PeriodEpoch(epoch, RULE, memory or RecordFilter.start(), most)
+def period(memory: RecordFilter | None = None, *, most: int = 1000, epoch: int = 9) -> EpochMemory:
+    return EpochMemory(epoch, memory or RecordFilter.start(), most, RULE)
 
 
 def test_all_noise_is_the_periods():
@@ -136,6 +136,103 @@ def test_what_is_forgotten_depends_on_released_counts_alone():
     assert one.forgotten == other.forgotten
 
 
+def each_epoch(memory: RecordFilter | None = None, *, most: int = 1000) -> EpochMemory:
+    """An epoch with a budget of its own."""
+    return EpochMemory(9, RecordFilter.start() if memory is None else memory, most)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_known_record_stays_at_any_count_in_an_epoch_with_a_budget_of_its_own(m: int):
+    """Once published, for good: with one record a user and with several. It is dropped by the
+    selector's own rule only where nothing is remembered."""
+    privacy = replace(PRIVACY, records_per_optin_user=m)
+    counts = counts_of({A: 300, C: 1}, {A: 30})
+    kept = build_head_list("sharp", counts, privacy, NoNoise(), (C, D), each_epoch())
+    before = build_head_list("sharp", counts, privacy, NoNoise(), (C, D))
+
+    assert dict(zip(kept.head_list.records, kept.head_list.noisy_counts, strict=True)) == {
+        A: 300, C: 1, D: 0,
+    }  # fmt: skip
+    assert before.head_list.records == (A,)
+
+
+def test_an_epoch_with_a_budget_of_its_own_is_listed_by_its_own_counts():
+    """Its estimates use its window alone."""
+    memory = after(*[{A: 300, B: 120}] * 6)
+    release = build_head_list(
+        "sharp", counts_of({A: 118, B: 122}), PRIVACY, NoNoise(), (A, B), each_epoch(memory)
+    )
+    assert release.head_list.records == (B, A)
+    assert release.filter_failure is None
+
+
+def test_an_epoch_with_a_budget_of_its_own_forgets_by_the_filter_and_by_the_limit():
+    gone = build_head_list(
+        "sharp", counts_of({A: 300, D: 200}), PRIVACY, NoNoise(), (A, B, C, D),
+        each_epoch(after(*[{A: 300, B: 0, C: 40, D: 200}] * 6)),
+    )  # fmt: skip
+    bounded = build_head_list(
+        "sharp", counts_of({A: 300, D: 200, C: 40}), PRIVACY, NoNoise(), (A, C, D),
+        each_epoch(after(*[{A: 300, C: 40, D: 200}] * 6), most=2),
+    )  # fmt: skip
+
+    assert [gone.head_list.records[i] for i in gone.forgotten] == [B]
+    assert [bounded.head_list.records[i] for i in bounded.forgotten] == [C]
+
+
+@pytest.mark.parametrize("way", [period, each_epoch])
+def test_which_of_equal_records_is_forgotten_does_not_depend_on_how_people_came(way):
+    """Counts are whole numbers, so many are equal. The order in which records were first counted
+    is raw data; their text is not."""
+    held = [Record(f"q{n:03}", "https://x.example/") for n in range(40)]
+    numbers = np.full(40, 200)
+    found = set()
+    for order in (held, held[::-1], held[20:] + held[:20]):
+        counts = OptinCounts(order, numbers, np.zeros_like(numbers), USERS * 4, 0)
+        release = build_head_list("sharp", counts, PRIVACY, NoNoise(), (), way(most=25))
+        found.add(tuple(release.head_list.records[i] for i in release.forgotten))
+
+    assert found == {tuple(held[25:])}
+
+
+class BrokenFilter(RecordFilter):
+    """Follows nothing."""
+
+    def follow(self, publication: Publication) -> RecordFilter:
+        raise FloatingPointError("a covariance is not positive")
+
+    def without(self, forgotten: object) -> RecordFilter:
+        return self
+
+
+@pytest.mark.parametrize("way", [period, each_epoch])
+def test_a_filter_that_fails_costs_no_epoch_and_no_second_draw(way):
+    """Noise is drawn by then. The released counts decide: the order, and what is beyond the limit.
+    Whoever knows them makes the same list."""
+    noise = Drawn()
+    memory = BrokenFilter((), RecordFilter.start().state)
+    counts = counts_of({A: 150, B: 300, C: 90, D: 120}, {A: 40})
+    release = build_head_list("sharp", counts, PRIVACY, noise, (C,), way(memory, most=3))
+
+    assert isinstance(release.filter_failure, FloatingPointError)
+    assert release.head_list.records == (B, A, D, C)
+    assert [release.head_list.records[i] for i in release.forgotten] == [C]
+    assert len(noise.asked) == 2, "once for S, once for T"
+    assert release.noisy.counts[1] == 40
+
+
+@pytest.mark.parametrize("rule", [RULE, None])
+def test_without_any_memory_the_counts_decide(rule):
+    """The filter failed on what was published, before anything was drawn."""
+    memory = EpochMemory(9, None, 2, rule)
+    release = build_head_list(
+        "sharp", counts_of({A: 150, B: 300, C: 90}), PRIVACY, NoNoise(), (D,), memory
+    )
+    assert release.filter_failure is None
+    assert release.head_list.records == (B, A, C, D)
+    assert [release.head_list.records[i] for i in release.forgotten] == [C, D]
+
+
 @pytest.mark.parametrize(
     ("change", "value"),
     [("scale", RULE.scale * 0.9), ("threshold", RULE.threshold - 2), ("epochs", 4)],
@@ -160,7 +257,7 @@ def test_a_period_draws_only_for_the_budget_it_was_made_for():
                   replace(PRIVACY, records_per_optin_user=2)):  # fmt: skip
         with pytest.raises(ParameterError, match="must be those of its period"):
             build_head_list("sharp", counts_of({A: 400}), other, noise, (), period())
-    with pytest.raises(ParameterError, match="profile sharp"):
+    with pytest.raises(ParameterError, match="only the profile sharp remembers"):
         build_head_list("paper", counts_of({A: 400}), PRIVACY, noise, (), period())
     assert noise.asked == []
 
