@@ -100,20 +100,33 @@ def _report(chosen: argparse.Namespace) -> int:
 
 
 def _search(chosen: argparse.Namespace) -> int:
-    result = PublishedResult.load(chosen.result)
+    result = PublishedResult.load(chosen.result, filtered=not chosen.one_epoch)
     rows = result.search(chosen.query, chosen.limit)
     if not rows:
         print("Not among the published queries.")
         return 1
+    print(_which(result))
     for row in rows:
         print(f"{_figures(row)}  {_plain(row.url)}{_mark(row)}")
     return 0
 
 
 def _trends(chosen: argparse.Namespace) -> int:
-    for row in PublishedResult.load(chosen.result).trends(chosen.n):
+    result = PublishedResult.load(chosen.result, filtered=not chosen.one_epoch)
+    print(_which(result))
+    for row in result.trends(chosen.n):
         print(f"{_figures(row)}  {_plain(row.query)}{_mark(row)}")
     return 0
+
+
+def _which(result: PublishedResult) -> str:
+    """Which estimate the numbers below are."""
+    if result.read == "filtered":
+        return (
+            f"Epoch {result.epoch}, filtered: the best guess from all epochs that are remembered. "
+            "--one-epoch shows this one by itself."
+        )
+    return f"Epoch {result.epoch} by itself ({result.read})."
 
 
 def _figures(row: RankedUrl | RankedQuery) -> str:
@@ -121,7 +134,9 @@ def _figures(row: RankedUrl | RankedQuery) -> str:
 
 
 def _mark(row: RankedUrl | RankedQuery) -> str:
-    return "  (disputed: the two groups differ here far more than elsewhere)" * row.disputed
+    if not row.disputed:
+        return ""
+    return "  (disputed: the two groups differ here far more than elsewhere; this epoch by itself)"
 
 
 def _forget(chosen: argparse.Namespace) -> int:
@@ -180,6 +195,11 @@ def _parser() -> argparse.ArgumentParser:
     published = argparse.ArgumentParser(add_help=False)
     published.add_argument(
         "--result", required=True, help="a saved answer of the server's /v1/estimates/latest"
+    )
+    published.add_argument(
+        "--one-epoch",
+        action="store_true",
+        help="show what this epoch says by itself, also where it is known from several",
     )
 
     record = commands.add_parser(

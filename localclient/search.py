@@ -1,7 +1,8 @@
 """Local search and trends from a published result: on the device, without asking anyone.
 
 Paper: the two applications of Section 4, trend computation and local search.
-Promises: no network; a person's query is compared with a file that everyone else has too.
+Promises: no network; a person's query is compared with a file that everyone else has too. Every
+number says which estimate it is.
 Assumes: the file is a publication (`blendstream/estimates/2` or `/1`), as `GET
 /v1/estimates/latest` gives it. Its writer may be hostile, so its numbers are checked before they
 are ranked.
@@ -27,6 +28,8 @@ from streams.wire.head_list_document import MalformedDocument
 __all__ = ["MAX_RESULT_BYTES", "MalformedDocument", "PublishedResult", "RankedQuery", "RankedUrl"]
 
 Row = TypeVar("Row", "RankedUrl", "RankedQuery")
+#: Probability, low, high, disputed, and which estimate.
+_Shown = tuple[float, float, float, bool, str]
 
 #: Some 200 000 records; larger would let a server fill a device.
 MAX_RESULT_BYTES = 256 * 1024 * 1024
@@ -37,7 +40,8 @@ class RankedUrl:
     """A URL that people click for a query: P(record = ⟨q,u⟩) with its 95 % interval.
 
     `disputed`: opt-in users and clients differ here far more than elsewhere. The value is one
-    group's, and may be wrong; the interval spans both.
+    group's, and may be wrong; the interval spans both. `estimate` is the number's name in the
+    publication: "filtered" is from all epochs remembered, "blend" and "client" from this one alone.
     """
 
     url: str
@@ -45,13 +49,14 @@ class RankedUrl:
     low: float
     high: float
     disputed: bool = False
+    estimate: str = "blend"
 
 
 @dataclass(frozen=True, slots=True)
 class RankedQuery:
     """A query that people search for, over its listed URLs, with its 95 % interval.
 
-    It is `disputed` if one of its URLs is.
+    It is `disputed` if one of its URLs is. `estimate` is as for a URL.
     """
 
     query: str
@@ -59,6 +64,7 @@ class RankedQuery:
     low: float
     high: float
     disputed: bool = False
+    estimate: str = "blend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +72,40 @@ class PublishedResult:
     """One epoch's publication, ready to be searched."""
 
     epoch: int
-    #: Which estimate the publication says to read: "blend", or "client" where the groups disagree.
+    #: Which estimate is shown: "filtered" where the publication has one, else what it says to read,
+    #: "blend" or, where the groups disagree, "client". Each row says so for itself: a disputed one
+    #: shows this epoch's own.
     read: str
     _urls: dict[str, tuple[RankedUrl, ...]]
     _queries: tuple[RankedQuery, ...]
 
     @classmethod
-    def load(cls, source: str | Path | bytes) -> PublishedResult:
-        """Read a publication from a file or from its bytes, or raise `MalformedDocument`."""
+    def load(cls, source: str | Path | bytes, *, filtered: bool = True) -> PublishedResult:
+        """Read a publication from a file or from its bytes, or raise `MalformedDocument`.
+
+        `filtered=False` shows what this epoch says by itself.
+        """
         data = source if isinstance(source, bytes) else _read(Path(source))
         if len(data) > MAX_RESULT_BYTES:
             raise MalformedDocument(f"a publication must be at most {MAX_RESULT_BYTES} bytes")
         document = EstimatesDocument.from_bytes(data)
-        read = document.agreement.prefer if document.agreement else "blend"
-        if read not in ("blend", "client"):
+        own = document.agreement.prefer if document.agreement else "blend"
+        if own not in ("blend", "client"):
             raise MalformedDocument("a publication must prefer blend or client")
+        over_time = document.filtered if filtered else None
+        read = own if over_time is None else "filtered"
         urls: dict[str, list[RankedUrl]] = {}
         for cell in document.records:
-            numbers = _numbers(cell, read)
+            numbers = _numbers(cell, read, own)
             if numbers and isinstance(cell.query, str) and isinstance(cell.url, str):
-                urls.setdefault(cell.query, []).append(RankedUrl(cell.url, *numbers, cell.disputed))
+                urls.setdefault(cell.query, []).append(RankedUrl(cell.url, *numbers))
+        for row in () if over_time is None else over_time.unlisted:
+            if numbers := _shown(row.filtered, "filtered", disputed=False):
+                urls.setdefault(row.query, []).append(RankedUrl(row.url, *numbers))
         queries = [
-            RankedQuery(query.query, *numbers, query.disputed)
+            RankedQuery(query.query, *numbers)
             for query in document.queries
-            if (numbers := _numbers(query, read)) and isinstance(query.query, str)
+            if (numbers := _numbers(query, read, own)) and isinstance(query.query, str)
         ]
         return cls(
             document.epoch,
@@ -131,8 +147,18 @@ def _read(path: Path) -> bytes:
         return file.read(MAX_RESULT_BYTES + 1)
 
 
-def _numbers(row: EstimatedCell | EstimatedQuery, read: str) -> tuple[float, float, float] | None:
-    figure: EstimatedShare | None = row.blend if read == "blend" else row.client
+def _numbers(row: EstimatedCell | EstimatedQuery, read: str, own: str) -> _Shown | None:
+    """What is shown of a row. Of a disputed one this epoch's own: its interval spans both groups'.
+
+    The filtered estimate knows of no dispute, and would hide it.
+    """
+    over_time = row.filtered
+    if read == "filtered" and not row.disputed and over_time and over_time.probability is not None:
+        return _shown(over_time, read, disputed=False)
+    return _shown(row.blend if own == "blend" else row.client, own, disputed=row.disputed)
+
+
+def _shown(figure: EstimatedShare | None, estimate: str, *, disputed: bool) -> _Shown | None:
     if figure is None or figure.probability is None:
         return None
     numbers = (figure.probability, figure.low, figure.high)
@@ -142,7 +168,7 @@ def _numbers(row: EstimatedCell | EstimatedQuery, read: str) -> tuple[float, flo
     ):
         raise MalformedDocument("a published probability and its interval must be finite numbers")
     probability, low, high = (float(x) for x in numbers if x is not None)
-    return probability, low, high
+    return probability, low, high, disputed, estimate
 
 
 def _ranked(rows: Iterable[Row], *, by: str) -> list[Row]:

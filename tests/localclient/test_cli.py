@@ -11,7 +11,7 @@ import pytest
 
 from localclient.cli import main
 from tests.localclient.support import Gateway, head_list
-from tests.localclient.test_search import publication
+from tests.localclient.test_search import over_time, publication
 
 LIMITS = ["--epsilon", "4", "--delta", "1e-5", "--period-epsilon", "8", "--period-delta", "1e-4"]
 
@@ -72,10 +72,26 @@ def test_search_and_trends_print_what_is_published(
     path = tmp_path / "estimates.json"
     path.write_bytes(publication().to_bytes())
     assert main(["search", "Weather", "--result", str(path), "--limit", "1"]) == 0
-    assert capsys.readouterr().out == "  0.25000  [0.24000, 0.26000]  https://sun.example/\n"
+    own = "Epoch 12 by itself (blend).\n"
+    assert capsys.readouterr().out == own + "  0.25000  [0.24000, 0.26000]  https://sun.example/\n"
     assert main(["trends", "--result", str(path), "-n", "1"]) == 0
-    assert capsys.readouterr().out == "  0.35000  [0.34000, 0.36000]  weather\n"
+    assert capsys.readouterr().out == own + "  0.35000  [0.34000, 0.36000]  weather\n"
     assert main(["search", "nobody asked", "--result", str(path)]) == 1
+
+
+def test_search_says_which_estimate_it_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "estimates.json"
+    path.write_bytes(over_time(disputed="https://sun.example/").to_bytes())
+    assert main(["search", "weather", "--result", str(path)]) == 0
+    first, disputed, rain, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("Epoch 12, filtered: the best guess from all epochs")
+    assert disputed.endswith("sun.example/  (disputed: the two groups differ here far more than "
+                             "elsewhere; this epoch by itself)")  # fmt: skip
+    assert rain == "  0.22000  [0.21000, 0.23000]  https://rain.example/"
+    assert main(["search", "weather", "--result", str(path), "--one-epoch", "--limit", "1"]) == 0
+    assert capsys.readouterr().out.startswith("Epoch 12 by itself (blend).\n  0.25000")
 
 
 @pytest.mark.parametrize("command", ["record", "status", "report", "search", "trends", "forget"])

@@ -17,6 +17,8 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
+    FilteredRecord,
+    FilteredStatement,
     Participants,
     PublishedAgreement,
 )
@@ -105,6 +107,56 @@ def test_what_the_groups_dispute_is_marked() -> None:
     assert [found.disputed for found in result.search("weather")] == [True, False, False]
     assert [found.disputed for found in result.trends(2)] == [True, False]
     assert [found.disputed for found in result.complete("n")] == [False]
+
+
+def over_time(*, disputed: str | None = None) -> EstimatesDocument:
+    """Earlier publications know better which URL is first, and of one that is not listed now."""
+    document = publication()
+    later = {"https://rain.example/": 0.22, "https://sun.example/": 0.21}
+    return replace(
+        document,
+        records=tuple(
+            replace(r, filtered=figure(later.get(r.url or "")), disputed=r.url == disputed)
+            for r in document.records
+        ),
+        queries=tuple(replace(q, filtered=figure(0.44)) for q in document.queries),
+        filtered=FilteredStatement(
+            since_epoch=0,
+            epochs=12,
+            between_groups=0.0,
+            statement="all publications together",
+            unlisted=(FilteredRecord("weather", "https://fog.example/", figure(0.05)),),
+        ),
+    )
+
+
+def test_search_ranks_by_the_filtered_estimate_and_each_row_says_so() -> None:
+    """It is closer to the truth; and who shows the number must be able to say which one it is."""
+    result = PublishedResult.load(over_time().to_bytes())
+    assert result.read == "filtered"
+    assert [
+        (found.url, found.probability, found.estimate) for found in result.search("weather")
+    ] == [
+        ("https://rain.example/", 0.22, "filtered"),
+        ("https://sun.example/", 0.21, "filtered"),
+        ("https://also-rain.example/", 0.10, "blend"),  # earlier publications say nothing of it
+        ("https://fog.example/", 0.05, "filtered"),  # not listed in this epoch
+    ]
+    assert result.trends(2)[0] == RankedQuery("news", 0.44, 0.43, 0.45, estimate="filtered")
+
+
+def test_an_epoch_by_itself_can_be_asked_for() -> None:
+    result = PublishedResult.load(over_time().to_bytes(), filtered=False)
+    assert result == PublishedResult.load(publication().to_bytes())
+    assert result.read == "blend"
+    assert {found.estimate for found in result.search("weather")} == {"blend"}
+
+
+def test_a_disputed_row_shows_its_own_epoch() -> None:
+    """Its own interval spans both groups'; the filtered one knows of no dispute."""
+    found = PublishedResult.load(over_time(disputed="https://rain.example/").to_bytes())
+    last = next(row for row in found.search("weather") if row.url == "https://rain.example/")
+    assert last == RankedUrl("https://rain.example/", 0.10, 0.09, 0.11, True, "blend")
 
 
 def test_an_empty_publication_has_nothing_to_find() -> None:

@@ -14,7 +14,7 @@ import {
 import { LIMITS, problemOf, sitesOf, TRIAL_LIMITS } from '../../webclient/extension/settings.js'
 import { placeFor, suggestionsFor } from '../../webclient/extension/suggestions.js'
 import { nextLook, resultIsDue } from '../../webclient/extension/timing.js'
-import { duration, meaningOf } from '../../webclient/extension/words.js'
+import { aboutShares, duration, meaningOf, nameOf } from '../../webclient/extension/words.js'
 
 const PAGE = readSearchPage('https://search.example/find?lang=en&q=%s')
 const CHOSEN = { ...Object.fromEntries(LIMITS.map(([name, , start]) => [name, start])) }
@@ -231,6 +231,31 @@ test('the address bar offers results first, then longer queries, as escaped text
   )
   assert.deepEqual(suggestionsFor(RESULT, ' '), [])
   assert.deepEqual(suggestionsFor(null, 'cats'), [])
+})
+
+test('the address bar and the page say which estimate a share is', () => {
+  const filtered = { ...figures(0.4), probability: 0.4 }
+  const body = {
+    schema: 'blendstream/estimates/2',
+    epoch: 8,
+    agreement: null,
+    records: [{ ...row('cats', 'https://cats.example/', 0.2), filtered }],
+    queries: [{ ...queryRow('cats', 0.5), filtered }],
+    filtered: {
+      unlisted: [{ query: 'cats', url: 'https://rare.example/', filtered: figures(0.01) }],
+    },
+  }
+  const result = PublishedResult.read(JSON.stringify(body))
+  assert.deepEqual(
+    suggestionsFor(result, 'cats').map(({ content }) => content),
+    ['https://cats.example/', 'https://rare.example/'],
+  )
+  for (const { description } of suggestionsFor(result, 'cats')) {
+    assert.match(description, /% \(filtered\)/)
+  }
+  assert.match(aboutShares(result), /^Filtered: .* epoch 8 from all epochs/)
+  assert.equal(aboutShares(RESULT), 'Of epoch 7 alone.')
+  assert.equal(nameOf(RESULT.trends(1)[0]), '')
 })
 
 test('Enter opens web pages only; everything else is a query', () => {

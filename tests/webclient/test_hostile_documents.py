@@ -10,12 +10,13 @@ import base64
 import json
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from localclient import MalformedDocument, PublishedResult
+from streams.wire.estimates_document import EstimatesDocument
 from streams.wire.head_list_document import HeadListDocument
 from tests.vectors.device import documents, searches
 from tests.webclient.test_webclient import CLIENT, node
@@ -156,11 +157,14 @@ def test_both_languages_judge_every_hostile_head_list_alike() -> None:
 
 
 @pytest.mark.long
-def test_both_languages_show_the_same_of_every_hostile_publication() -> None:
+@pytest.mark.parametrize("document", [searches.publication, searches.over_time])
+def test_both_languages_show_the_same_of_every_hostile_publication(
+    document: Callable[[], EstimatesDocument],
+) -> None:
     """No budget depends on it. The browser's client reads fewer fields, and so passes over damage
     to those that it does not show (and reads an epoch 41.0 as 41, as JavaScript does). What it
     shows then is what an honest publication shows."""
-    honest = searches.publication("blend").to_bytes()
+    honest = document().to_bytes()
     data = list(hostile(honest))
     judged = [publication_in_python(each) for each in data]
 

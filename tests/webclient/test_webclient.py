@@ -15,6 +15,7 @@ from unicodedata import normalize
 import pytest
 
 from tests.localclient.support import DAY, HOUR, serving
+from tests.localclient.test_search import publication
 from tests.vectors.device.conversations import day
 
 ROOT = Path(__file__).parents[2]
@@ -207,3 +208,28 @@ def test_the_documented_code_mints_the_tokens_that_gateways_take() -> None:
     )
 
     assert json.loads(ended.stdout) == [vector["token"] for vector in minted]
+
+
+def test_the_guides_code_runs_and_each_call_returns_a_value(tmp_path: Path) -> None:
+    """As it is printed, in Node, which has no IndexedDB: that is refused, and nothing throws."""
+    page = (ROOT / "docs/webclient.md").read_text()
+    embedding, searching = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
+    library = (CLIENT / "lib" / "index.js").as_uri()
+    (tmp_path / "published.json").write_bytes(publication().to_bytes())
+    script = (
+        f"import {{ PublishedResult }} from '{library}'\n"
+        "import { readFileSync } from 'node:fs'\n"
+        f"{embedding.replace('./lib/index.js', library)}\n"
+        f"const bytes = readFileSync('{tmp_path / 'published.json'}')\n"
+        f"{searching}\n"
+        "console.log(JSON.stringify([what, detail, result.trends(10).length]))"
+    )
+    ended = subprocess.run(
+        node("--input-type=module", "--eval", script), capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    what, detail, trends = json.loads(ended.stdout)
+    assert f"*{what}*" in page
+    assert detail
+    assert trends > 0

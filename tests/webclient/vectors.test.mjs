@@ -139,10 +139,13 @@ test('claims are judged alike', () => {
 
 test('search, completion and trends find the same', () => {
   const { publications, refused } = vectors('search')
-  const row = (r) => [r.query ?? r.url, r.probability, r.low, r.high, r.disputed]
+  const row = (r) => [r.query ?? r.url, r.probability, r.low, r.high, r.disputed, r.estimate]
   for (const vector of publications) {
     const result = PublishedResult.read(vector.text)
     assert.equal(result.epoch, vector.epoch)
+    const own = PublishedResult.read(vector.text, false)
+    assert.equal(own.shown, vector.own.read)
+    assert.deepEqual(own.trends(3).map(row), vector.own.trends)
     assert.equal(result.shown, vector.read)
     for (const [query, urls] of vector.search) {
       assert.deepEqual(result.search(query).map(row), urls, JSON.stringify(query))

@@ -1,7 +1,7 @@
 // Trends and local search from the stored publication, and what this device has spent.
 import { deviceOf, lastLook, loadSettings, storedResult } from './participation.js'
 import { isWebAddress } from './search-page.js'
-import { duration, meaningOf, moment, percent, shareOf } from './words.js'
+import { aboutShares, duration, meaningOf, moment, nameOf, percent, shareOf } from './words.js'
 
 const TRENDS = 20
 const AGAIN_MS = 3000
@@ -50,6 +50,7 @@ function showTrends(result) {
   })
   part('trends').tBodies[0].replaceChildren(...body)
   part('disputed').hidden = !rows.some((row) => row.disputed)
+  part('which').textContent = result && rows.length ? aboutShares(result) : ''
 }
 
 /** @param {import('./client.js').PublishedResult | null} result */
@@ -66,7 +67,7 @@ function showFound(result) {
       textContent: row.url,
       rel: 'noreferrer',
     })
-    item.append(link, made('div', `${shareOf(row)} of all searches`, 'hint'))
+    item.append(link, made('div', `${shareOf(row)} of all searches${nameOf(row)}`, 'hint'))
     list.append(item)
   }
   const others = (result?.complete(query, 6) ?? []).filter((row) => row.query !== query)

@@ -1,6 +1,6 @@
 // Local search in the address bar: from the stored result only, without a network.
 import { isWebAddress } from './search-page.js'
-import { shareOf } from './words.js'
+import { nameOf, shareOf } from './words.js'
 
 /** Descriptions are a kind of XML. @param {string} text */
 const escaped = (text) => text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
@@ -14,11 +14,11 @@ export function suggestionsFor(result, typed) {
   return [
     ...found.map((row) => ({
       content: row.url,
-      description: `<url>${escaped(row.url)}</url> <dim>${shareOf(row)}</dim>`,
+      description: `<url>${escaped(row.url)}</url> <dim>${shareOf(row)}${nameOf(row)}</dim>`,
     })),
     ...longer.map((row) => ({
       content: row.query,
-      description: `${escaped(row.query)} <dim>${shareOf(row)} of searches</dim>`,
+      description: `${escaped(row.query)} <dim>${shareOf(row)} of searches${nameOf(row)}</dim>`,
     })),
   ].slice(0, 8)
 }

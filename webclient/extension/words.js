@@ -30,6 +30,17 @@ export const percent = (share) =>
 export const shareOf = ({ probability, disputed }) =>
   percent(probability) + (disputed ? ' (disputed)' : '')
 
+/** Which estimate a share is, beside it. Of a disputed one it is this epoch's own.
+ * @param {{estimate: string}} row */
+export const nameOf = ({ estimate }) => (estimate === 'filtered' ? ' (filtered)' : '')
+
+/** What the numbers of a publication are, in words.
+ * @param {{shown: string, epoch: number}} result */
+export const aboutShares = ({ shown, epoch }) =>
+  shown === 'filtered'
+    ? `Filtered: the best guess at epoch ${epoch} from all epochs remembered. Disputed ones are of epoch ${epoch} alone.`
+    : `Of epoch ${epoch} alone.`
+
 /** @param {number} seconds */
 export const moment = (seconds) => new Date(seconds * 1000).toLocaleString()
 

@@ -2,23 +2,29 @@
 import { byCodePoint, normaliseQuery } from './normalise.js'
 
 /** Of a disputed one the groups differ far more than elsewhere: the value is one group's, and the
- * interval spans both.
- * @typedef {{probability: number, low: number, high: number, disputed: boolean}} Figures */
+ * interval spans both. `estimate` is the number's name in the publication: "filtered" is from all
+ * epochs remembered, "blend" and "client" from this one alone.
+ * @typedef {{probability: number, low: number, high: number, disputed: boolean, estimate: string}}
+ *   Figures */
 /** @typedef {Figures & {url: string}} RankedUrl */
 /** @typedef {Figures & {query: string}} RankedQuery */
 
-/** Keys that are not known here are passed over; `in` throws where there is no object.
- * @param {any} row @param {string} read @returns {Figures | null} */
-function figures(row, read) {
-  for (const group of [row.optin, row.client, row.blend]) {
+/** Keys that are not known here are passed over; `in` throws where there is no object. A disputed
+ * row shows this epoch's own: the filtered estimate knows of no dispute.
+ * @param {any} row @param {string} own @param {boolean} filtered @returns {Figures | null} */
+function figures(row, own, filtered) {
+  for (const group of [row.optin, row.client, row.blend, row.filtered ?? null]) {
     for (const key of ['probability', 'variance', 'low', 'high']) {
       if (group !== null && !(key in group)) throw 0
     }
   }
-  if (row[read] === null || row[read].probability === null) return null
-  const { probability, low, high } = row[read]
+  const disputed = row.disputed === true
+  const known = row.filtered && row.filtered.probability !== null
+  const estimate = filtered && known && !disputed ? 'filtered' : own
+  if (row[estimate] === null || row[estimate].probability === null) return null
+  const { probability, low, high } = row[estimate]
   if (![probability, low, high].every((x) => Math.abs(x) < 1e300 && typeof x === 'number')) throw 0
-  return { probability, low, high, disputed: row.disputed === true }
+  return { probability, low, high, disputed, estimate }
 }
 
 /** Likeliest first, ties by text: every device shows the same order.
@@ -31,39 +37,50 @@ export class PublishedResult {
   /** @type {Map<string, RankedUrl[]>} */ #urls = new Map()
   /** @type {RankedQuery[]} */ #queries = []
 
-  /** @param {any} body */
-  constructor(body) {
+  /** @param {any} body @param {boolean} filtered */
+  constructor(body, filtered) {
     if (![1, 2].some((version) => body.schema === `blendstream/estimates/${version}`)) throw 0
     if (!Number.isSafeInteger(body.epoch) || body.epoch < 0) throw 0
     if (![body.records, body.queries].every(Array.isArray)) throw 0
     /** @type {number} */ this.epoch = body.epoch
-    /** Which estimate the publication says to read: "blend" or "client".
+    /** @type {string} */ const own = body.agreement === null ? 'blend' : body.agreement.prefer
+    if (!['blend', 'client'].includes(own)) throw 0
+    const more = filtered ? (body.filtered ?? null) : null
+    /** Which estimate is shown: "filtered" where there is one, else "blend" or "client" as the
+     * publication says. Each row says so for itself.
      * @type {string} */
-    this.shown = body.agreement === null ? 'blend' : body.agreement.prefer
-    if (!['blend', 'client'].includes(this.shown)) throw 0
-    for (const row of body.records) {
-      const found = figures(row, this.shown)
+    this.shown = more === null ? own : 'filtered'
+    const none = { optin: null, client: null, blend: null, disputed: false }
+    const unlisted = more === null ? [] : more.unlisted
+    const rows = [
+      ...body.records,
+      ...unlisted.map((/** @type {any} */ row) => ({ ...row, ...none })),
+    ]
+    for (const row of rows) {
+      const found = figures(row, own, more !== null)
       if (!found || typeof row.query !== 'string' || typeof row.url !== 'string') continue
       if (!this.#urls.has(row.query)) this.#urls.set(row.query, [])
       this.#urls.get(row.query)?.push({ url: row.url, ...found })
     }
     for (const row of body.queries) {
-      const found = figures(row, this.shown)
+      const found = figures(row, own, more !== null)
       if (found && typeof row.query === 'string') this.#queries.push({ query: row.query, ...found })
     }
     for (const urls of this.#urls.values()) ranked(urls, (row) => row.url)
     ranked(this.#queries, (row) => row.query)
   }
 
-  /** The publication in these bytes or this text, or null if there is none.
-   * @param {Uint8Array | string} source @returns {PublishedResult | null} */
-  static read(source) {
+  /** The publication in these bytes or this text, or null if there is none. `filtered` false shows
+   * what this epoch says by itself.
+   * @param {Uint8Array | string} source @param {boolean} [filtered]
+   * @returns {PublishedResult | null} */
+  static read(source, filtered = true) {
     try {
       const text =
         typeof source === 'string'
           ? source
           : new TextDecoder('utf-8', { fatal: true }).decode(source)
-      return new PublishedResult(JSON.parse(text))
+      return new PublishedResult(JSON.parse(text), filtered)
     } catch {
       return null
     }

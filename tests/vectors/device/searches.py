@@ -16,6 +16,8 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
+    FilteredRecord,
+    FilteredStatement,
     Participants,
     PublishedAgreement,
     PublishedDifference,
@@ -88,12 +90,43 @@ def disputed() -> EstimatesDocument:
     )
 
 
+def over_time(prefer: str | None = None) -> EstimatesDocument:
+    """The same, had earlier publications changed the order; one row is disputed, one is not told
+    of, and two records are not listed any more."""
+    document = disputed()
+    return replace(
+        document,
+        agreement=None if prefer is None else PublishedAgreement(0.1, 0.9, True, prefer),
+        records=tuple(
+            row
+            if row.url is None or row.query == "strasse"
+            else replace(row, filtered=figure(0.4 / (number + 1)))
+            for number, row in enumerate(reversed(document.records))
+        ),
+        queries=tuple(
+            replace(row, filtered=figure(None if row.query == "strasse" else 0.01 * number))
+            for number, row in enumerate(document.queries)
+        ),
+        filtered=FilteredStatement(
+            since_epoch=16,
+            epochs=26,
+            between_groups=0.1,
+            statement="What all publications together say.",
+            unlisted=(
+                FilteredRecord("weather", "https://old.example/", figure(0.26)),
+                FilteredRecord("forgotten", "https://old.example/", figure(0.001)),
+            ),
+        ),
+    )
+
+
 def of_version_1(document: EstimatesDocument) -> bytes:
     """As the first release wrote it."""
     body = json.loads(document.to_bytes())
-    del body["difference"], body["disputed"]
+    del body["difference"], body["disputed"], body["filtered"]
     for row in (*body["records"], *body["queries"]):
-        del row["disputed"]
+        del row["disputed"], row["filtered"]
+        row.pop("estimation_count", None)
     return canonical_json(body | {"schema": "blendstream/estimates/1"})
 
 
@@ -115,7 +148,7 @@ SEARCHES = [
         "unknown",
         "nothing",
     ),
-    *("", "\x00", "weathe", "__proto__", "\ud800"),
+    *("", "\x00", "weathe", "__proto__", "\ud800", "forgotten"),
 ]
 PREFIXES = [
     *("", " ", "w", "WEATHER", "weather ", "weather\u3000", "weathert", "weather t", "zu\u0308"),
@@ -127,20 +160,23 @@ def vectors() -> dict[str, object]:
     """The contents of search.json."""
     return {
         "about": "Publications and what is found in them: search (query, the URLs with their "
-        "probability, low, high and whether they are disputed), complete (prefix, the queries), "
-        "trends(3). Text that stands for no record finds nothing. Then publications to refuse.",
+        "probability, low, high, whether they are disputed and which estimate it is), complete "
+        "(prefix, the queries), trends(3); `own`: what this epoch says by itself. Text that stands "
+        "for no record finds nothing. Then publications to refuse.",
         "publications": [
             *(found(of_version_1(publication(prefer))) for prefer in ("blend", "client", None)),
             found(publication("client").to_bytes()),
             found(disputed().to_bytes()),
             found(with_more_keys(disputed())),
+            found(over_time().to_bytes()),
+            found(with_more_keys(over_time("client"))),
         ],
         "refused": [{"name": name, "text": text} for name, text in refused()],
     }
 
 
 def found(data: bytes) -> dict[str, object]:
-    result = PublishedResult.load(data)
+    result, own = PublishedResult.load(data), PublishedResult.load(data, filtered=False)
 
     def urls(query: str) -> list[list[Any]]:
         return [[r.url, *figures(r)] for r in result.search(query)]
@@ -155,11 +191,12 @@ def found(data: bytes) -> dict[str, object]:
         "search": [[query, urls(query)] for query in SEARCHES],
         "complete": [[prefix, queries(prefix)] for prefix in PREFIXES],
         "trends": [[r.query, *figures(r)] for r in result.trends(3)],
+        "own": {"read": own.read, "trends": [[r.query, *figures(r)] for r in own.trends(3)]},
     }
 
 
 def figures(row: RankedUrl | RankedQuery) -> list[Any]:
-    return [row.probability, row.low, row.high, row.disputed]
+    return [row.probability, row.low, row.high, row.disputed, row.estimate]
 
 
 def refused() -> list[tuple[str, str]]:
@@ -190,6 +227,8 @@ def refused() -> list[tuple[str, str]]:
         ("a list for a figure", changed("queries", 0, "client", [])),
         ("a number for records", changed("records", 1)),
         ("null for records", changed("records", None)),
+        ("a number for a filtered estimate", changed("records", 0, "filtered", 1)),
+        ("a filtered estimate without a list of the others", changed("filtered", {})),
     ]
     for name, text in cases:
         try:

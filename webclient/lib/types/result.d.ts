@@ -1,12 +1,15 @@
 /** One epoch's publication. `PublishedResult.read` checks it: its writer may be hostile. */
 export class PublishedResult {
-    /** The publication in these bytes or this text, or null if there is none.
-     * @param {Uint8Array | string} source @returns {PublishedResult | null} */
-    static read(source: Uint8Array | string): PublishedResult | null;
-    /** @param {any} body */
-    constructor(body: any);
+    /** The publication in these bytes or this text, or null if there is none. `filtered` false shows
+     * what this epoch says by itself.
+     * @param {Uint8Array | string} source @param {boolean} [filtered]
+     * @returns {PublishedResult | null} */
+    static read(source: Uint8Array | string, filtered?: boolean): PublishedResult | null;
+    /** @param {any} body @param {boolean} filtered */
+    constructor(body: any, filtered: boolean);
     /** @type {number} */ epoch: number;
-    /** Which estimate the publication says to read: "blend" or "client".
+    /** Which estimate is shown: "filtered" where there is one, else "blend" or "client" as the
+     * publication says. Each row says so for itself.
      * @type {string} */
     shown: string;
     /** What others clicked for this query, likeliest first.
@@ -22,13 +25,15 @@ export class PublishedResult {
 }
 /**
  * Of a disputed one the groups differ far more than elsewhere: the value is one group's, and the
- * interval spans both.
+ * interval spans both. `estimate` is the number's name in the publication: "filtered" is from all
+ * epochs remembered, "blend" and "client" from this one alone.
  */
 export type Figures = {
     probability: number;
     low: number;
     high: number;
     disputed: boolean;
+    estimate: string;
 };
 export type RankedUrl = Figures & {
     url: string;
