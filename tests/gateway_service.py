@@ -27,7 +27,7 @@ from blender.registry import randomizer_for
 from streams.releases import entries
 from streams.releases.documents import StoredDocument, split
 from streams.releases.entries import EpochOutcome
-from streams.releases.epoch_plan import EpochParameters, Plan
+from streams.releases.epoch_plan import EpochParameters, EpochPlan
 from streams.releases.ledger import Cost, EpochCharge
 from streams.settings import Settings
 from streams.stems import Stem
@@ -57,6 +57,7 @@ def base_values(kafka_url: str, prefix: str, partitions: int) -> dict[str, str]:
         "kafka.request_timeout_s": "5",
         "redis.url": "redis://127.0.0.1:1/0",
         "budget.period_s": "864000",
+        "budget.period_epochs": "0",
         "budget.optin_epsilon_limit": "100",
         "budget.optin_delta_limit": "0.1",
         "budget.client_epsilon_limit": "100",
@@ -72,7 +73,7 @@ def base_values(kafka_url: str, prefix: str, partitions: int) -> dict[str, str]:
     }
 
 
-def plan(*, partitions: int = 4, window_ms: int = 3_600_000, **changes: Any) -> Plan:
+def plan(*, partitions: int = 4, window_ms: int = 3_600_000, **changes: Any) -> EpochPlan:
     """What an epoch is opened with."""
     privacy = PrivacyParameters(records_per_optin_user=changes.pop("records_per_user", 1))
     fields: dict[str, Any] = {
@@ -86,10 +87,10 @@ def plan(*, partitions: int = 4, window_ms: int = 3_600_000, **changes: Any) -> 
         "optin_partitions": partitions,
         "report_partitions": partitions,
     }
-    return Plan(**fields | changes)
+    return EpochPlan(**fields | changes)
 
 
-def opened(epoch: int, start_ms: int, of: Plan) -> dict[str, Any]:
+def opened(epoch: int, start_ms: int, of: EpochPlan) -> dict[str, Any]:
     """The entry that opens an epoch."""
     cost = Cost(4.0, 1e-5)
     charge = EpochCharge(epoch, start_ms // 1000, of.cohorts, 0, 2**40, cost, cost)
@@ -148,7 +149,7 @@ class ReleaseLog:
     def _write(self, key: bytes, value: bytes) -> None:
         self._producer.produce(self._topic, key=key, value=value, partition=0)
 
-    def open_epoch(self, epoch: int, *, start_ms: int | None = None, **changes: Any) -> Plan:
+    def open_epoch(self, epoch: int, *, start_ms: int | None = None, **changes: Any) -> EpochPlan:
         """Open an epoch; its window began a minute ago unless told otherwise."""
         of = plan(**changes)
         began = int(time.time()) * 1000 - 60_000

@@ -33,6 +33,7 @@ from agents.gateway.responses import Answer, problem
 from agents.gateway.routes import ROUTES, ApiRoute
 from agents.gateway.submit.admission import Admission
 from agents.gateway.submit.clock_check import ClockCheck
+from agents.gateway.submit.direct_reports import DirectReports
 from agents.gateway.submit.frame_writer import FrameWriter
 from agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
 from agents.gateway.submit.report_submissions import UNKNOWN, queue_reports
@@ -101,7 +102,7 @@ class Gateway:
         self.writer = writer
         self.clock = clock
         self.reading = Reading(publications, wall_clock, batch_entries=limits.batch_entries)
-        self.in_flight = 0
+        self._in_flight = 0
         self._cohorts = cohorts
         self._tokens = tokens
         self._admission = admission
@@ -118,6 +119,18 @@ class Gateway:
             redirect_slashes=False,
             default=None if pages is None else _Endpoint(self, pages, metrics.OTHER_ROUTES),
         )
+        #: What the server may ask first when a small body has come to /v1/reports.
+        self.direct = DirectReports(
+            publications=publications,
+            writer=writer,
+            clock=clock,
+            budget=self.bodies,
+            rate=self._report_rate,
+            cors=cors,
+            admission=admission is not None,
+            body_bytes=limits.body_bytes,
+            wall_clock=wall_clock,
+        )
 
     def _route(self, described: ApiRoute) -> Route:
         totals = GATEWAY_TOTALS.route(described.method, described.path, described.answers)
@@ -133,6 +146,11 @@ class Gateway:
         return route
 
     @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return self._in_flight + self.direct.in_flight
+
+    @property
     def held_bytes(self) -> int:
         """What requests hold between their first byte and their answer."""
         return self.bodies.used
@@ -143,7 +161,7 @@ class Gateway:
             return
         scope["app"] = self  # with an application, the router raises what it cannot route
         scope["unanswered_since"] = time.perf_counter()
-        self.in_flight += 1
+        self._in_flight += 1
         try:
             try:
                 await self._router(scope, receive, send)
@@ -157,13 +175,14 @@ class Gateway:
             # Here the error is gone, and with it what its frames kept of the request.
             await self.send(answer, scope, send)
         finally:
-            self.in_flight -= 1
+            self._in_flight -= 1
 
     async def send(self, answer: Answer, scope: Scope, send: Send) -> None:
         """Count an answer and send it, with what pages of other origins need to read it."""
         seconds = time.perf_counter() - scope.pop("unanswered_since")
         scope.get("totals", metrics.OTHER_ROUTES).answered(answer.status, seconds)
-        await answer.send(send, None if self._cors is None else self._cors.headers(scope))
+        cors = self._cors
+        await answer.send(send, None if cors is None else cors.headers(scope["headers"]))
 
     def _answer_to(self, error: Exception, scope: Scope) -> Answer:
         if isinstance(error, Refused):
@@ -184,7 +203,7 @@ class Gateway:
         offered = sorted({*scope["route"].methods, "OPTIONS"})
         allow = (b"allow", ", ".join(offered).encode())
         if scope["method"] == "OPTIONS":
-            asked = [] if self._cors is None else self._cors.preflight(scope, offered)
+            asked = [] if self._cors is None else self._cors.preflight(scope["headers"], offered)
             return Answer(204, b"", b"text/plain", [allow, *asked])
         return problem(405, f"this address takes {', '.join(offered)}", headers=[allow])
 

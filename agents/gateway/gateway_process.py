@@ -59,9 +59,9 @@ _PROBE_EVERY_S = 2.0
 _FIRST_PROBE_AGAIN_S = 0.1
 _PROBE = b"clock"
 
-#: A stop's steps, and the part of its deadline by which each is over. Answering gets the most: a
-#: request waits for Kafka as long as `gateway.delivery_deadline_s`. What is not acknowledged when
-#: the flush ends was not accepted, and its sender sends it again.
+#: A stop's steps, and the part of its deadline by which each must have ended. Answering gets
+#: the most: a request waits for Kafka as long as `gateway.delivery_deadline_s`. What is not
+#: acknowledged when the flush ends was not accepted, and its sender sends it again.
 _ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
 
 

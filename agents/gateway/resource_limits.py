@@ -42,6 +42,10 @@ class TokenBucket:
             return 0.0
         return (needed - self._left) / self.rate_per_s
 
+    def give_back(self, entries: int) -> None:
+        """Entries that were taken for nothing: they are asked for once more."""
+        self._left += entries
+
 
 class ByteBudget:
     """Bytes that may be in memory at one time.

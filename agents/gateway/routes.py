@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from agents.gateway.read.epoch_series import EpochSeries
 from agents.gateway.read.estimates_csv import TABLES
 from agents.gateway.read.publications import EpochView
 from agents.gateway.responses import Problem
@@ -61,6 +62,15 @@ class EstimatesPage(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class Series(msgspec.Struct, frozen=True):
+    """Published epochs in columns, newest first; `next` is the address of the older ones."""
+
+    schema: str
+    table: str
+    epochs: list[EpochSeries]
+    next: str | None
+
+
 class Document(msgspec.Struct, frozen=True):
     """A published document, byte for byte as it was released; its schema is named inside."""
 
@@ -106,7 +116,7 @@ _TABLE = (
         "format",
         "query",
         Annotated[str, Meta(pattern="^(json|csv)$")],
-        "json or csv, whatever the Accept header says.",
+        "json or csv; takes precedence over the Accept header.",
     ),
     Parameter(
         "table",
@@ -195,6 +205,25 @@ ROUTES: tuple[ApiRoute, ...] = (
         csv=True,
         schema="estimates",
         parameters=(_EPOCH, *_TABLE),
+    ),
+    ApiRoute(
+        "/v1/series",
+        "get_series",
+        "How shares changed: many published epochs in one small document, newest first. A column "
+        "for each number, of five digits; the whole documents are at /v1/estimates.",
+        {200: Series, 304: None, 400: Problem},
+        parameters=(
+            Parameter("before", "query", EpochNumber, "Only epochs below this one."),
+            Parameter(
+                "limit", "query", int, "At most this many epochs, 1 to 100; unless given 30."
+            ),
+            Parameter(
+                "table",
+                "query",
+                Annotated[str, Meta(pattern=f"^({'|'.join(TABLES)})$")],
+                "queries (unless given), a row for each query, or records.",
+            ),
+        ),
     ),
     ApiRoute(
         "/v1/click-graphs/latest",

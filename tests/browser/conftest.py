@@ -17,7 +17,12 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
+from agents.gateway.read.publications import (
+    EpochView,
+    PauseView,
+    Publications,
+    PublishedDocument,
+)
 from agents.gateway.read.static_pages import StaticPages
 from agents.local.ports import free_port
 from streams.wire.estimates_document import EstimatesDocument
@@ -33,6 +38,12 @@ class Site:
 
     url: str
     documents: list[EstimatesDocument]
+    published: Publications
+
+    def publish(self, document: EstimatesDocument) -> None:
+        """One more epoch, while people look at the page."""
+        self.documents.append(document)
+        _publish(self.published, document)
 
 
 @dataclass
@@ -76,22 +87,27 @@ def _view(document: EstimatesDocument) -> EpochView:
     )
 
 
+def _publish(held: Publications, document: EstimatesDocument) -> None:
+    held.estimates[document.epoch] = PublishedDocument(
+        document.epoch, f"{document.epoch:064x}", document.to_bytes()
+    )
+    held.epochs[document.epoch] = _view(document)
+
+
 @contextmanager
 def serving(documents: list[EstimatesDocument], pause: PauseView | None = None) -> Iterator[Site]:
     """A gateway that has published these, oldest first."""
     port = free_port()
     started: list[uvicorn.Server] = []
+    all_held: list[Publications] = []
 
     async def serve() -> None:
         gateway = make_gateway(pages=StaticPages())
         held = gateway.publications
+        all_held.append(held)
         held.last_pause = pause
         for document in documents:
-            body = document.to_bytes()
-            held.estimates[document.epoch] = PublishedDocument(
-                document.epoch, f"{document.epoch:064x}", body
-            )
-            held.epochs[document.epoch] = _view(document)
+            _publish(held, document)
         if documents:
             last = documents[-1]
             held.epochs[last.epoch + 1] = EpochView(
@@ -116,7 +132,7 @@ def serving(documents: list[EstimatesDocument], pause: PauseView | None = None) 
     while not (started and started[0].started):
         assert time.monotonic() < deadline, "the gateway did not start"
         time.sleep(0.02)
-    yield Site(f"http://127.0.0.1:{port}", documents)
+    yield Site(f"http://127.0.0.1:{port}", documents, all_held[0])
     started[0].should_exit = True
     thread.join(30)
 
@@ -125,13 +141,6 @@ def serving(documents: list[EstimatesDocument], pause: PauseView | None = None) 
 def site() -> Iterator[Site]:
     """A gateway with a dozen published epochs."""
     with serving(publications()) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def empty_site() -> Iterator[Site]:
-    """A gateway on its first day."""
-    with serving([]) as made:
         yield made
 
 
@@ -149,21 +158,27 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
-    """Open a page: `visit(url, dark=True, phone=True)`; it must load without a complaint."""
+    """Open a page: `visit(url, dark=True, phone=True)`. A clock that is held moves by hand."""
     opened = []
 
-    def open_page(url: str, *, dark: bool = False, phone: bool = False) -> Visit:
+    def open_page(
+        url: str, *, dark: bool = False, phone: bool = False, hold_clock: bool = False
+    ) -> Visit:
         context = browser.new_context(
             color_scheme="dark" if dark else "light",
             viewport={"width": 390, "height": 844} if phone else {"width": 1200, "height": 900},
             device_scale_factor=2 if phone else 1,
             has_touch=phone,
         )
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(15_000)
         opened.append(context)
         made = Visit(context.new_page(), urlsplit(url).netloc)
         made.watch()
+        if hold_clock:
+            made.page.clock.install()
         made.page.goto(url, wait_until="networkidle")
+        # A busy machine draws the results page long after the network fell silent.
+        made.page.wait_for_function("() => !document.querySelector('main[aria-busy=true]')")
         return made
 
     yield open_page

@@ -13,7 +13,7 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
-    FilteredEstimates,
+    FilteredStatement,
     Participants,
     PublishedAgreement,
     PublishedDifference,
@@ -88,6 +88,27 @@ def publications() -> list[EstimatesDocument]:
     return [_document(epoch) for epoch in EPOCHS]
 
 
+def many(queries: int, epochs: int) -> list[EstimatesDocument]:
+    """A service of so many queries with two results each, oldest first: one rises, one falls."""
+    words = ("tide", "train", "pasta", "chess", "cheap", "night", "garden", "museum", "old", "map")
+    names = [f"{words[n % 10]} {words[n // 10 % 10]} {n}" for n in range(queries)]
+    made = []
+    for epoch, document in enumerate(map(_document, range(EPOCHS[0], EPOCHS[0] + epochs))):
+        cells, rows = [], []
+        for place, query in enumerate(names):
+            share = (
+                0.1 / (place + 5) * {3: 1 + epoch / 4, 4: 1 - epoch / (2 * epochs)}.get(place, 1)
+            )
+            parts = [_figure(share / 2, 7 * epoch + part, place) for part in (0, 1)]
+            for part, found in enumerate(parts):
+                url = f"https://{query.replace(' ', '-')}.example/{part}"
+                cells.append(EstimatedCell(query, url, found, found, found, 0.4, found.probability))
+            total = _figure(share, epoch, place)
+            rows.append(EstimatedQuery(query, total, total, total, 0.4))
+        made.append(replace(document, records=tuple(cells), queries=tuple(rows)))
+    return made
+
+
 def emptied(document: EstimatesDocument) -> EstimatesDocument:
     """The same epoch, had too few taken part."""
     return replace(
@@ -116,7 +137,7 @@ def filtered(document: EstimatesDocument, since_epoch: int) -> EstimatesDocument
         document,
         records=tuple(beside(row, place) for place, row in enumerate(document.records)),
         queries=tuple(beside(row, place) for place, row in enumerate(document.queries)),
-        filtered=FilteredEstimates(
+        filtered=FilteredStatement(
             since_epoch, document.epoch - since_epoch + 1, 0.09, "What each is for.", ()
         ),
     )

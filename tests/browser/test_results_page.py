@@ -1,57 +1,41 @@
-"""The results page and the API's description, in a real browser."""
+"""The results page in a real browser: what it shows first, search, older epochs, failures."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Download, Route
+from playwright.sync_api import Browser
 
 from agents.gateway.read.publications import PauseView
 from blender.record import normalise
-from tests.browser.conftest import Site, Visit, serving
+from tests.browser.conftest import Site, serving
 from tests.browser.publications import (
     disputed,
     emptied,
     filtered,
+    many,
     preferring_clients,
     publications,
+)
+from tests.browser.results_page import (
+    Open,
+    clear_changes,
+    fits,
+    interval,
+    percent,
+    points,
+    rows,
+    serious,
+    texts,
+    wait_for_a_look,
 )
 
 pytestmark = pytest.mark.browser
 
-Open = Callable[..., Visit]
-
-
-def percent(share: float) -> str:
-    """As the page writes it."""
-    digits = 1 if share >= 0.1 else 2 if share >= 0.001 else 4
-    return f"{100 * share:.{digits}f}\u00a0%"
-
-
-def rows(visit: Visit, table: str) -> list[list[str]]:
-    """The text of a table's body."""
-    found = visit.page.eval_on_selector_all(
-        f"#{table} tbody tr", "rows => rows.map(r => [...r.cells].map(c => c.innerText.trim()))"
-    )
-    return [list(row) for row in found]
-
-
-def serious(visit: Visit) -> list[tuple[str, str]]:
-    """What axe thinks keeps people out."""
-    found = Axe().run(visit.page).response["violations"]
-    return [
-        (violation["id"], node["html"][:120])
-        for violation in found
-        if violation["impact"] in ("serious", "critical")
-        for node in violation["nodes"]
-    ]
+#: The epoch that a change is compared with, unless asked: so many before.
+BACK = 7
 
 
 @pytest.mark.parametrize(
@@ -64,253 +48,266 @@ def test_it_shows_the_latest_epoch_to_everyone(
 ):
     """In both themes, on both sizes: the published numbers, and nothing that keeps people out."""
     opened = visit(site.url, dark=dark, phone=phone)
-    page, latest, before = opened.page, site.documents[-1], site.documents[-2]
+    page, latest, before = opened.page, site.documents[-1], site.documents[-1 - BACK]
 
-    assert f"Epoch {latest.epoch}" in page.inner_text("#headline")
-    shown = rows(opened, "trends-table")
+    assert f"Epoch {latest.epoch}, 2 Oct 2026, incomplete" in page.inner_text("#headline")
+    shown = rows(opened, "queries-table")
     best = sorted(latest.queries, key=lambda q: -q.blend.probability)
-    then = {q.query: q.blend for q in before.queries}
-    clear = 0
+    changed = clear_changes(latest, before)
     assert len(shown) == 20
     for place, (query, row) in enumerate(zip(best, shown, strict=False), 1):
-        change = query.blend.probability - then[query.query].probability
-        errors = abs(change) / (query.blend.variance + then[query.query].variance) ** 0.5
-        clear += errors >= 1.96
+        by = changed.get(query.query)
         assert row == [
             str(place),
             query.query,
-            percent(query.blend.probability),
-            f"{percent(query.blend.low)}\u00a0– {percent(query.blend.high)}",
-            f"{'+' if change >= 0 else '−'}{100 * abs(change):.2f} points"
-            if errors >= 1.96
-            else "no clear change",
+            f"{percent(query.blend.probability)} {interval(query.blend)}",
+            "no clear change" if by is None else points(by),
         ]
-    assert 0 < clear < 20
-    assert page.locator("#trends-chart canvas").count() == 1
-    assert f"compares with epoch {before.epoch}" in page.inner_text("#change")
+    clear = [by for by in changed.values() if by is not None]
+    assert 0 < len(clear) < len(changed)
+    assert page.locator("#queries-table .whisker .reach").count() == 20
+    assert page.locator("#queries-table .spark .line").count() >= 20
     assert "incomplete: not all counted" in page.inner_text("#notice")
+    name = f"results-{'phone' if phone else 'desk'}-{'dark' if dark else 'light'}.png"
+    page.screenshot(path=screenshots / name, full_page=True)
+    assert fits(opened)
+    for fold in ("downloads", "epochs", "privacy"):
+        assert page.get_attribute(f"#{fold}", "open") is None, "folded until asked for"
+        page.click(f"#{fold} summary")
     assert latest.privacy["statement"] in page.inner_text("#statement")
     assert "30,000 opt-in users, 1,234,567 clients" in page.inner_text("#participants")
     states = rows(opened, "epochs-table")
     assert states[0][:2] == [str(latest.epoch + 1), "collecting"]
     assert states[1][3] == "incomplete, not all counted"
-    page.fill("#search-box", "weather tomorrow")
-    page.keyboard.press("Enter")
-    page.click("#search-table button")
-    page.wait_for_selector("#history-chart canvas")
-    # Nothing wider than the window: phones do not scroll sideways.
-    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert width[0] <= width[1]
-    name = f"results-{'phone' if phone else 'desk'}-{'dark' if dark else 'light'}.png"
-    page.screenshot(path=screenshots / name, full_page=True)
+    assert fits(opened)
     assert serious(opened) == []
     assert opened.complaints == []
     assert opened.strangers == []
 
 
-def test_search_finds_a_querys_results_by_keyboard_alone(visit: Open, site: Site):
+def test_rising_falling_and_new_are_more_than_chance(visit: Open):
+    """Of many queries some change much by chance: those must not be called trends."""
+    *earlier, last = (publications()[place] for place in (4, 8, 9, 11))
+    fresh = replace(last.queries[5], query="solar eclipse")
+    noise = replace(last.queries[6], query="blue moon", blend=replace(fresh.blend, low=0.0))
+    last = replace(last, queries=(*last.queries, fresh, noise))
+    with serving([*earlier, last]) as site:
+        opened = visit(site.url)
+        page = opened.page
+        changed = clear_changes(last, earlier[0])
+        assert page.input_value("#since") == str(earlier[0].epoch)
+        for kind, sign in (("up", 1), ("down", -1)):
+            wanted = sorted(
+                ((by, q) for q, by in changed.items() if by is not None and by * sign > 0),
+                key=lambda one: -abs(one[0]),
+            )
+            assert texts(opened, f"#movers-{kind} .word") == [q for _, q in wanted[:5]]
+            assert [text[2:] for text in texts(opened, f"#movers-{kind} .change")] == [
+                points(by) for by, _ in wanted[:5]
+            ]
+        assert texts(opened, "#movers-new .word") == ["solar eclipse"], "the other may be no one's"
+        page.click("#more")
+        told = {row[1]: row[3] for row in rows(opened, "queries-table")}
+        assert (told["solar eclipse"], told["blue moon"]) == ("new", "new")
+        page.select_option("#since", str(earlier[1].epoch))
+        page.wait_for_function("() => location.hash.includes('since=')")
+        other = clear_changes(last, earlier[1])
+        told = {row[1]: row[3] for row in rows(opened, "queries-table")}
+        for query, by in other.items():
+            assert told.get(query, "not shown") in (
+                "not shown", "no clear change" if by is None else points(by),
+            )  # fmt: skip
+        assert f"Compared with epoch {earlier[1].epoch}" in page.inner_text("#change")
+        assert opened.complaints == []
+
+
+def test_where_nothing_changed_the_page_says_so(visit: Open):
+    one, two = publications()[:2]
+    with serving([one, replace(two, queries=one.queries, records=one.records)]) as site:
+        opened = visit(site.url)
+        assert {row[3] for row in rows(opened, "queries-table")} == {"no clear change"}
+        cards = texts(opened, "#movers .card li")
+        assert cards == ["No query rose clearly.", "No query fell clearly.", "No query is new."]
+
+
+# --- search --------------------------------------------------------------------------------------
+
+
+def test_search_finds_a_query_by_keyboard_alone(visit: Open, site: Site):
     """However it is typed, as long as the service would take it for the same query."""
     opened = visit(site.url)
-    page, latest = opened.page, site.documents[-1]
-    page.focus("#search-box")
+    page = opened.page
+    page.focus("#search")
     page.keyboard.type("  Weather   TOMORROW ")
     page.keyboard.press("Enter")
+    page.wait_for_selector("#clicked-table tr")
+    assert page.inner_text("#history-title") == "weather tomorrow"
+    found = [r for r in site.documents[-1].records if r.query == "weather tomorrow"]
+    shown = [row[:2] for row in rows(opened, "clicked-table")]
+    best = sorted(found, key=lambda r: -r.blend.probability)
+    assert [row[0].replace("add to chart", "").strip() for row in shown] == [r.url for r in best]
+    assert [row[1] for row in shown] == [
+        f"{percent(r.blend.probability)} {interval(r.blend)}" for r in best
+    ]
 
-    found = [r for r in latest.records if r.query == "weather tomorrow"]
-    assert "3 results for “weather tomorrow”" in page.inner_text("#search-status")
-    assert sorted(rows(opened, "search-table")) == sorted(
-        [
-            r.url,
-            percent(r.blend.probability),
-            f"{percent(r.blend.low)}\u00a0– {percent(r.blend.high)}",
-            "history",
-        ]
-        for r in found
-    )
-    page.fill("#search-box", "nobody asks this")
-    page.click("#search-form button")
-    assert "Nothing is published for “nobody asks this”" in page.inner_text("#search-status")
-    assert page.is_hidden("#search-results")
+    page.focus("#search")
+    page.fill("#search", "nobody asks this")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#found")
+    assert "Nothing is published for “nobody asks this”" in page.inner_text("#found")
+    assert page.is_hidden("#queries-scroll")
+    assert page.is_hidden("#movers")
     assert opened.complaints == []
 
 
-def test_part_of_a_query_finds_the_queries_that_contain_it(visit: Open, site: Site):
+def test_part_of_a_query_offers_the_queries_that_contain_it(visit: Open, site: Site):
     """It said that nobody searched for it, of a query that was on the page."""
     opened = visit(site.url)
     page = opened.page
-    page.fill("#search-box", "Re")
-    page.keyboard.press("Enter")
-
-    offered = page.locator("#search-parts button").all_inner_texts()
+    page.focus("#search")
+    page.keyboard.type("Re")
+    offered = texts(opened, "#search-list .word")
     best = sorted(site.documents[-1].queries, key=lambda q: -q.blend.probability)
-    containing = [q.query for q in best if "re" in q.query]
+
+    def rank(query: str) -> int:
+        return 0 if query.startswith("re") else 1 if " re" in query else 2
+
+    containing = sorted((q.query for q in best if "re" in q.query), key=rank)
     assert len(containing) > 2
-    assert offered == sorted(containing, key=lambda query: not query.startswith("re"))
-    assert f"{len(offered)} contain it" in page.inner_text("#search-status")
-    page.locator("#search-parts button").first.click()
-    assert f"for “{offered[0]}”" in page.inner_text("#search-status")
-    assert page.locator("#search-parts button").count() == 0
+    assert offered == containing
+    assert page.get_attribute("#search", "aria-expanded") == "true"
+    assert serious(opened) == []
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    chosen = page.get_attribute("#search", "aria-activedescendant")
+    assert page.inner_text(f"#{chosen} .word") == offered[1]
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#history:not([hidden])")
+    assert page.inner_text("#history-title") == offered[1]
+    assert page.evaluate("document.activeElement.id") == "history-title"
+
+    page.fill("#search", "re")
+    page.press("#search", "Escape")
+    assert page.is_hidden("#search-list")
+    page.press("#search", "Enter")
+    page.wait_for_selector("#all:not([hidden])")
+    assert [row[1] for row in rows(opened, "queries-table")] == containing
+    assert page.inner_text("#queries-title") == "Queries with “re”"
+    assert f"{len(containing)} queries on this epoch’s list" in page.inner_text("#found")
     assert opened.complaints == []
 
 
 def test_what_the_service_takes_for_one_query_is_found_as_one(visit: Open, site: Site):
     """Browsers fold otherwise than the service: they write a final sigma where it writes none."""
     opened = visit(site.url)
-    page, latest = opened.page, site.documents[-1]
-    for typed in ("Οδικός χάρτης", "ΟΔΙΚΌΣ  ΧΆΡΤΗΣ", "STRASSE sperrung", "straße", "ISI"):
-        page.fill("#search-box", typed)
-        page.keyboard.press("Enter")
-        published = normalise(typed, "https://any.example/").query
-        wanted = [r.url for r in latest.records if r.query == published]
-        shown = [row[0] for row in rows(opened, "search-table")]
-        assert sorted(shown) == sorted(map(str, wanted)), typed
+    page = opened.page
+    published = {q.query for q in site.documents[-1].queries}
+    for typed in ("Οδικός χάρτης", "ΟΔΙΚΌΣ  ΧΆΡΤΗΣ", "STRASSE sperrung", "ISI", "ısı"):
+        page.fill("#search", typed)
+        page.press("#search", "Enter")
+        wanted = normalise(typed, "https://any.example/").query
+        assert wanted in published
+        page.wait_for_function(
+            "text => document.getElementById('history-title').textContent === text", arg=wanted
+        )
+    page.click("#back")
     page.click("#more")
-    for query in latest.queries:
-        page.get_by_role("button", name=query.query, exact=True).click()
-        wanted = [r.url for r in latest.records if r.query == query.query]
-        shown = [row[0] for row in rows(opened, "search-table")]
-        assert sorted(shown) == sorted(map(str, wanted)), "every trend leads to its own results"
+    links = page.locator("#queries-table tbody a")
+    hrefs = {links.nth(i).inner_text(): links.nth(i).get_attribute("href") for i in range(26)}
+    assert set(hrefs) == published
+    assert len(set(hrefs.values())) == len(published), "every row leads to its own history"
     assert opened.complaints == []
 
 
-def test_a_trend_leads_to_its_results(visit: Open, site: Site):
-    """A click on a query searches for it; markup in a query stays text."""
+def test_markup_in_a_query_stays_text_and_the_keyboard_goes_on_at_new_rows(visit: Open, site: Site):
+    """Queries come from people, some of whom try."""
     opened = visit(site.url)
     page = opened.page
     page.focus("#more")
     page.keyboard.press("Enter")
     focused = page.evaluate("document.activeElement.closest('tr').cells[0].innerText")
-    assert focused == "21", "whoever uses the keyboard goes on where the new rows begin"
-    page.click("text=<b>bold</b>")
-
-    assert "2 results" in page.inner_text("#search-status")
-    assert page.locator("#trends-table b").count() == 0
-    assert len(rows(opened, "trends-table")) == len(site.documents[-1].queries)
-
-
-def test_history_shows_every_epoch_and_gaps_where_a_record_was_not_listed(visit: Open, site: Site):
-    """A record that comes and goes must not look as if nobody had searched for it."""
-    opened = visit(site.url)
-    page = opened.page
-    page.fill("#search-box", "pancake recipe")
-    page.keyboard.press("Enter")
-    url = rows(opened, "search-table")[0][0]
-    page.click("#search-table button")
-    page.wait_for_selector("#history-chart canvas")
-    assert page.evaluate("document.activeElement.id") == "history-title"
-    page.click("#history summary")
-
-    shown = {int(row[0]): row[2] for row in rows(opened, "history-table")}
-    for document in site.documents:
-        match = [r for r in document.records if (r.query, r.url) == ("pancake recipe", url)]
-        wanted = percent(match[0].blend.probability) if match else "–"
-        assert shown[document.epoch] == wanted
-    assert "–" in shown.values()
+    assert focused == "21"
+    page.fill("#search", "<B>bold")
+    assert texts(opened, "#search-list .word") == ['<b>bold</b> & "quoted"']
+    page.keyboard.press("ArrowDown")
+    page.press("#search", "Enter")
+    page.wait_for_selector("#clicked-table tr")
+    assert page.inner_text("#history-title") == '<b>bold</b> & "quoted"'
+    assert page.locator("#main b").count() == 0
     assert opened.complaints == []
 
 
-def test_the_history_that_was_asked_for_last_is_shown_and_read_once(visit: Open, site: Site):
-    """Impatient people click twice; that must not cost two downloads, nor show the wrong record."""
-    opened = visit(site.url)
-    page = opened.page
-    page.fill("#search-box", "weather tomorrow")
-    page.keyboard.press("Enter")
-    asked: list[str] = []
-    held: list[Route] = []
-    waiting = True
-
-    def answer(route: Route) -> None:
-        asked.append(route.request.url.rpartition("/")[2])
-        if waiting:
-            held.append(route)
-        else:
-            route.continue_()
-
-    page.route("**/v1/estimates/*", answer)
-    page.click("#search-table tr:nth-child(2) button")
-    page.click("#search-table tr:nth-child(3) button")
-    last = rows(opened, "search-table")[2][0]
-    waiting = False
-    for route in held:
-        route.continue_()
-    page.wait_for_selector("#history-chart canvas")
-    assert last in page.inner_text("#history-what")
-    assert sorted(asked) == sorted(str(document.epoch) for document in site.documents)
-
-    page.click("#search-table tr:nth-child(1) button")
-    first = rows(opened, "search-table")[0][0]
-    page.wait_for_function("url => document.body.innerText.includes(`→ ${url}`)", arg=first)
-    assert len(asked) == len(site.documents), "what was read is kept"
-    assert page.locator("#history-chart canvas").count() == 1
-    assert opened.complaints == []
+# --- epochs --------------------------------------------------------------------------------------
 
 
-def test_a_history_that_could_not_be_loaded_is_said_and_can_be_asked_for_again(
-    visit: Open, site: Site
-):
-    opened = visit(site.url)
-    page = opened.page
-    page.fill("#search-box", "weather tomorrow")
-    page.keyboard.press("Enter")
-    page.route("**/v1/estimates/*", lambda route: route.fulfill(status=503, body="{}"))
-    page.click("#search-table button")
-    page.wait_for_selector("text=Earlier epochs could not be loaded")
-    page.unroute_all()
-    page.click("#search-table button")
-    page.wait_for_selector("#history-chart canvas")
-
-
-@pytest.mark.parametrize("form", ["json", "csv"])
-def test_the_latest_epoch_can_be_taken_home(visit: Open, site: Site, form: str, tmp_path: Path):
-    opened = visit(site.url)
-    with opened.page.expect_download() as waiting:
-        opened.page.click(f"#get-{form}")
-    waiting.value.save_as(tmp_path / "file")
-    text = (tmp_path / "file").read_text()
-
-    if form == "json":
-        assert json.loads(text) == json.loads(site.documents[-1].to_bytes())
-    else:
-        table: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
-        assert len(table) >= len(site.documents[-1].records)
-    assert opened.complaints == []
-
-
-def test_what_cannot_be_taken_home_is_said_and_not_saved(visit: Open, site: Site):
-    """An error saved as estimates.json would be taken for results."""
-    opened = visit(site.url)
-    page = opened.page
-    saved: list[Download] = []
-    page.on("download", lambda download: saved.append(download))  # noqa: PLW0108 - a builtin will not do
-    before = page.inner_text("#notice")
-
-    def fail(how: int | None) -> None:
-        page.unroute_all()
-        page.route(
-            "**/v1/estimates/latest",
-            lambda route: route.abort() if how is None else route.fulfill(status=how, body="{}"),
+def test_older_epochs_can_be_looked_at_also_those_that_were_not_loaded(visit: Open):
+    """Thirty epochs come with the page; the others when they are asked for, once."""
+    documents = many(queries=8, epochs=45)
+    with serving(documents) as site:
+        opened = visit(site.url)
+        page = opened.page
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+        for document in (documents[3], documents[40]):
+            page.select_option("#epoch", str(document.epoch))
+            page.wait_for_function(
+                "n => document.getElementById('headline').textContent.includes(`Epoch ${n},`)",
+                arg=document.epoch,
+            )
+            best = sorted(document.queries, key=lambda q: -q.blend.probability)
+            assert [row[1:3] for row in rows(opened, "queries-table")] == [
+                [q.query, f"{percent(q.blend.probability)} {interval(q.blend)}"] for q in best
+            ]
+        page.wait_for_load_state("networkidle")
+        series = [path for path in asked if path.startswith("series")]
+        queries = [path for path in series if "table=queries" in path]
+        assert len(queries) == 2, "one for each stretch that was missing"
+        page.select_option("#last", "90")
+        page.wait_for_function(
+            "() => document.getElementById('trend-head').textContent.includes('last 41 epochs')"
         )
-
-    for how, said in ((503, "answered 503"), (404, "Nothing is published"), (None, "fetch")):
-        fail(how)
-        for form in ("json", "csv"):
-            page.click(f"#get-{form}")
-            page.wait_for_function("said => notice.innerText.includes(said)", arg=said)
-    notice = page.inner_text("#notice")
-    assert notice.startswith(before)
-    assert notice.count("Nothing was saved") == 3, "each once, however often it is tried"
-    page.unroute_all()
-    with page.expect_download():
-        page.click("#get-json")
-    assert len(saved) == 1
+        other = visit(f"{site.url}/#epoch=1000").page
+        assert "No results of epoch 1000 are kept" in other.inner_text("#notice")
+        assert opened.complaints == []
 
 
-def test_on_the_first_day_it_says_that_nothing_is_published(visit: Open, empty_site: Site):
-    opened = visit(empty_site.url)
+def test_a_new_epoch_comes_by_itself_and_leaves_those_alone_who_look_at_another(visit: Open):
+    documents = publications()
+    with serving(documents[:-2]) as site:
+        newest = visit(site.url, hold_clock=True)
+        older = visit(f"{site.url}/#epoch={documents[4].epoch}&q=map", hold_clock=True)
+        newest.page.focus("#queries-table tbody tr:nth-child(3) a")
+        focused = newest.page.evaluate("document.activeElement.textContent")
+        site.publish(documents[-2])
+        for opened in (newest, older):
+            wait_for_a_look(opened.page, f"text=Epoch {documents[-2].epoch} was published.")
+        assert f"Epoch {documents[-2].epoch}," in newest.page.inner_text("#headline")
+        assert newest.page.evaluate("document.activeElement.textContent") == focused
+        assert f"Epoch {documents[4].epoch}," in older.page.inner_text("#headline")
+        assert older.page.inner_text("#history-title") == "map"
+        listed = newest.page.eval_on_selector_all("#epoch option", "all => all.map(o => o.value)")
+        assert int(listed[0]) == documents[-2].epoch
+        newest.page.route("**/v1/epochs", lambda route: route.fulfill(status=503, body="{}"))
+        with newest.page.expect_response("**/v1/epochs") as refused:
+            newest.page.clock.run_for(61_000)
+        assert refused.value.status == 503
+        newest.page.unroute_all()
+        site.publish(documents[-1])
+        wait_for_a_look(newest.page, f"text=Epoch {documents[-1].epoch} was published.")
 
-    assert "Nothing is published yet" in opened.page.inner_text("#headline")
-    assert serious(opened) == []
-    assert opened.complaints == []
+
+def test_on_the_first_day_it_says_that_nothing_is_published_until_something_is(visit: Open):
+    with serving([]) as site:
+        opened = visit(site.url, hold_clock=True)
+        page = opened.page
+        assert "Nothing is published yet" in page.inner_text("#headline")
+        page.fill("#search", "map")
+        page.press("#search", "Enter")
+        assert page.inner_text("#search-status") == "Nothing is published yet."
+        assert serious(opened) == []
+        site.publish(publications()[0])
+        wait_for_a_look(page, "#queries-table a")
+        assert opened.complaints == []
 
 
 def test_after_an_empty_epoch_the_last_results_are_shown_and_compared_with_the_last_before(
@@ -324,19 +321,14 @@ def test_after_an_empty_epoch_the_last_results_are_shown_and_compared_with_the_l
         page.screenshot(path=screenshots / "results-after-an-empty-epoch.png", full_page=True)
         assert f"Epoch {three.epoch}" in page.inner_text("#headline")
         assert f"Shown is epoch {three.epoch}" in page.inner_text("#notice")
-        assert f"compares with epoch {one.epoch}" in page.inner_text("#change")
-        changes = {row[4].rpartition(" ")[2] for row in rows(opened, "trends-table")}
-        assert changes <= {"points", "change"}
+        assert f"Compared with epoch {one.epoch}" in page.inner_text("#change")
+        assert not {row[3] for row in rows(opened, "queries-table")} & {"new", "–"}
+        page.click("#epochs summary")
         assert rows(opened, "epochs-table")[1][3] == "empty, too few reports"
-        page.fill("#search-box", "nobody asks this")
-        page.keyboard.press("Enter")
-        assert "Nothing is published for" in page.inner_text("#search-status")
-        page.fill("#search-box", "map")
-        page.keyboard.press("Enter")
-        page.click("#search-table button")
-        page.wait_for_selector("#history-chart canvas")
-        page.click("#history summary")
-        assert [row[2] == "–" for row in rows(opened, "history-table")] == [0, 1, 0, 1]
+        page.click("#queries-table a >> text=map")
+        page.wait_for_selector("#chart .dot")
+        shown = {row[0]: row[2] for row in rows(opened, "history-table")}
+        assert [shown[str(d.epoch)] == "–" for d in (one, two, three)] == [False, True, False]
         assert serious(opened) == []
         assert opened.complaints == []
 
@@ -348,10 +340,14 @@ def test_where_every_epoch_is_empty_the_page_says_so(visit: Open):
         page = opened.page
         assert "empty: 0 queries" in page.inner_text("#headline")
         assert "This epoch is empty: too few reports." in page.inner_text("#notice")
-        page.fill("#search-box", "map")
-        page.keyboard.press("Enter")
-        assert "is empty; there is nothing to search in" in page.inner_text("#search-status")
+        page.fill("#search", "map")
+        page.press("#search", "Enter")
+        page.wait_for_selector("#found")
+        assert "is empty; there is nothing to search in" in page.inner_text("#found")
         assert opened.complaints == []
+
+
+# --- what a publication says of itself -----------------------------------------------------------
 
 
 def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
@@ -363,51 +359,50 @@ def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
         opened = visit(site.url)
         page = opened.page
         notice = page.inner_text("#notice")
-        assert "Paused until 1970-01-13 00:00 UTC: the budget is spent" in notice
+        assert "Paused until 13 Jan 1970, 00:00 UTC: the budget is spent" in notice
         assert "shown are the clients’ estimates" in notice
-        assert "no earlier epoch with results" in page.inner_text("#change")
+        assert page.is_hidden("#movers")
         best = sorted(document.queries, key=lambda q: -q.client.probability)
-        for query, row in zip(best, rows(opened, "trends-table"), strict=False):
-            assert row[1:3] == [query.query, percent(query.client.probability)]
-            assert row[4] == "–"
+        for query, row in zip(best, rows(opened, "queries-table"), strict=False):
+            assert row[1] == query.query
+            assert row[2].startswith(percent(query.client.probability))
+            assert row[3] == "–"
         assert opened.complaints == []
 
 
-def test_the_filtered_estimate_is_shown_when_asked_for_and_the_page_says_which_it_shows(
+def test_all_epochs_together_are_shown_where_they_are_published_and_each_by_itself_when_asked(
     visit: Open,
 ):
     """An epoch by itself and all epochs together must not be taken for one another."""
     documents = [filtered(document, 40) for document in publications()[-3:]]
+    first, last = documents[0], documents[-1]
     with serving(documents) as site:
         opened = visit(site.url)
-        page, last = opened.page, documents[-1]
-        assert "all 12 publications since epoch 40" in page.inner_text("#which")
-        own = sorted(last.queries, key=lambda q: -q.blend.probability)
-        assert rows(opened, "trends-table")[0][1:3] == [
-            own[0].query, percent(own[0].blend.probability),
-        ]  # fmt: skip
+        page = opened.page
+        assert "All 12 publications since epoch 40" in page.inner_text("#which-text")
 
-        page.check("#filtered")
-        assert "Shown: filtered" in page.inner_text("#shown")
-        best = sorted(last.queries, key=lambda q: -q.filtered.probability)
-        for query, row in zip(best[:5], rows(opened, "trends-table"), strict=False):
-            assert row[1:3] == [query.query, percent(query.filtered.probability)]
-        page.fill("#search-box", last.records[0].query)
-        page.keyboard.press("Enter")
-        page.click("#search-table button")
-        page.wait_for_selector("#history-chart canvas")
-        shown = page.eval_on_selector_all(
-            "#history-table tbody tr", "rows => rows.map(r => r.cells[2].textContent)"
-        )
-        assert shown[-1] == percent(last.records[0].filtered.probability)
+        def check(estimate: str) -> None:
+            best = sorted(last.queries, key=lambda q: -getattr(q, estimate).probability)
+            changed = clear_changes(last, first, estimate)
+            for query, row in zip(best, rows(opened, "queries-table"), strict=False):
+                figure, by = getattr(query, estimate), changed.get(query.query)
+                change = "no clear change" if by is None else points(by)
+                share = f"{percent(figure.probability)} {interval(figure)}"
+                assert row[1:] == [query.query, share, change]
 
-        page.uncheck("#filtered")
-        assert "each epoch by itself" in page.inner_text("#shown")
-        page.wait_for_function(
-            "text => [...document.querySelectorAll('#history-table tbody tr')].at(-1)"
-            ".cells[2].textContent === text",
-            arg=percent(last.records[0].blend.probability),
-        )
+        check("filtered")
+        assert page.get_attribute("#filtered", "aria-pressed") == "true"
+        page.click("#own")
+        page.wait_for_selector("#own[aria-pressed=true]")
+        check("blend")
+        page.click(f"#queries-table a >> text={last.queries[1].query}")
+        page.wait_for_selector("#clicked-table tr")
+        own = rows(opened, "history-table")[0]
+        assert own[2] == percent(last.queries[1].blend.probability), "also in the history"
+        page.click("#filtered")
+        page.wait_for_selector("#filtered[aria-pressed=true]")
+        both = rows(opened, "history-table")[0]
+        assert both[2] == percent(last.queries[1].filtered.probability)
         assert serious(opened) == []
         assert opened.complaints == []
     with serving([publications()[-1]]) as site:
@@ -426,24 +421,19 @@ def test_a_disputed_record_is_marked_and_explained(visit: Open, screenshots: Pat
         assert page.inner_text("#difference") == document.difference.statement
         assert page.inner_text("#disputed") == f"Marked “disputed”: {document.disputed.reason}"
         (row,) = [r for r in document.records if r.disputed]
-        marked = {r[1]: "disputed" in r[2] for r in rows(opened, "trends-table")}
+        marked = {r[1]: "disputed" in r[2] for r in rows(opened, "queries-table")}
         assert [query for query, is_marked in marked.items() if is_marked] == [row.query]
-        page.fill("#search-box", row.query)
-        page.keyboard.press("Enter")
+        page.click(f"#queries-table a >> text={row.query}")
+        page.wait_for_selector("#clicked-table .mark")
         said = (
             f"disputed: opt-in users {percent(row.optin.probability)}, "
             f"clients {percent(row.client.probability)}"
         )
-        for url, share, interval, _ in rows(opened, "search-table"):
+        for url, share, _ in rows(opened, "clicked-table"):
             assert (said in url) == (row.url in url)
             if row.url in url:
-                assert share == percent(row.optin.probability)
-                low, high = percent(row.blend.low), percent(row.blend.high)
-                assert interval == f"{low}\u00a0– {high}"
-        page.click("#search-table button")
-        page.wait_for_selector("#history-chart canvas")
-        width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert width[0] <= width[1]
+                assert share == f"{percent(row.optin.probability)} {interval(row.blend)}"
+        assert fits(opened)
         page.screenshot(path=screenshots / f"disputed-{phone}.png", full_page=True)
         assert serious(opened) == []
         assert opened.complaints == []
@@ -453,17 +443,18 @@ def test_a_disputed_record_is_marked_and_explained(visit: Open, screenshots: Pat
         assert page.is_hidden("#difference")
 
 
-@pytest.mark.parametrize("failing", ["v1/epochs", "v1/estimates/*"])
+@pytest.mark.parametrize("failing", ["v1/epochs", "v1/series*"])
 def test_what_could_not_be_loaded_is_not_taken_for_unknown(visit: Open, site: Site, failing: str):
     """A search in results that are not there must not say that nobody searched for it."""
     opened = visit(f"{site.url}/openapi.json")
     page = opened.page
     page.route(f"**/{failing}", lambda route: route.fulfill(status=503, body="{}"))
     page.goto(site.url, wait_until="networkidle")
+    page.wait_for_selector("main[aria-busy=false]")
     assert page.inner_text("#headline") == "The results could not be loaded."
     assert "answered 503" in page.inner_text("#notice")
-    page.fill("#search-box", "weather tomorrow")
-    page.keyboard.press("Enter")
+    page.fill("#search", "weather tomorrow")
+    page.press("#search", "Enter")
     assert "No results are loaded" in page.inner_text("#search-status")
 
 
@@ -474,29 +465,3 @@ def test_without_javascript_it_says_where_the_results_are(browser: Browser, site
     assert "switched off" in page.inner_text("noscript")
     assert "Loading" not in page.inner_text("body")
     context.close()
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_api_description_reads_well(visit: Open, site: Site, screenshots: Path, dark: bool):
-    """Under a strict policy and without internet: listed, opened and tried out."""
-    opened = visit(f"{site.url}/docs", dark=dark, phone=dark)
-    page = opened.page
-    page.wait_for_selector(".opblock")
-
-    assert page.locator(".opblock").count() > 10
-    page.screenshot(path=screenshots / f"docs-{'dark' if dark else 'light'}.png")
-    page.click("#operations-submit-post_optin_records .opblock-summary-control")
-    page.click("#operations-read-get_latest_estimates .opblock-summary-control")
-    latest = page.locator("#operations-read-get_latest_estimates")
-    latest.locator(".try-out__btn").click()
-    latest.locator(".execute").click()
-    answer = latest.locator(".live-responses-table")
-    answer.wait_for()
-    assert f'"epoch": {site.documents[-1].epoch}' in answer.inner_text()
-    assert page.url.endswith("#/read/get_latest_estimates"), "the address can be passed on"
-    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert width[0] <= width[1]
-    page.screenshot(path=screenshots / f"docs-{'dark' if dark else 'light'}-open.png")
-    assert serious(opened) == []
-    assert opened.complaints == []
-    assert opened.strangers == []

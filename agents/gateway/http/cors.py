@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from starlette.types import Scope
-
 from agents.gateway.responses import Headers
 
 __all__ = ["Cors"]
@@ -28,18 +26,18 @@ class Cors:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._everyone = b"*" in self._origins
 
-    def headers(self, scope: Scope) -> Headers:
-        """What is added to the answer to a request."""
+    def headers(self, asked: Headers) -> Headers:
+        """What is added to the answer to a request with these headers."""
         if self._everyone:
             return [(b"access-control-allow-origin", b"*"), _EXPOSED]
-        origin = _origin(scope)
+        origin = _origin(asked)
         if origin not in self._origins:
             return [(b"vary", b"origin")]
         return [(b"access-control-allow-origin", origin), (b"vary", b"origin"), _EXPOSED]
 
-    def preflight(self, scope: Scope, offered: Iterable[str]) -> Headers:
+    def preflight(self, asked: Headers, offered: Iterable[str]) -> Headers:
         """What an OPTIONS request asks: which methods and headers a page may use."""
-        listed = _origin(scope) in self._origins
+        listed = _origin(asked) in self._origins
         if not self._everyone and not listed:
             return []
         headers = b"content-type, if-none-match"
@@ -52,8 +50,8 @@ class Cors:
         ]
 
 
-def _origin(scope: Scope) -> bytes:
-    return b", ".join(value for name, value in scope["headers"] if name == b"origin")
+def _origin(asked: Headers) -> bytes:
+    return b", ".join(value for name, value in asked if name == b"origin")
 
 
 #: Devices compare their clock with Date.

@@ -1,4 +1,4 @@
-"""uvicorn's parts that no document of it promises: reached here and nowhere else.
+"""The undocumented parts of uvicorn that the gateway uses: here and nowhere else.
 
 | used of uvicorn | for |
 |---|---|
@@ -6,6 +6,7 @@
 | `transport`, `client`, `flow`, `server_state`, `_unset_keepalive_if_required` | joined writes, no addresses, back-pressure, open connections, deadlines of our own |
 | `parser`, `url`, `headers`, `expect_100_continue` | the head of a request before uvicorn acts on it |
 | `cycle` with its `response_started` and `response_complete`, `pipeline` | which answers are under way, so that they stay in order |
+| all that the connection asks of a `cycle` (`DirectReply`) | answers without an ASGI task |
 | `STATUS_LINE`, `server_state.default_headers` | answers to what cannot be parsed |
 | `Server.capture_signals`, `startup`, `servers`, `started`, `Config.http_protocol_class` | no signal handlers; deadlines for TLS |
 
@@ -26,9 +27,9 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from agents.gateway.responses import Answer
+from agents.gateway.responses import JSON, Answer, Headers
 
-__all__ = ["BACKLOG", "HttpServer", "UvicornConnection"]
+__all__ = ["BACKLOG", "DirectReply", "HttpServer", "UvicornConnection"]
 
 
 #: Connections that the kernel keeps until they are accepted.
@@ -38,12 +39,54 @@ BACKLOG = 4096
 #: it (`tests/agents/gateway/http/test_tls.py`). A body of 1 MiB needs some 16 round trips.
 _TLS_RECEIVED_BYTES = 64 * 1024
 
+_CLOSE = (b"connection", b"close")
+
+
+class _NoEvent:
+    """Nothing waits for it."""
+
+    def set(self) -> None:
+        """Wake no one."""
+
+
+class DirectReply:
+    """An answer that no task makes, in the place of uvicorn's cycle until it is sent.
+
+    uvicorn says when the peer is gone and when the connection must close, and starts no other
+    request of the connection before `response_complete`.
+    """
+
+    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
+
+    message_event = _NoEvent()
+    response_started = False
+
+    def __init__(self, connection: UvicornConnection) -> None:
+        self._connection = connection
+        self.disconnected = False
+        self.keep_alive = True
+        self.response_complete = False
+
+    def send(self, answer: Answer, extra: Headers | None) -> None:
+        """Send it with more headers, if anyone still listens."""
+        self.response_complete = True
+        if not self.disconnected:
+            self._connection.reply(answer, extra, keep_alive=self.keep_alive)
+
+
+class _Rendered:
+    """The answer that was sent last, as bytes: most answers of one second are the same."""
+
+    dated: list[tuple[bytes, bytes]] | None = None
+    answer: Answer | None = None
+    whole = b""
+
 
 class UvicornConnection(HttpToolsProtocol):
     """One connection; uvicorn's state under names that say what it means."""
 
     def write_through(self, transport: Any) -> None:
-        """Send answers by this transport. The peer's address is forgotten: nothing goes by it."""
+        """Send answers by this transport. Forgets the peer's address: nothing depends on it."""
         self.transport = cast(asyncio.Transport, transport)
         self.client = None
 
@@ -94,18 +137,67 @@ class UvicornConnection(HttpToolsProtocol):
         self.pipeline.popleft()
         return True
 
+    @property
+    def is_plain_post(self) -> bool:
+        """Whether the head just read is of a POST with nothing about it to be seen to.
+
+        No other request of the connection is under way, and what was answered is being read.
+        """
+        parser, cycle, headers = self.parser, self.cycle, dict(self.headers)
+        return (
+            parser.get_method() == b"POST"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and not self.expect_100_continue
+            and (cycle is None or cycle.response_complete)
+            and not self.pipeline
+            and not self.flow.write_paused
+            and headers.get(b"content-type", JSON) == JSON
+            and b"content-encoding" not in headers
+            and b"transfer-encoding" not in headers
+            and len(headers) == len(self.headers)
+        )
+
+    def answers_later(self, reply: DirectReply) -> None:
+        """The request that was just read is answered through `reply`."""
+        self.cycle = cast(Any, reply)
+
+    def reply(self, answer: Answer, extra: Headers | None, *, keep_alive: bool) -> None:
+        """Send an answer of one part, and go on as uvicorn does after an answer."""
+        dated = self.server_state.default_headers
+        if extra is not None or not keep_alive:
+            closing = [] if keep_alive else [_CLOSE]
+            self.write_whole(_rendered(answer, [*dated, *answer.headers, *(extra or ()), *closing]))
+        else:
+            if _Rendered.dated is not dated or _Rendered.answer is not answer:
+                _Rendered.whole = _rendered(answer, [*dated, *answer.headers])
+                _Rendered.dated, _Rendered.answer = dated, answer
+            self.write_whole(_Rendered.whole)
+        if not keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def write_whole(self, data: bytes) -> None:
+        """Write an answer, head and body."""
+        self.transport.write(data)
+
     def stop_reading(self) -> None:
         """Take no more from the peer."""
         self.flow.pause_reading()
 
     def answer_and_close(self, answer: Answer) -> None:
         """Send an answer that no application made."""
-        head = [STATUS_LINE[answer.status]]
         dated = self.server_state.default_headers
-        for name, value in (*dated, *answer.headers, (b"connection", b"close")):
-            head += [name, b": ", value, b"\r\n"]
-        self.transport.write(b"".join((*head, b"\r\n", answer.body)))
+        self.write_whole(_rendered(answer, [*dated, *answer.headers, _CLOSE]))
         self.transport.close()
+
+
+def _rendered(answer: Answer, headers: Headers) -> bytes:
+    head = [STATUS_LINE[answer.status]]
+    for name, value in headers:
+        head += [name, b": ", value, b"\r\n"]
+    return b"".join((*head, b"\r\n", *answer.parts))
 
 
 class HttpServer(uvicorn.Server):

@@ -1,7 +1,7 @@
 """HTTP/1.1 on uvicorn, with the limits and checks that uvicorn leaves to others.
 
 A connection that sends a request byte by byte, or never reads its answer, holds memory and a
-descriptor for as long as it likes unless somebody closes it; a header without end, before the body
+descriptor for as long as it likes unless we close it; a header without end, before the body
 or after it, grows without end, and so do requests sent ahead of their answers. uvicorn 0.x limits
 none of them, so this subclass of its protocol does: how long a request may take to arrive and an
 answer to be taken, how large a head may be, how many connections there are. It also refuses what
@@ -18,18 +18,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import httptools
 
 from agents.gateway.http.head_checks import NOT_HTTP, SENT_AHEAD, head_fault
-from agents.gateway.http.uvicorn_adapter import UvicornConnection
-from agents.gateway.responses import TAKEN_AT_ONCE, Answer, problem
+from agents.gateway.http.uvicorn_adapter import DirectReply, UvicornConnection
+from agents.gateway.responses import TAKEN_AT_ONCE, Answer, Headers, problem
 
 __all__ = ["GatewayProtocol", "protocol_class", "sweep"]
 
 log = logging.getLogger(__name__)
+
+#: Takes a request's headers and its whole body, and answers later; false: it changed nothing.
+Direct = Callable[[Headers, bytes, DirectReply], bool]
 
 _SWEEP_EVERY_S = 1.0
 #: Joining copies; beyond this the copy costs more than the second write that it saves, and what
@@ -79,6 +82,12 @@ class _JoinedWrites:
             return
         self._transport.write(data)
 
+    def write_whole(self, data: bytes) -> None:
+        if not self.is_closing():
+            self.flush()
+            self.written += len(data)
+            self._transport.write(data)
+
     def flush(self) -> None:
         if self._head is not None:
             data, self._head = self._head, None
@@ -102,6 +111,9 @@ class GatewayProtocol(UvicornConnection):
     max_head_bytes = 16 * 1024
     max_connections = 10_000
     read_timeout_s = 20.0
+    #: Asked before the application of a small body that came whole to `direct_url`; see `_feed`.
+    direct: Direct | None = None
+    direct_url = b""
 
     reading_since: float | None = None
     #: Between the head of a request and the end of its body.
@@ -110,6 +122,9 @@ class GatewayProtocol(UvicornConnection):
     head_bytes = 0
     #: What the parser was last given; its end may already be part of the next head.
     fed_bytes = 0
+    #: uvicorn does not know of the head just read, nor of the body that came with it.
+    withheld = False
+    withheld_body = b""
     #: Why the parser was stopped, if not by itself.
     fault: Answer | None = None
     #: Set when no more can be read but earlier requests wait for their answers: sent after them.
@@ -156,7 +171,13 @@ class GatewayProtocol(UvicornConnection):
         self.head_bytes += len(data)
         try:
             self.parse(data)
+            # Nothing is withheld for longer than this, so that uvicorn's state and ours agree
+            # whenever anything else happens to the connection.
+            if self.withheld:
+                self._hand_on()
         except httptools.HttpParserError:
+            if self.withheld:
+                self._hand_on()
             self._log_unreadable()
             self._turn_away(self.fault or NOT_HTTP)
             return
@@ -184,18 +205,52 @@ class GatewayProtocol(UvicornConnection):
         if not self.url.startswith(b"/"):
             self._shorten_target()
         self.head_bytes = 0
-        super().on_headers_complete()
         self.in_body = True
+        if self.direct is not None and self.url == self.direct_url and self.is_plain_post:
+            self.withheld = True
+        else:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self.head_bytes = 0
+        if self.withheld and not self.withheld_body:
+            self.withheld_body = body
+            return
+        if self.withheld:
+            self._hand_on()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self.reading_since = None
         self.in_body = False
         self.head_bytes = 0
+        if self.withheld:
+            if self._answered_directly():
+                return
+            self._hand_on()
         super().on_message_complete()
+
+    def _answered_directly(self) -> bool:
+        assert self.direct is not None
+        reply = DirectReply(self)
+        try:
+            if not self.direct(self.headers, self.withheld_body, reply):
+                return False
+        except Exception:  # the application meets it too, logs it and answers 500
+            return False
+        self.withheld, self.withheld_body = False, b""
+        self.answers_later(reply)
+        return True
+
+    def _hand_on(self) -> None:
+        """Tell uvicorn, and so the application, what was withheld."""
+        self.withheld, body, self.withheld_body = False, self.withheld_body, b""
+        super().on_headers_complete()
+        if body:
+            super().on_body(body)
+
+    def write_whole(self, data: bytes) -> None:
+        self._joined.write_whole(data)
 
     def on_response_complete(self) -> None:
         """The answer is complete; one without a body ends here."""
@@ -277,11 +332,19 @@ class GatewayProtocol(UvicornConnection):
         self.stop_reading()
 
 
-def protocol_class(*, max_connections: int, read_timeout_s: float) -> type[GatewayProtocol]:
-    """The protocol with an operator's limits."""
+def protocol_class(
+    *,
+    max_connections: int,
+    read_timeout_s: float,
+    direct: Direct | None = None,
+    direct_url: bytes = b"",
+) -> type[GatewayProtocol]:
+    """The protocol with an operator's limits, and what `direct` may answer at `direct_url`."""
     limits: dict[str, Any] = {
         "max_connections": max_connections,
         "read_timeout_s": read_timeout_s,
+        "direct": None if direct is None else staticmethod(direct),
+        "direct_url": direct_url,
     }
     return type("LimitedGatewayProtocol", (GatewayProtocol,), limits)
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import uvicorn
 
+from agents.gateway.app import Gateway
 from agents.gateway.http.uvicorn_adapter import BACKLOG, HttpServer
 from agents.gateway.http.uvicorn_protocol import protocol_class
+from agents.gateway.submit.direct_reports import REPORTS_PATH
 from streams.settings.sections import GatewaySettings
 
 __all__ = ["BACKLOG", "HttpServer", "make_server"]
@@ -45,7 +47,7 @@ def _tls(gateway: GatewaySettings) -> _Tls:
     return context
 
 
-def make_server(app: Any, gateway: GatewaySettings, *, stop_s: float) -> HttpServer:
+def make_server(app: Gateway, gateway: GatewaySettings, *, stop_s: float) -> HttpServer:
     """A server that is not listening yet; `stop_s` is how long a stop waits for answers."""
     server = HttpServer(
         uvicorn.Config(
@@ -53,7 +55,10 @@ def make_server(app: Any, gateway: GatewaySettings, *, stop_s: float) -> HttpSer
             host=gateway.host,
             port=gateway.port,
             http=protocol_class(
-                max_connections=gateway.connections, read_timeout_s=gateway.read_timeout_s
+                max_connections=gateway.connections,
+                read_timeout_s=gateway.read_timeout_s,
+                direct=app.direct.take,
+                direct_url=REPORTS_PATH.encode(),
             ),
             ws="none",
             lifespan="off",

@@ -1,11 +1,11 @@
 """Published estimates as a table, for spreadsheets and data frames.
 
-A row for each cell of an epoch, or for each query. `share`, `low` and `high` are those of the group
-that the publication says to read (`preferred`). ⋆ is an empty field, since no query and no URL is
-empty; so is a number that does not exist. Of a disputed record `blend` is one group's value, with
-an interval that spans both groups'; publications of version 1 do not say which are disputed, so
-that this field is empty, too. `filtered` is what all publications together say of the same window,
-the others are the epoch's own.
+A row for each cell of an epoch, or for each query. `share`, `low`, `high` and `variance` are those
+of the group that the publication says to read (`preferred`). ⋆ is an empty field, since no query
+and no URL is empty; so is a number that does not exist. Of a disputed record `blend` is one group's
+value, with an interval that spans both groups'; publications of version 1 do not say which are
+disputed, so that this field is empty, too. `filtered` is what all publications together say of the
+same window, the others are the epoch's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIGURES = ("probability", "variance", "low", "high")
 _GROUPS = ("blend", "optin", "client", "filtered")
 _ABOUT = ("epoch", "window_start_s", "window_end_s", "outcome")
 _KEYS: dict[Table, tuple[str, ...]] = {"records": ("query", "url"), "queries": ("query",)}
-_PREFERRED = ("share", "low", "high", "preferred")
+_PREFERRED = ("share", "low", "high", "variance", "preferred")
 _FURTHER: dict[Table, tuple[str, ...]] = {
     "records": ("optin_weight", "projected", "disputed"),
     "queries": ("optin_weight", "disputed"),
@@ -85,7 +85,7 @@ def csv_rows(body: bytes, table: Table) -> bytes:
             [
                 *about,
                 *(entry[key] for key in _KEYS[table]),
-                *(chosen.get(figure) for figure in ("probability", "low", "high")),
+                *(chosen.get(figure) for figure in ("probability", "low", "high", "variance")),
                 preferred,
                 *((entry.get(group) or {}).get(figure) for group in _GROUPS for figure in _FIGURES),
                 *(_shown(entry.get(column)) for column in _FURTHER[table]),

@@ -65,11 +65,22 @@ def document_answer(request: Request, form: Form, *, cache_control: bytes) -> An
 
 
 def page_answer(
-    request: Request, pieces: Sequence[Piece], content_type: bytes, extra: Headers
+    request: Request,
+    pieces: Sequence[Piece],
+    content_type: bytes,
+    extra: Headers,
+    *,
+    name: str | None = None,
 ) -> Answer:
-    """200 with what the pieces hold, compressed if the reader takes that."""
+    """200 with what the pieces hold, compressed if the reader takes that; 304 to one by `name`."""
     extra = [*extra, (b"vary", b"accept-encoding, accept")]
-    if not accepts_gzip(_lines(request, "accept-encoding")):
+    zipped = accepts_gzip(_lines(request, "accept-encoding"))
+    if name is not None:
+        tag = f'"{name}-gzip"' if zipped else f'"{name}"'
+        extra.append((b"etag", tag.encode()))
+        if _has_it(_lines(request, "if-none-match"), tag):
+            return Answer(304, b"", content_type, extra)
+    if not zipped:
         return Answer(200, [body for body, _ in pieces], content_type, extra)
     extra.append((b"content-encoding", b"gzip"))
     return Answer(200, pack_together(pieces), content_type, extra)

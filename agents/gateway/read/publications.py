@@ -86,7 +86,7 @@ class Publications:
     current_head_list: str | None = None
     estimates: dict[int, PublishedDocument] = field(default_factory=dict)
     click_graphs: dict[int, PublishedDocument] = field(default_factory=dict)
-    #: Head lists whose reports are over; a report on one of them is late, not unknown.
+    #: Head lists whose time for reports has ended; a report on one of them is late, not unknown.
     past_head_lists: frozenset[str] = frozenset()
     report_targets: dict[str, ReportTarget] = field(default_factory=dict)
     optin_targets: OptinTargets = field(default_factory=OptinTargets)

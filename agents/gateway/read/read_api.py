@@ -9,13 +9,15 @@ import asyncio
 import functools
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
 
+from agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
+from agents.gateway.read.epoch_series import series_piece
 from agents.gateway.read.estimates_csv import TABLES, Table, csv_head, csv_rows
 from agents.gateway.read.gzip_join import Piece, pack, pack_together
 from agents.gateway.read.negotiation import (
@@ -38,14 +40,21 @@ from streams.wire.schemas import schema
 
 __all__ = ["Reading"]
 
-_DEFAULT_PAGE, _LARGEST_PAGE = 10, 100
+_DEFAULT_PAGE, _DEFAULT_SERIES, _LARGEST_PAGE = 10, 30, 100
 #: A page ends early rather than grow beyond this.
 _PAGE_BYTES = 8 * 1024 * 1024
 #: Tables made from documents, kept because analysts ask for the same again and again, and one of
 #: 500 records takes 15 ms to make. They are those of some 270 such epochs.
 _KEPT_TABLE_BYTES = 64 * 1024 * 1024
 _CSV_TYPE = b"text/csv; charset=utf-8; header=present"
+_NO_SUCH_PAGE = problem(
+    400,
+    f"before must be a whole number from 0 to {MAX_EPOCH}, limit one from 1 to {_LARGEST_PAGE}",
+)
 _NO_SUCH_TABLE = problem(400, f"table must be one of {', '.join(TABLES)}")
+_Made = Literal["csv", "series"]
+#: Bytes, and the same packed.
+_Pair = tuple[bytes, bytes]
 #: States change by the minute at most; a stampede of devices should not ask each second.
 _FOR_SECONDS = b"public, max-age=5"
 
@@ -60,7 +69,7 @@ class Reading:
         self._publications = publications
         self._batch_entries = batch_entries
         self._wall_clock = wall_clock
-        self._tables: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
+        self._tables: OrderedDict[str, _Pair] = OrderedDict()
         self._making_table = asyncio.Lock()
         self._table_bytes = 0
 
@@ -127,7 +136,7 @@ class Reading:
         table = _table_asked(request)
         if table is None:
             return _NO_SUCH_TABLE
-        rows, packed = await self._rows(found, table)
+        rows, packed = await self._made(found, "csv", table)
         head = csv_head(table)
         whole = Form(
             f"{found.id}-{table}-csv",
@@ -137,21 +146,21 @@ class Reading:
         )
         return document_answer(request, whole, cache_control=cache_control)
 
-    async def _rows(self, found: PublishedDocument, table: Table) -> tuple[bytes, bytes]:
-        """The document's part of a table, and the same packed."""
-        name = f"{found.id}-{table}"
+    async def _made(self, found: PublishedDocument, kind: _Made, table: Table) -> _Pair:
+        """The document's part of a table or series, and the same packed."""
+        name = f"{found.id}-{table}-{kind}"
         if name not in self._tables:
             # A large one takes a second, and several times the memory of its document: so one at a
             # time, and in a thread, because others are served meanwhile.
             async with self._making_table:
                 if name not in self._tables:
-                    made = await asyncio.to_thread(_table, found.body, table)
+                    made = await asyncio.to_thread(_make, found.body, kind, table)
                     self._keep(name, made)
                     return made
         self._tables.move_to_end(name)
         return self._tables[name]
 
-    def _keep(self, name: str, made: tuple[bytes, bytes]) -> None:
+    def _keep(self, name: str, made: _Pair) -> None:
         self._tables[name] = made
         self._table_bytes += len(made[0]) + len(made[1])
         while self._table_bytes > _KEPT_TABLE_BYTES:
@@ -161,13 +170,9 @@ class Reading:
     # --- history ---------------------------------------------------------------------------------
 
     async def get_estimates(self, request: Request) -> Answer:
-        asked = _page_asked(request.query_params)
+        asked = _page_asked(request.query_params, _DEFAULT_PAGE)
         if asked is None:
-            return problem(
-                400,
-                f"before must be a whole number from 0 to {MAX_EPOCH}, limit one from 1 to "
-                f"{_LARGEST_PAGE}",
-            )
+            return _NO_SUCH_PAGE
         before, limit = asked
         estimates = self._publications.estimates
         numbers = sorted((n for n in estimates if n < before), reverse=True)
@@ -190,16 +195,44 @@ class Reading:
                 return _NO_SUCH_TABLE
             lines: list[Piece] = [(csv_head(table), None)]
             for document in page:
-                lines.append(await self._rows(document, table))
+                lines.append(await self._made(document, "csv", table))
             return page_answer(request, lines, _CSV_TYPE, headers)
         if form != JSON:
             return NO_SUCH_FORM
+        pieces = [(document.body, document.packed) for document in page]
+        listed = _listed(b'{"estimates":[', pieces, following)
+        return page_answer(request, listed, JSON, headers)
+
+    async def get_series(self, request: Request) -> Answer:
+        asked = _page_asked(request.query_params, _DEFAULT_SERIES)
+        if asked is None:
+            return _NO_SUCH_PAGE
+        table = _table_asked(request, default="queries")
+        if table is None:
+            return _NO_SUCH_TABLE
+        before, limit = asked
+        estimates = self._publications.estimates
+        page = [estimates[n] for n in sorted((n for n in estimates if n < before), reverse=True)]
         pieces: list[Piece] = []
-        for document in page:
-            pieces += ((b"," if pieces else b"", None), (document.body, document.packed))
-        end = b'],"next":' + msgspec.json.encode(following) + b"}"
-        pieces = [(b'{"estimates":[', None), *pieces, (end, None)]
-        return page_answer(request, pieces, JSON, headers)
+        size = 0
+        for document in page[:limit]:
+            made = await self._made(document, "series", table)
+            size += len(made[0])
+            if pieces and size > _PAGE_BYTES:
+                break
+            pieces.append(made)
+        more = len(pieces) < len(page)
+        following = _following(request, page[len(pieces) - 1].epoch, limit) if more else None
+        names = "".join(document.id for document in page[: len(pieces)])
+        tag = hashlib.sha256(f"{table} {names} {following}".encode()).hexdigest()
+        head = msgspec.json.encode({"schema": SERIES_SCHEMA, "table": table})[:-1]
+        return page_answer(
+            request,
+            _listed(head + b',"epochs":[', pieces, following),
+            JSON,
+            [(b"cache-control", FOR_A_MINUTE)],
+            name=tag,
+        )
 
     # --- states ----------------------------------------------------------------------------------
 
@@ -244,13 +277,21 @@ def _described(document: dict[str, Any]) -> Form:
     return Form(hashlib.sha256(body).hexdigest(), body, pack(body))
 
 
-def _table(body: bytes, table: Table) -> tuple[bytes, bytes]:
-    rows = csv_rows(body, table)
-    return rows, pack(rows)
+def _make(body: bytes, kind: _Made, table: Table) -> _Pair:
+    made = csv_rows(body, table) if kind == "csv" else series_piece(body, table)
+    return made, pack(made)
 
 
-def _table_asked(request: Request) -> Table | None:
-    asked = request.query_params.get("table", TABLES[0])
+def _listed(head: bytes, pieces: Sequence[Piece], following: str | None) -> list[Piece]:
+    """A JSON object that ends with a list of these, and with the address of the next page."""
+    listed: list[Piece] = [(head, None)]
+    for place, piece in enumerate(pieces):
+        listed += ((b"," if place else b"", None), piece)
+    return [*listed, (b'],"next":' + msgspec.json.encode(following) + b"}", None)]
+
+
+def _table_asked(request: Request, default: Table = TABLES[0]) -> Table | None:
+    asked = request.query_params.get("table", default)
     return next((table for table in TABLES if table == asked), None)
 
 
@@ -258,7 +299,8 @@ def _following(request: Request, before: int, limit: int) -> str:
     """The address of the next page, in the form and table of this one."""
     asked = request.query_params
     kept = {name: asked[name] for name in ("format", "table") if name in asked}
-    return f"/v1/estimates?{urlencode({'before': before, 'limit': limit, **kept})}"
+    path = request.scope["path"]
+    return f"{path}?{urlencode({'before': before, 'limit': limit, **kept})}"
 
 
 def _served(request: Request, found: PublishedDocument, cache_control: bytes) -> Answer:
@@ -276,9 +318,9 @@ def _of_epoch(
     return documents.get(int(text)) if text == str(int(text)) else None
 
 
-def _page_asked(query: Mapping[str, str]) -> tuple[int, int] | None:
+def _page_asked(query: Mapping[str, str], default_limit: int) -> tuple[int, int] | None:
     before = _number(query.get("before"), MAX_EPOCH + 1, range(MAX_EPOCH + 1))
-    limit = _number(query.get("limit"), _DEFAULT_PAGE, range(1, _LARGEST_PAGE + 1))
+    limit = _number(query.get("limit"), default_limit, range(1, _LARGEST_PAGE + 1))
     return None if before is None or limit is None else (before, limit)
 
 

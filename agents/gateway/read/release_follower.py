@@ -114,7 +114,7 @@ class ReleaseFold:
             )
 
     def _current_head_list(self, book: ReleaseBook, reporting: list[EpochState]) -> str | None:
-        """The newest list that is reported on; when there is none, the newest whose time is over.
+        """The newest list that is reported on; when there is none, the newest whose time has ended.
 
         Not one whose epoch ended before that (given up, or nothing listed): a device would take it
         for open and spend its budget on a report that is refused.

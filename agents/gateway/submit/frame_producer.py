@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeEr
 from aiokafka.structs import RecordMetadata
 
 from streams.settings.sections import KafkaSettings
-from streams.stores.aiokafka_internals import discard_producer
+from streams.stores.aiokafka_internals import discard_producer, keep_finding_brokers
 from streams.stores.kafka import aiokafka_settings
 from streams.wire.frames import MAX_FRAME_BYTES
 
@@ -38,7 +38,7 @@ _BATCH_BYTES = 2 * MAX_FRAME_BYTES + 4096
 
 def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
     """Acknowledged by every in-sync replica, written once however often it is sent."""
-    return AIOKafkaProducer(
+    producer = AIOKafkaProducer(
         **aiokafka_settings(kafka),
         acks="all",
         enable_idempotence=True,
@@ -46,6 +46,8 @@ def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
         max_batch_size=_BATCH_BYTES,
         max_request_size=_BATCH_BYTES,
     )
+    keep_finding_brokers(producer)
+    return producer
 
 
 class FrameProducer:

@@ -93,7 +93,7 @@ class OptinTargets:
         return None
 
     def stated(self, epoch: int, now_ms: float) -> OptinTarget | None:
-        """The epoch an entry states, from its beginning until its grace is over.
+        """The epoch an entry states, from its beginning until its grace has ended.
 
         A device whose clock is a little ahead may state an epoch that begins in a moment. This
         asks our own clock; the broker's has the last word, once it has appended the record.
@@ -107,7 +107,7 @@ class OptinTargets:
 class Cohorts:
     """Which of R cohorts a user is in: a keyed hash that stays the same in every epoch.
 
-    Epoch e admits cohort e mod R, so that somebody who is always there spends R times slower. The
+    Epoch e admits cohort e mod R, so that a person who is always there spends R times slower. The
     key should outlive the epochs' master secrets: a new one shuffles the cohorts, and a person may
     be admitted twice in a row. So an epoch's key is the one it was opened with, and charged for.
     For the same reason a turn depends on the user id alone: it stays when an application's users

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from hashlib import blake2b
 from itertools import chain
 from typing import Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.gateway.submit.frame_writer import FrameWriter, ReportFrames
+from agents.gateway.submit.frame_writer import Delivered, FrameWriter, ReportFrames
 from agents.gateway.submit.request_types import Report
 from agents.gateway.submit.verdicts import (
     ACCEPTED,
@@ -34,7 +33,7 @@ from blender.answer_shape import AnswerShape
 from streams.stores.epoch_keys import EpochKeys
 from streams.wire.frames import CONTRIBUTOR_BYTES, cell_width
 
-__all__ = ["UNKNOWN", "ReportTarget", "queue_reports"]
+__all__ = ["UNKNOWN", "ReportTarget", "queue_report", "queue_reports"]
 
 _IDENTITY_BYTES: Final = 16
 _STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I"}
@@ -81,7 +80,8 @@ class ReportTarget:
         )
         self.late = refused(
             Reason.LATE,
-            f"reports on the head list of epoch {epoch} are over; fetch the current head list",
+            f"the time for reports on the head list of epoch {epoch} has ended; "
+            "fetch the current head list",
         )
 
     def verdict(self, append_ms: int | None) -> Verdict:
@@ -96,7 +96,9 @@ UNKNOWN = refused(
     "head_list must be the id of a published head list that is still reported against; fetch the "
     "current one",
 )
-_PAST = refused(Reason.LATE, "reports on this head list are over; fetch the current head list")
+_PAST = refused(
+    Reason.LATE, "the time for reports on this head list has ended; fetch the current head list"
+)
 _NOT_HEX = refused(
     Reason.MALFORMED, "contributor must be 128 random bits: 32 lower-case hexadecimal digits"
 )
@@ -113,8 +115,9 @@ def queue_reports(
 ) -> Queued | None:
     """Judge each entry (or the sentence that says why it is none) and queue the good ones.
 
-    `past` are head lists whose reports are over. `unknown` is the verdict on reports about other
-    head lists; without one, nothing is queued when there are such reports, and `None` is returned.
+    `past` are head lists whose time for reports has ended. `unknown` is the verdict on reports
+    about other head lists; without one, nothing is queued when there are such reports, and `None`
+    is returned.
     """
     # Nearly every request holds well-formed reports on one head list that is known here.
     first = entries[0]
@@ -122,7 +125,10 @@ def queue_reports(
         target = targets.get(first.head_list)
         if target is not None:
             if len(entries) == 1:
-                return _queue_one(first, target, writer, now_ms)
+                one = queue_report(first, target, writer, now_ms)
+                if isinstance(one, Verdict):
+                    return Queued([one])
+                return Queued([ACCEPTED], [(one, target, (0,))])
             if _all_on_one_head_list(entries, first.head_list):
                 return _queue_many(entries, target, writer, now_ms)
     return _queue_mixed(entries, targets, past, writer, now_ms, unknown)
@@ -164,27 +170,31 @@ def _queue_mixed(
     return queued
 
 
-def _queue_one(report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float) -> Queued:
-    """One report: the path that most requests take, so it does nothing twice."""
+def queue_report(
+    report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float
+) -> Delivered | Verdict:
+    """Queue one report on its head list, or say why not.
+
+    Most requests take this path, so it does nothing twice.
+    """
     identity = _identity(report.contributor)
     if identity is None:
-        return Queued([_NOT_HEX])
+        return _NOT_HEX
     keys = target.keys
     key = keys.contributor_of(identity)
     answers = report.answers
     if not target.shape.allows(answers):
-        return Queued([target.wrong_shape])
+        return target.wrong_shape
     if now_ms >= target.late_from_ms:
-        return Queued([target.late])
+        return target.late
     if not target.admitted:
-        return Queued([NO_ADMISSION])
+        return NO_ADMISSION
     partition = keys.partition_of(key, target.partitions)
     frames = target.frames
     if not writer.has_room(frames.entry_bytes) or writer.is_stalled(frames.topic, partition):
-        return Queued([BUSY])
+        return BUSY
     packed = target.pack(*(answers[0] if len(answers) == 1 else chain.from_iterable(answers)))
-    delivered = writer.add_report(frames, partition, key, packed)
-    return Queued([ACCEPTED], [(delivered, target, (0,))])
+    return writer.add_report(frames, partition, key, packed)
 
 
 def _all_on_one_head_list(
@@ -214,16 +224,24 @@ def _queue_many(
     for i in bad_ids:
         verdicts[i] = _NOT_HEX
     fits[bad_ids] = False
-    partitions = _partitions(keys, target)
+    partitions = target.keys.partitions_of(keys, target.partitions)
     frames = target.frames
     # One stable sort brings each partition's reports together, in the order they came.
     order = np.argsort(partitions, kind="stable")
     order = order[fits[order]]
-    bounds = np.flatnonzero(np.diff(partitions[order])) + 1
-    key_rows = np.frombuffer(keys, dtype=f"V{CONTRIBUTOR_BYTES}")
-    for rows in np.split(order, bounds) if len(order) else ():
-        partition = int(partitions[rows[0]])
-        if not writer.has_room(len(rows) * frames.entry_bytes) or writer.is_stalled(
+    if not len(order):
+        return queued
+    # All are put in that order at once, which is cheaper than partition by partition.
+    keys = np.frombuffer(keys, dtype=f"V{CONTRIBUTOR_BYTES}")[order].tobytes()
+    packed = cells[order].tobytes()
+    cell_bytes = cells.itemsize * cells.shape[1]
+    in_order = partitions[order]
+    starts = [0, *(np.flatnonzero(np.diff(in_order)) + 1).tolist()]
+    for start, end, partition in zip(
+        starts, [*starts[1:], len(order)], in_order[starts].tolist(), strict=True
+    ):
+        rows = order[start:end]
+        if not writer.has_room((end - start) * frames.entry_bytes) or writer.is_stalled(
             frames.topic, partition
         ):
             for i in rows.tolist():
@@ -231,7 +249,10 @@ def _queue_many(
             continue
         done = 0
         for count, delivered in writer.add_reports(
-            frames, partition, key_rows[rows].tobytes(), cells[rows].tobytes()
+            frames,
+            partition,
+            keys[start * CONTRIBUTOR_BYTES : end * CONTRIBUTOR_BYTES],
+            packed[start * cell_bytes : end * cell_bytes],
         ):
             queued.waiting.append((delivered, target, rows[done : done + count]))
             done += count
@@ -249,17 +270,7 @@ def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes
         each = [_identity(report.contributor) for report in reports]
         bad = [i for i, identity in enumerate(each) if identity is None]
         identities = b"".join(identity or bytes(_IDENTITY_BYTES) for identity in each)
-    # `EpochKeys.contributor_of`, without a call of our own for each of thousands.
-    secret = keys.contributor
-    joined = b"".join(
-        [
-            blake2b(
-                identities[i : i + _IDENTITY_BYTES], key=secret, digest_size=CONTRIBUTOR_BYTES
-            ).digest()
-            for i in range(0, len(identities), _IDENTITY_BYTES)
-        ]
-    )
-    return joined, bad
+    return keys.contributors_of(identities, _IDENTITY_BYTES), bad
 
 
 def _identity(text: str) -> bytes | None:
@@ -269,18 +280,6 @@ def _identity(text: str) -> bytes | None:
     except ValueError:
         return None
     return identity if len(identity) == _IDENTITY_BYTES else None
-
-
-def _partitions(keys: bytes, target: ReportTarget) -> NDArray[np.int64]:
-    # `EpochKeys.partition_of` in a column.
-    secret = target.keys.partition
-    digests = b"".join(
-        [
-            blake2b(keys[i : i + CONTRIBUTOR_BYTES], key=secret, digest_size=8).digest()
-            for i in range(0, len(keys), CONTRIBUTOR_BYTES)
-        ]
-    )
-    return (np.frombuffer(digests, dtype="<u8") % np.uint64(target.partitions)).astype(np.int64)
 
 
 def _cells(

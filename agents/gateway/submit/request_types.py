@@ -173,6 +173,13 @@ class EntryDecoder(Generic[Entry]):
                 begin, size = i, len(entry)
         yield entries[begin:]
 
+    def well_formed(self, body: bytes) -> Entry | None:
+        """The entry of a body that holds one and no batch; none if `decode` would find fault."""
+        try:
+            return self._one.decode(body)
+        except _NOT_JSON:
+            return None
+
     def decode(self, entries: Sequence[EncodedEntry]) -> Sequence[Entry | str]:
         """Every entry, or for a bad one the sentence that says what is wrong with it.
 

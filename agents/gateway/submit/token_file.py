@@ -22,7 +22,7 @@ it changes; a file that cannot be read then leaves the last good one in force, s
 again until it can. A file that is written again keeps its readers.
 
 Promises: tokens are compared in constant time, also when the name is unknown, and never logged.
-Why a token is refused is told only to who holds one that was signed.
+Why a token is refused is said only about tokens that were signed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Application:
 
 
 class TokenRefused(enum.Enum):
-    """Why a token is not good. All but the first are told only of tokens that were signed."""
+    """Why a token is not good. All but the first are said only about tokens that were signed."""
 
     UNKNOWN = enum.auto()
     EXPIRED = enum.auto()
@@ -115,7 +115,7 @@ class Sender:
 
 #: Stand in for an unknown name, so that a wrong name takes as long as a wrong secret.
 _NOBODY = _Hashed(bytes(_SALT_BYTES), bytes(_HASH_BYTES))
-_NOBODY_SIGNS = new_signing_key("nobody", "nobody")[1]
+_NO_ONES_KEY = new_signing_key("nobody", "nobody")[1]
 
 
 def _hash(secret: bytes, salt: bytes) -> bytes:
@@ -199,7 +199,7 @@ class ApplicationTokens:
     def _user(self, token: UserToken, now_s: float) -> Sender | TokenRefused:
         known = self._applications.get(token.name)
         space = token.name if known is None else known.user_ids
-        signers = (known and known.signers) or (_NOBODY_SIGNS,)
+        signers = (known and known.signers) or (_NO_ONES_KEY,)
         signed = [token.is_signed(space, public) for public in signers]
         if known is None or not any(signed):
             return TokenRefused.UNKNOWN
@@ -300,7 +300,7 @@ def _space(applications: Mapping[str, Application], name: str, user_ids: str | N
             raise TokenFileError(
                 f"the tokens of one application must share one space of user ids, got {user_ids} "
                 f"where {name} has {known.user_ids}. To move it, take its tokens away, wait until "
-                "the epochs open now are over, or their users count twice, and add it again"
+                "the epochs open now have ended, or their users count twice, and add it again"
             )
         return known.user_ids
     if user_ids is None and any(other.user_ids == name for other in applications.values()):

@@ -28,11 +28,17 @@ async def serving(
     gateway: TestGateway | None = None,
 ) -> AsyncIterator[int]:
     port = free_port()
+    app = (gateway or make_gateway()).app
     server = uvicorn.Server(
         uvicorn.Config(
-            (gateway or make_gateway()).app,
+            app,
             port=port,
-            http=protocol_class(max_connections=max_connections, read_timeout_s=read_timeout_s),
+            http=protocol_class(
+                max_connections=max_connections,
+                read_timeout_s=read_timeout_s,
+                direct=app.direct.take,
+                direct_url=b"/v1/reports",
+            ),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 
-from agents.gateway.read.static_pages import StaticPages
+from agents.gateway.read.static_pages import FOLDER, StaticPages
 from tests.agents.gateway.doubles import make_gateway
 
 
@@ -60,3 +60,30 @@ async def test_files_beside_the_gateway_are_served(tmp_path):
     for path in ("/../test_app.py", "/.secret", "/sub", "/sub/", ""):
         assert (await gateway.ask("GET", path)).status == 404, path
     assert (await gateway.ask("POST", "/")).status == 404
+
+
+def test_the_results_page_makes_no_markup_of_text():
+    """Queries come from people: a script of ours that parsed one as HTML would run theirs."""
+    scripts = sorted((FOLDER / "results").glob("*.js"))
+
+    assert len(scripts) > 10
+    for script in scripts:
+        text = script.read_text()
+        for way in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "DOMParser",
+        ):
+            assert way not in text, (script.name, way)
+
+
+async def test_the_results_page_names_every_script_that_it_needs():
+    """So a browser asks for all of them at once, not for one after another."""
+    gateway = make_gateway(pages=StaticPages())
+    page = (await gateway.ask("GET", "/")).body.decode()
+
+    named = set(re.findall(r'(?:href|src)="results/([^"]+[.]js)"', page))
+    assert named == {script.name for script in (FOLDER / "results").glob("*.js")}

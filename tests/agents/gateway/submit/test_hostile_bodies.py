@@ -308,7 +308,7 @@ def large_estimates(records: int) -> bytes:
     ).to_bytes()
 
 
-@pytest.mark.parametrize("path", ["/v1/estimates/1", "/v1/estimates"])
+@pytest.mark.parametrize("path", ["/v1/estimates/1", "/v1/estimates", "/v1/series?table=records"])
 async def test_a_large_table_does_not_keep_the_loop(path):
     """With 10 000 records it takes 0.3 s to make, and others are served meanwhile."""
     document = PublishedDocument(1, f"{1:064x}", large_estimates(10_000))
@@ -321,5 +321,7 @@ async def test_a_large_table_does_not_keep_the_loop(path):
                 *(gateway.ask("GET", path, headers={"accept": "text/csv"}) for _ in range(2))
             )
         shortest = min(shortest, longest.seconds)
-    assert [reply.body.count(b"\r\n") for reply in both] == [10_001] * 2
+    # A line each, or a host each in one column.
+    rows = [max(reply.body.count(mark) for mark in (b"\r\n", b".example/")) for reply in both]
+    assert min(rows) >= 10_000
     assert shortest < LIMIT_S

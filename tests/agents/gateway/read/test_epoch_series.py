@@ -1,0 +1,127 @@
+"""Many epochs in one small document: what it says, how it is paged, cached and bounded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from agents.gateway.read.publications import PublishedDocument
+from tests.agents.gateway.doubles import TestGateway, make_gateway
+from tests.browser.publications import (
+    disputed,
+    emptied,
+    filtered,
+    many,
+    preferring_clients,
+    publications,
+)
+
+
+def serving(documents) -> TestGateway:
+    gateway = make_gateway()
+    gateway.publications.estimates = {
+        d.epoch: PublishedDocument(d.epoch, f"{d.epoch:064x}", d.to_bytes()) for d in documents
+    }
+    return gateway
+
+
+def close(short: float | None, number: float | None) -> bool:
+    if short is None or number is None:
+        return short is number
+    return abs(short - number) <= 1e-4 * abs(number)
+
+
+@pytest.mark.parametrize("table", ["queries", "records"])
+@pytest.mark.parametrize("change", [lambda d: d, disputed, preferring_clients, emptied])
+async def test_a_series_says_of_each_row_what_the_publication_says(table, change):
+    """An analyst who reads one must not see other numbers in the other, but for the sixth digit."""
+    document = filtered(change(publications()[-1]), 40)
+    reply = await serving([document]).ask("GET", f"/v1/series?table={table}")
+    (told,) = reply.json()["epochs"]
+    published = json.loads(document.to_bytes())
+
+    rows = published[table]
+    prefer = "blend" if published["agreement"] is None else published["agreement"]["prefer"]
+    assert told["preferred"] == prefer
+    assert told["query"] == [row["query"] for row in rows]
+    assert told.get("url") == ([row["url"] for row in rows] if table == "records" else None)
+    assert told.get("disputed", []) == [i for i, row in enumerate(rows) if row["disputed"]]
+    assert told.get("reasons", []) == published["reasons"]
+    assert told["window_start_s"] == published["window_start_s"]
+    for name, figure in {
+        "share": "probability", "variance": "variance", "low": "low", "high": "high",
+    }.items():  # fmt: skip
+        for place, row in enumerate(rows):
+            assert close(told[name][place], row[prefer][figure])
+            both = told["filtered"][name][place], (row["filtered"] or {}).get(figure)
+            assert close(*both)
+    assert ("filtered" in told) == bool(rows)
+
+
+async def test_a_series_is_paged_newest_first_without_gaps():
+    documents = publications()
+    gateway, seen = serving(documents), []
+    path = "/v1/series?limit=5&table=records"
+    while path is not None:
+        page = (await gateway.ask("GET", path)).json()
+        assert (page["schema"], page["table"]) == ("blendstream/series/1", "records")
+        seen += [told["epoch"] for told in page["epochs"]]
+        path = page["next"]
+
+    assert seen == [document.epoch for document in reversed(documents)]
+    assert (await make_gateway().ask("GET", "/v1/series")).json()["epochs"] == []
+
+
+async def test_a_page_ends_early_rather_than_grow_and_the_next_goes_on_there(monkeypatch):
+    """A service with many thousand records must not answer with gigabytes."""
+    monkeypatch.setattr("agents.gateway.read.read_api._PAGE_BYTES", 5_000)
+    documents = publications()
+    gateway, seen, pages = serving(documents), [], 0
+    path = "/v1/series?limit=12"
+    while path is not None:
+        reply = await gateway.ask("GET", path)
+        page, pages = reply.json(), pages + 1
+        assert len(reply.body) < 5_500 or len(page["epochs"]) == 1
+        seen += [told["epoch"] for told in page["epochs"]]
+        path = page["next"]
+
+    assert pages > 2
+    assert seen == [document.epoch for document in reversed(documents)]
+
+
+async def test_a_reader_that_has_it_is_not_sent_it_again_until_something_is_published():
+    """The page asks again every minute."""
+    documents = publications()
+    gateway = serving(documents[:-1])
+    first = await gateway.ask("GET", "/v1/series")
+    tag = first.headers["etag"]
+
+    assert (await gateway.ask("GET", "/v1/series", headers={"if-none-match": tag})).status == 304
+    other = await gateway.ask("GET", "/v1/series?table=records", headers={"if-none-match": tag})
+    assert other.status == 200
+    newest = documents[-1]
+    gateway.publications.estimates[newest.epoch] = PublishedDocument(
+        newest.epoch, "f" * 64, newest.to_bytes()
+    )
+    again = await gateway.ask("GET", "/v1/series", headers={"if-none-match": tag})
+    assert (again.status, again.json()["epochs"][0]["epoch"]) == (200, newest.epoch)
+
+
+async def test_it_is_compressed_from_pieces_and_small_beside_the_documents():
+    documents = [filtered(document, 0) for document in many(queries=250, epochs=12)]
+    gateway = serving(documents)
+    plain = await gateway.ask("GET", "/v1/series")
+    packed = await gateway.ask("GET", "/v1/series", headers={"accept-encoding": "gzip"})
+
+    assert gzip.decompress(packed.body) == plain.body
+    assert plain.headers["etag"] != packed.headers["etag"]
+    assert len(plain.body) < sum(len(d.to_bytes()) for d in documents) / 8
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=101", "limit=x", "before=-1", "before=", "table=words"]
+)
+async def test_a_bad_request_for_a_series_is_a_400(query):
+    assert (await make_gateway().ask("GET", f"/v1/series?{query}")).status == 400
