@@ -3,7 +3,7 @@
 # Everything Python is installed into .venv/ from requirements.lock, by hash; `make lock` renews it.
 # What lands later is found by convention:
 #   make test              tests/**/test_*.py but those marked `slow`, and examples in docstrings
-#   make chaos             tests/faults, the long versions too (--slow)
+#   make chaos             tests/faults, the long versions too (--slow); SEEDS=a-b: random schedules
 #   make fuzz              tests/properties and tests marked `fuzz`, many random examples (--slow)
 #   make test-statistical  tests/statistical, the long versions too (--slow)
 #   make bench             every module bench/NAME.py that has main(); BENCH="NAME ..." picks some
@@ -25,7 +25,7 @@ FAST := tests/agents tests/blender tests/blendstream tests/docs tests/localclien
 	blender streams agents localclient blendstream \
 	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
-.PHONY: help setup demo test test-fast check format bench chaos fuzz test-statistical lock packages clean
+.PHONY: help setup demo test test-fast check format bench chaos soak fuzz test-statistical docs lock packages clean
 
 help:  ## this list
 	@echo "usage: make TARGET [ARGS='more for pytest or the demo'] [JOBS=0 for one process]"; echo
@@ -59,7 +59,7 @@ packages: setup  ## install missing system packages, or say which they are
 test: setup packages  ## everything, on a real Kafka and Redis
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term:skip-covered --durations=40 $(ARGS)
 
-test-fast: setup  ## what needs no servers, under a minute
+test-fast: setup  ## what needs no servers, two minutes
 	$(BIN)/python -m pytest -n 2 $(FAST) -m "not (integration or faults or statistical or browser or package or properties or fuzz or long)" $(ARGS)
 
 check: setup  ## format, lint, types, and who may import whom
@@ -75,14 +75,27 @@ format: setup  ## fix what ruff can fix
 bench: setup packages  ## benchmarks; BENCH="name ..." for some of them
 	$(BIN)/python -m bench $(BENCH)
 
-chaos: setup packages  ## long runs with parts killed, paused and restarted
+# By seeds: random schedules, 80 minutes at most; the same command goes on where it stopped.
+chaos: setup packages  ## parts killed, paused and restarted; SEEDS=1-100 for random schedules
+ifdef SEEDS
+	$(BIN)/python -m tests.faults.chaos $(SEEDS) $(ARGS)
+else
 	$(BIN)/python -m pytest --slow --timeout 7200 -m faults $(ARGS)
+endif
+
+# Draws docs/soak-light.svg and docs/soak-dark.svg, and writes docs/soak.csv.
+soak: setup packages  ## a whole service under random faults; MINUTES=60
+	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(ARGS)
 
 fuzz: setup packages  ## many random inputs
 	$(BIN)/python -m pytest --slow --timeout 7200 --hypothesis-profile=fuzz -m "properties or fuzz" $(ARGS)
 
 test-statistical: setup  ## larger samples
 	$(BIN)/python -m pytest --slow --timeout 7200 -m statistical $(ARGS)
+
+docs: setup  ## the pages of docs/ as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html is the first page. To search, too: $(BIN)/python -m http.server --directory site"
 
 lock: setup  ## choose the newest versions anew; write requirements.lock, the image's locks and licences
 	UV_SYSTEM_CERTS=true $(BIN)/uv pip compile pyproject.toml --all-extras --upgrade --universal --python-version 3.11 \
@@ -99,5 +112,5 @@ lock: setup  ## choose the newest versions anew; write requirements.lock, the im
 	$(BIN)/python docs/licences.py
 
 clean:  ## remove what was built or installed here (not the user's cache of Kafka's jars)
-	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) dist build site .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

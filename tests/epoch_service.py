@@ -72,6 +72,7 @@ def values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, st
         "redis.url": redis,
         "redis.timeout_s": "5",
         "budget.period_s": "8640000",
+        "budget.period_epochs": "0",
         "budget.optin_epsilon_limit": "1000",
         "budget.optin_delta_limit": "0.5",
         "budget.client_epsilon_limit": "1000",
@@ -145,6 +146,9 @@ class Part:
         self._signal(signal.SIGKILL)  # Ends a paused one too.
         self.wait(10)
 
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
@@ -176,6 +180,14 @@ class Started(Part):
     @property
     def exit_code(self) -> int | None:
         return self._process.poll()
+
+
+class StartedGateway(Started):
+    """A gateway, and where people reach it."""
+
+    def __init__(self, environment: dict[str, str], output: Path) -> None:
+        self.url = f"http://127.0.0.1:{environment['BLENDSTREAM_GATEWAY_PORT']}"
+        super().__init__([sys.executable, "-m", "agents.cli", "gateway"], environment, output)
 
 
 class Forked(Part):
@@ -270,6 +282,8 @@ class Service:
         ports = {
             "BLENDSTREAM_WORKER_METRICS_PORT": str(free_port()),
             "BLENDSTREAM_JOBS_METRICS_PORT": str(free_port()),
+            "BLENDSTREAM_GATEWAY_PORT": str(free_port()),
+            "BLENDSTREAM_GATEWAY_METRICS_PORT": str(free_port()),
         }
         return kept | given | ports | {"PYTHONPATH": str(ROOT), "BLENDSTREAM_LOG_FORM": "text"}
 
@@ -287,6 +301,12 @@ class Service:
         self.parts.append(Forked(words, self.environment(), self._output()))
         return self.parts[-1]
 
+    def start_gateway(self) -> StartedGateway:
+        """Takes records with the tokens of `gateway.token_file`, where that is set."""
+        gateway = StartedGateway(self.environment(), self._output())
+        self.parts.append(gateway)
+        return gateway
+
     def run_ahead(self, ms: int) -> None:
         """Let time run ahead by this much for every jobs process, the brokers' too."""
         self._write_order("clock", str(ms))
@@ -303,6 +323,23 @@ class Service:
     def order(self, step: str, action: str) -> None:
         """Whichever jobs process reaches this step next is to `kill` or `pause` itself there."""
         self._write_order("at", f"{step} {action}")
+
+    @property
+    def order_waits(self) -> bool:
+        """Whether nobody has come to the step of the last order yet."""
+        return (self._orders / "at").exists()
+
+    def take_order_back(self) -> None:
+        """Who comes to the step from now on goes on."""
+        (self._orders / "at").unlink(missing_ok=True)
+
+    def took_order(self, part: Part) -> bool:
+        """Whether this process has taken an order; it is asked once for each."""
+        try:
+            (self._orders / f"taken.{part.pid}").unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     async def disturbed(self, timeout_s: float = 60) -> Part:
         """The process that took the last order, once it is dead or paused."""
@@ -452,7 +489,7 @@ class Service:
     @property
     def has_workers(self) -> bool:
         """Whether a worker was started: then it counts, and no test does."""
-        return any(isinstance(part, Started) for part in self.parts)
+        return any("worker_main" in part.name for part in self.parts)
 
     def markers(self, stem: Stem) -> dict[int, dict[int, Marker]]:
         """Every marker in a topic, by partition and offset."""

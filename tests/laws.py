@@ -88,13 +88,16 @@ def selector_law(
     reach: int,
     factor: float = 1.0,
 ) -> Law:
-    """P(what the world sees of a record that `count` people of S hold): a number, or nothing."""
+    """P(what the world sees of a record that `count` people of S hold): a number, or nothing.
+
+    Known ones are seen at any count. Dropping low ones is post-processing of that.
+    """
     if count == 0 and not known:
         return {GONE: 1.0}
 
     def show(copies: int, noise: Noise) -> list[Hashable]:
         counts, flags = np.full(copies, count), np.full(copies, known)
-        selection = selector.select(counts, flags, parameters, noise)
+        selection = selector.select(counts, flags, parameters, noise, keep_known=True)
         shown = selection.noisy_counts
         numbers = ["listed"] * len(selection.kept) if shown is None else shown.tolist()
         by_copy = dict(zip(selection.kept.tolist(), numbers, strict=True))

@@ -9,7 +9,7 @@ from blender.parameters import PrivacyParameters
 from streams.releases import entries
 from streams.releases.documents import StoredDocument, split
 from streams.releases.entries import Entry, EpochOutcome
-from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, Plan
+from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, EpochPlan
 from streams.releases.epoch_state import ReleaseBook
 from streams.releases.ledger import Cost, EpochCharge
 
@@ -39,7 +39,7 @@ def opened_entry(
         "graph_share_ppm": graph,
         "click_graph": ClickGraphPlan(1.0, 1e-6, records_per_user, records_per_user),
     }
-    plan = Plan(**fields | changes)
+    plan = EpochPlan(**fields | changes)
     cost = Cost(4.0, 1e-5)
     charge = EpochCharge(epoch, window_start_ms // 1000, 1, 0, 2**40, cost, cost)
     return entries.epoch_opened(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -21,11 +20,10 @@ import numpy as np
 
 from agents.local import LocalRedis
 from streams.errors import StoreUnavailable
-from streams.releases.epoch_state import EpochState, Seal, Stage
-from streams.releases.optin_release import read_optin_release
+from streams.releases.epoch_state import EpochState, Stage
 from streams.stems import Share, Stem
-from streams.wire.estimates_document import EstimatesDocument
-from tests.epoch_service import Service, service
+from tests.epoch_service import service
+from tests.faults.modelled_service import ModelledService, People, now_ms
 from tests.faults.peer_links import LinkedCluster
 from tests.job_bench import GRAPHS
 
@@ -58,25 +56,18 @@ THREE_BROKERS = {
     **GRAPHS,
 }
 
-WITH_HEAD_LIST = (Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED)
 
-#: People of an epoch by what they sent: a share of the opt-in users, or None for a report.
-People = Counter[tuple[int, Share | None]]
+@dataclass(kw_only=True)
+class CutOffService(ModelledService):
+    """The service, its brokers, and what was accepted.
 
+    In doubt is what was acknowledged so late that it may count or not; only where the machine is
+    very busy.
+    """
 
-@dataclass
-class CutOffService:
-    """The service, its brokers, and what was accepted."""
-
-    made: Service
     cluster: LinkedCluster
-    accepted: People = field(default_factory=Counter)
-    #: Of these, what was accepted while a broker was cut off.
+    #: Of what was accepted: while a broker was cut off.
     accepted_while_cut: People = field(default_factory=Counter)
-    #: Offsets of the last accepted frames, by partition.
-    accepted_upto: dict[tuple[Stem, int], dict[int, int]] = field(default_factory=dict)
-    #: Acknowledged so late that it may count or not; only where the machine is very busy.
-    doubtful: People = field(default_factory=Counter)
     _cut_at_s: float = 0.0
     _rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(21))
     #: Held while something is sent, and while a cut has left partitions without a leader.
@@ -97,7 +88,7 @@ class CutOffService:
     async def _send_records(self, state: EpochState) -> None:
         epoch, sent = state.epoch, self.made.sent
         begin, end = state.parameters.window_start_ms, state.parameters.window_end_ms
-        if begin <= _now_ms() < end - MARGIN_MS:
+        if begin <= now_ms() < end - MARGIN_MS:
             before = {share: sent.get((epoch, share), Counter()).total() for share in Share}
             await asyncio.to_thread(self.made.send_optin, state, PEOPLE, self._rng)
             new = {share: sent.get((epoch, share), Counter()).total() for share in Share}
@@ -109,7 +100,7 @@ class CutOffService:
             return
         end = state.head_list.reports_until_ms
         head_list, head_list_id = await self.made.head_list(state)
-        if _now_ms() < end - MARGIN_MS:
+        if now_ms() < end - MARGIN_MS:
             await asyncio.to_thread(
                 self.made.send_reports, state.epoch, head_list, head_list_id, PEOPLE, self._rng
             )
@@ -119,19 +110,13 @@ class CutOffService:
 
     def _note(self, stem: Stem, epoch: int, people: People, end_ms: int) -> None:
         """All of them were acknowledged just now."""
-        if _now_ms() >= end_ms:
+        if now_ms() >= end_ms:
             self.doubtful += people
             return
         self.accepted += people
         self.accepted_upto[stem, epoch] = dict(self.made.last_offsets[stem, epoch])
         if self.cluster.cut_off is not None:
             self.accepted_while_cut += people
-
-    async def first_epoch(self) -> int:
-        """The first epoch that anything was accepted in: on a slow machine not 0, whose window may
-        be over before the jobs have started."""
-        await self.made.until(lambda: self.accepted, 2 * WINDOW_S, "anything accepted")
-        return min(epoch for epoch, _ in self.accepted)
 
     # --- the cut --------------------------------------------------------------------------------
 
@@ -148,68 +133,16 @@ class CutOffService:
             cluster.cut(victim)
             self._cut_at_s = time.monotonic()
             job.resume()
-            await made.until(self._others_lead, NEW_LEADERS_WITHIN_S, f"others than {victim}")
+            await made.until(cluster.others_lead, NEW_LEADERS_WITHIN_S, f"others than {victim}")
             await made.look_from(f"kafka://{cluster.bootstrap_of(cluster.others)}")
         still = cluster.view(victim).partitions[made.topics.releases.name, 0]
         assert still.leader == victim, "cut off, it must believe that it leads: else this is easy"
-
-    def _others_lead(self) -> bool:
-        view = self.cluster.view(min(self.cluster.others))
-        return all(seen.leader in self.cluster.others for seen in view.partitions.values())
 
     async def heal(self) -> None:
         """End the cut when it has lasted long enough."""
         await asyncio.sleep(max(0.0, self._cut_at_s + CUT_S - time.monotonic()))
         self.cluster.heal()
         await asyncio.to_thread(self.cluster.wait_until_whole)
-
-    # --- what must hold -------------------------------------------------------------------------
-
-    async def lacks_records(self, epoch: int) -> list[str]:
-        """What the epoch's head list and click graph lack, or have too much, of what was accepted;
-        waits for them."""
-        made = self.made
-        state = await made.until_stage(epoch, *WITH_HEAD_LIST, timeout_s=4 * WINDOW_S)
-        assert state.head_list is not None
-        assert state.click_graph is not None
-        head_list, _ = await made.head_list(state)
-        release = read_optin_release(await made.document(state.head_list.optin), head_list)
-        graph = json.loads(await made.document(state.click_graph.document))
-        return [
-            *self._sealed_below(Stem.OPTIN_RECORDS, epoch, state.records_sealed),
-            *self._differs(epoch, Share.S, release.selection_users),
-            *self._differs(epoch, Share.T, release.noisy.users),
-            *self._differs(epoch, Share.GRAPH, graph["participants"]),
-        ]
-
-    async def lacks_reports(self, epoch: int) -> list[str]:
-        """The same for the epoch's estimates, and the reports that they are made of."""
-        state = await self.made.until_stage(epoch, Stage.PUBLISHED, timeout_s=4 * WINDOW_S)
-        assert state.estimates is not None
-        data = await self.made.document(state.estimates.document)
-        clients = EstimatesDocument.from_bytes(data).participants.clients
-        return [
-            *self._sealed_below(Stem.CLIENT_REPORTS, epoch, state.reports_sealed),
-            *self._differs(epoch, None, clients),
-        ]
-
-    def _sealed_below(self, stem: Stem, epoch: int, seal: Seal | None) -> list[str]:
-        """Accepted frames beyond the seal. A worker that read them before may have counted them,
-        and a recount would not."""
-        assert seal is not None
-        return [
-            f"epoch {epoch}, {stem}: partition {partition} sealed at {seal.bounds[partition]}, "
-            f"accepted up to {offset}"
-            for partition, offset in self.accepted_upto.get((stem, epoch), {}).items()
-            if offset >= seal.bounds[partition]
-        ]
-
-    def _differs(self, epoch: int, share: Share | None, people: int) -> list[str]:
-        least = self.accepted[epoch, share]
-        if least <= people <= least + self.doubtful[epoch, share]:
-            return []
-        what = f"epoch {epoch}, {'reports' if share is None else share}"
-        return [f"{what}: {people} published of {least} accepted"]
 
 
 @contextlib.asynccontextmanager
@@ -229,7 +162,7 @@ async def service_to_cut_off(
         made.start_worker()
         made.start_jobs()
         made.start_jobs()
-        running = CutOffService(made, cluster)
+        running = CutOffService(made=made, window_s=WINDOW_S, cluster=cluster)
         feeding = asyncio.create_task(running.feed())
         try:
             yield running
@@ -237,7 +170,3 @@ async def service_to_cut_off(
             feeding.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await feeding
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from aiokafka.errors import KafkaError
+
 from agents.local.local_cluster import LocalCluster, NodePorts
 
 
@@ -46,6 +48,14 @@ class LinkedCluster(LocalCluster):
     def others(self) -> set[int]:
         """The nodes that still reach each other."""
         return set(self.ports) - {self.cut_off}
+
+    def others_lead(self) -> bool:
+        """Whether every partition is led by one of those, as they see it."""
+        try:
+            view = self.view(min(self.others))
+        except (KafkaError, OSError, TimeoutError):
+            return False
+        return all(seen.leader in self.others for seen in view.partitions.values())
 
     def close(self) -> None:
         """End all nodes, then the links between them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,16 @@ import pytest
 from streams.errors import StoreMismatch
 from streams.releases.compacted_topics import PublishedMarks
 from streams.releases.epoch_state import Stage
+from streams.releases.filtered_estimates import (
+    FilterMemory,
+    publication_of,
+    rotates,
+    with_filtered,
+)
 from streams.releases.ledger import Cost
 from streams.releases.optin_release import SelectionNumbers
+from streams.wire.estimates_document import EstimatesDocument
+from streams.wire.head_list_document import HeadListDocument
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import RELEASES, all_entries, same_bytes_everywhere
 from tests.faults.test_release_outages import flush_redis
@@ -41,6 +50,29 @@ async def known_after(made: Service, epoch: int) -> tuple[set, set]:
     numbers = SelectionNumbers.read(await made.document(state.head_list.optin))
     gone = {head_list.records[place] for place in numbers.forgotten}
     return set(head_list.records), set(head_list.records) - gone
+
+
+async def refiltered(made: Service, epochs: range) -> list[bytes]:
+    """Each publication with its filtered estimate made again, from what readers have: the topics
+    of head lists and estimates."""
+    heads = await made.published(made.topics.head_lists.name)
+    estimates = await made.published(made.topics.estimates.name)
+    memory, again = FilterMemory(), []
+    for epoch in epochs:
+        head_list = HeadListDocument.from_bytes(heads[epoch])
+        document = EstimatesDocument.from_bytes(estimates[epoch])
+        assert document.filtered is not None
+        own = replace(
+            document,
+            filtered=None,
+            records=tuple(replace(row, filtered=None) for row in document.records),
+            queries=tuple(replace(row, filtered=None) for row in document.queries),
+        )
+        again.append(with_filtered(own, head_list, memory).to_bytes())
+        publication = publication_of(head_list, document)
+        assert publication is not None
+        memory = memory.follow(publication, clients_rotate=rotates(document))
+    return again
 
 
 @pytest.mark.timeout(240)
@@ -80,6 +112,10 @@ async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kaf
         times = Counter((e["entry"], e["epoch"]) for e in all_entries(made) if e["entry"] in names)
         assert set(times.values()) == {1}, times
         await same_bytes_everywhere(made, range(T))
+
+        # A reader who has the published documents and nothing else makes the same filtered numbers.
+        shown = await made.published(made.topics.estimates.name)
+        assert await refiltered(made, range(T)) == [shown[epoch] for epoch in range(T)]
 
         # Known is all that was published and not forgotten, though no one holds it any more.
         lists = [await known_after(made, epoch) for epoch in range(T)]

@@ -1,302 +1,33 @@
-"""Random schedules of faults, and a model that knows every entry's fate.
+"""A sample of the random schedules; `make chaos SEEDS=a-b` runs as many as there is time for.
 
-A schedule is a seeded list of steps: frames are sent (legal ones, duplicates, malformed, late,
-early, of unknown epochs and head lists, in transactions), workers are started, stopped, killed and
-paused, the broker is paused or killed, Redis is killed, paused, rolled back or flushed. In the end
-everything is mended, and Redis must hold, entry by entry, what the model says.
-
-What must never happen: an accepted entry that is not counted, or counted twice; a refused entry
-that is counted; one that is in no total; a refusal under another reason than its own.
-
-What is *not* a failure:
-- A worker that is unready, idle or in its back-off while Redis or Kafka is away, however long.
-- A worker that exits by itself because it stalled or lost its coordinator: it is to be restarted,
-  which the schedule does like an orchestrator would.
-- Counts that go back for a while after Redis lost its tail, or are partly there while it refills.
-- A dead letter that comes twice, or not at all.
-- Entries counted in another order than they were sent in across partitions.
-- Records of aborted transactions being counted: gateways write without transactions, and nobody
-  was told that such a record was accepted. So the schedules commit theirs.
-Faults that end an installation (topic made anew, partitions added, log cut off, a script that
-failed half-way, a newer frame) stop a partition by design; test_counting_stops.py has them.
-
-    make test                        5 schedules
-    make chaos                       50, or CHAOS_SCHEDULES=200, from CHAOS_SEED on
-    CHAOS_BROKER_KILLS=5             the weight of killing the broker: nearly every schedule then
-                                     does (it takes seconds each time, so usually it is 0.3)
+CHAOS_BROKER_KILLS=5 is the weight of killing the broker: nearly every schedule then does (it takes
+seconds each time, so usually it is 0.3).
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
-
-import numpy as np
 import pytest
-from aiokafka import AIOKafkaProducer
 
-from streams.stems import Stem
-from streams.stores.batch_verdict import Refusal
-from streams.wire.frames import OptinEntry, encode_optin_records
-from tests.counting import (
-    HOUR_MS,
-    Installation,
-    WorkerProcess,
-    contributors,
-    installation,
-    optin_entries,
-)
-from tests.report_frames import encode_reports
+from agents.local import LocalKafka, LocalRedis, LocalRedisCluster
+from tests.faults.breakable_servers import OneNode, ThreeBrokers
+from tests.faults.counting_schedules import world
+from tests.faults.peer_links import LinkedCluster
 
-if TYPE_CHECKING:
-    from agents.local import LocalKafka, LocalRedis
-    from agents.local.local_redis import RedisSnapshot
-
-pytestmark = pytest.mark.faults
-
-#: Schedules that one installation lives through, before a new one takes its place.
-PER_INSTALLATION = 20
-BROKER_KILLS = float(os.environ.get("CHAOS_BROKER_KILLS", "0.3"))
-OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
 
-@pytest.mark.timeout(7200)
 async def test_no_schedule_of_faults_loses_or_doubles_an_entry(
-    fault_kafka: LocalKafka, single_redis: LocalRedis, name_prefix: str, thorough: bool
+    fault_kafka: LocalKafka, single_redis: LocalRedis, thorough: bool
 ) -> None:
-    schedules = int(os.environ.get("CHAOS_SCHEDULES", "50" if thorough else "5"))
-    seed = int(os.environ.get("CHAOS_SEED", "1"))
-    for start in range(seed, seed + schedules, PER_INSTALLATION):
-        async with installation(
-            fault_kafka.url, single_redis.url, f"{name_prefix}-{start}"
-        ) as made:
-            world = World(made, fault_kafka, single_redis)
-            for number in range(start, min(start + PER_INSTALLATION, seed + schedules)):
-                began = time.monotonic()
-                try:
-                    await world.run(number)
-                except BaseException as error:
-                    error.add_note(f"schedule {number}: {' → '.join(world.steps)}")
-                    raise
-                print(f"schedule {number}: {time.monotonic() - began:.1f} s, "
-                      f"{' → '.join(world.steps)}", flush=True)  # fmt: skip
+    async with world(OneNode(fault_kafka, single_redis)) as made:
+        for seed in range(1, 21 if thorough else 4):
+            await made.run(seed)
 
 
-class World:
-    """An installation, what is broken in it, and the steps that break and mend it."""
-
-    def __init__(self, made: Installation, kafka: LocalKafka, redis: LocalRedis) -> None:
-        self.made = made
-        self.kafka = kafka
-        self.redis = redis
-        self.workers: list[WorkerProcess] = []
-        self.paused: list[WorkerProcess] = []
-        self.snapshot: RedisSnapshot | None = None
-        self.steps: list[str] = []
-        self.earlier: list[tuple[int, int, list[bytes]]] = []
-        self.frames = 0
-
-    async def run(self, seed: int) -> None:
-        """One schedule, from whole to whole."""
-        self.rng = np.random.default_rng(seed)
-        self.steps = []
-        self._open_epochs(10 * seed)
-        await self._at_least_one_worker()
-        steps: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            (2, self.start_a_worker), (2, self.kill_a_worker), (1, self.stop_a_worker),
-            (2, self.pause_a_worker), (2, self.resume_workers), (1, self.kill_redis),
-            (1, self.pause_redis), (1, self.remember_redis), (2, self.roll_redis_back),
-            (0.6, self.flush_redis), (1, self.pause_broker), (BROKER_KILLS, self.kill_broker),
-            (1, self.send_in_a_transaction), (1, self.wait),
-        ]  # fmt: skip
-        weights = np.array([weight for weight, _ in steps])
-        for _ in range(int(self.rng.integers(3, 8))):
-            await self.send()
-            _, step = steps[self.rng.choice(len(steps), p=weights / weights.sum())]
-            self.steps.append(step.__name__)
-            await step()
-        await self.send()
-        await self.mend()
-        await self.made.until(self._counted, 120, "the end of both logs")
-        await self.made.assert_exact()
-
-    async def _counted(self) -> bool:
-        await self._at_least_one_worker()  # As an orchestrator would, should one have left.
-        return all([await self.made.caught_up(stem) for stem in Stem])
-
-    # --- what is sent ---------------------------------------------------------------------------
-
-    def _open_epochs(self, base: int) -> None:
-        made, now = self.made, int(time.time() * 1000)
-        self.records, self.reports = base + 1, base + 2
-        self.over, self.future = base + 3, base + 4
-        self.limit = int(self.rng.integers(1, 4))
-        w = int(self.rng.integers(1, 5))
-        made.open_epoch(self.records, records_per_user=self.limit)
-        made.open_epoch(self.reports)
-        made.publish_head_list(
-            self.reports, cells=int(self.rng.integers(w, 400)), w=w,
-            answers=int(self.rng.integers(1, 3)),
-        )  # fmt: skip
-        past = {"window_start_ms": now - 3 * HOUR_MS, "window_end_ms": now - HOUR_MS}
-        made.open_epoch(self.over, **past)
-        made.open_epoch(self.future, window_start_ms=now + HOUR_MS, window_end_ms=now + 2 * HOUR_MS)
-
-    async def send(self) -> None:
-        """A few frames of every kind. The broker is up, or comes back by itself."""
-        await asyncio.to_thread(self._send)
-
-    def _send(self) -> None:
-        made, rng = self.made, self.rng
-        for _ in range(int(rng.integers(1, 5))):
-            partition = int(rng.integers(made.partitions))
-            keys = contributors(rng, int(rng.integers(1, 80)))
-            if self.earlier and rng.random() < 0.5:
-                at, epoch, some = self.earlier[rng.integers(len(self.earlier))]
-                if epoch == self.reports:  # A retry: the same people in the same partition.
-                    made.send_reports(epoch, at, some, rng)
-            made.send_reports(self.reports, partition, keys, rng)
-            self.earlier.append((partition, self.reports, keys[:20]))
-            slot = int(rng.integers(0, self.limit + 1))
-            people = keys if rng.random() < 0.5 else self._known(partition, keys)
-            made.send_records(
-                self.records, partition, optin_entries(rng, people, slot=slot, distinct=5)
-            )
-            self._send_odd(partition, keys)
-        made.flush()
-
-    def _known(self, partition: int, otherwise: list[bytes]) -> list[bytes]:
-        found = [some for at, epoch, some in self.earlier
-                 if at == partition and epoch == self.reports]  # fmt: skip
-        return found[self.rng.integers(len(found))] if found else otherwise
-
-    def _send_odd(self, partition: int, keys: list[bytes]) -> None:
-        made, rng = self.made, self.rng
-        entries = optin_entries(rng, keys)
-        odd = int(rng.integers(8))
-        if odd == 0:
-            stem = OPTIN if rng.random() < 0.5 else REPORTS
-            made.send(stem, partition, rng.bytes(int(rng.integers(0, 200))))
-            made.expect_refused(stem, "unknown", Refusal.MALFORMED)
-        elif odd == 1:
-            made.send(OPTIN, partition, encode_optin_records(self.over, entries))
-            made.expect_refused(OPTIN, self.over, Refusal.LATE, len(entries))
-        elif odd == 2:
-            made.send(OPTIN, partition, encode_optin_records(self.future, entries))
-            made.expect_refused(OPTIN, self.future, Refusal.EARLY, len(entries))
-        elif odd == 3:
-            made.send(OPTIN, partition, encode_optin_records(10**9, entries))
-            made.expect_refused(OPTIN, "unknown", Refusal.WRONG_EPOCH, len(entries))
-        elif odd == 4:
-            cells = np.zeros((len(keys), 1), int)
-            made.send(REPORTS, partition, encode_reports(self.reports, bytes(32), keys, cells, 1))
-            made.expect_refused(REPORTS, "unknown", Refusal.UNKNOWN_HEAD_LIST, len(keys))
-        elif odd == 5:
-            long = [OptinEntry(key, 0, b"q" * 300, b"u") for key in keys]
-            made.send(OPTIN, partition, encode_optin_records(self.records, long))
-            made.expect_refused(OPTIN, self.records, Refusal.TOO_LONG, len(keys))
-        elif odd == 6:
-            for stem in Stem:  # As a keeper leaves them that dies before it seals.
-                made.send_marker(stem, self.records, partition)
-
-    async def send_in_a_transaction(self) -> None:
-        """Committed, so accepted; leaves offsets that no record has, maybe at the log's end."""
-        made = self.made
-        producer = AIOKafkaProducer(
-            bootstrap_servers=made.settings.kafka.bootstrap,
-            transactional_id=made.settings.topics.prefix,
-        )
-        await producer.start()
-        try:
-            async with producer.transaction():
-                await producer.send_and_wait(made.topics.client_reports.name, b"?", partition=0)
-                await producer.send_and_wait(made.topics.optin_records.name, b"?", partition=1)
-        finally:
-            await producer.stop()
-        made.expect_refused(REPORTS, "unknown", Refusal.MALFORMED)
-        made.expect_refused(OPTIN, "unknown", Refusal.MALFORMED)
-
-    # --- workers --------------------------------------------------------------------------------
-
-    def _running(self) -> list[WorkerProcess]:
-        self.workers = [worker for worker in self.workers if worker.running]
-        return [worker for worker in self.workers if worker not in self.paused]
-
-    def _any(self) -> WorkerProcess | None:
-        running = self._running()
-        return running[self.rng.integers(len(running))] if running else None
-
-    async def start_a_worker(self) -> None:
-        if len(self._running()) < 3:
-            self.workers.append(self.made.start_worker())
-
-    async def kill_a_worker(self) -> None:
-        if worker := self._any():
-            worker.kill()
-
-    async def stop_a_worker(self) -> None:
-        if worker := self._any():
-            worker.terminate()
-            await asyncio.to_thread(worker.wait, 20)
-
-    async def pause_a_worker(self) -> None:
-        if worker := self._any():
-            worker.pause()
-            self.paused.append(worker)
-
-    async def resume_workers(self) -> None:
-        for worker in self.paused:
-            worker.resume()
-        self.paused.clear()
-
-    async def _at_least_one_worker(self) -> None:
-        if not self._running():
-            self.workers.append(self.made.start_worker())
-
-    # --- servers --------------------------------------------------------------------------------
-
-    async def wait(self) -> None:
-        await asyncio.sleep(float(self.rng.uniform(0.1, 3)))
-
-    async def kill_redis(self) -> None:
-        self.redis.kill()
-        await self.wait()
-        await asyncio.to_thread(self.redis.start)
-
-    async def pause_redis(self) -> None:
-        self.redis.pause()
-        await self.wait()
-        self.redis.resume()
-
-    async def remember_redis(self) -> None:
-        self.snapshot = await asyncio.to_thread(self.redis.snapshot)
-
-    async def roll_redis_back(self) -> None:
-        if self.snapshot is None:
-            await self.remember_redis()
-            await self.send()
-            await self.wait()
-        assert self.snapshot is not None
-        await asyncio.to_thread(self.redis.rollback, self.snapshot)
-
-    async def flush_redis(self) -> None:
-        with self.redis.client() as client:
-            client.flushall()
-        self.snapshot = None
-
-    async def pause_broker(self) -> None:
-        self.kafka.pause()
-        await self.wait()
-        self.kafka.resume()
-
-    async def kill_broker(self) -> None:
-        await asyncio.to_thread(self.kafka.restart)
-
-    async def mend(self) -> None:
-        """Whole again: servers up, nobody paused, at least one worker."""
-        await self.resume_workers()
-        await asyncio.sleep(0.2)
-        await self._at_least_one_worker()
+async def test_nor_does_one_on_three_brokers_and_a_redis_cluster(
+    fault_cluster: LinkedCluster, thorough: bool
+) -> None:
+    with LocalRedisCluster() as nodes:
+        async with world(ThreeBrokers(fault_cluster, nodes)) as made:
+            for seed in range(4, 14 if thorough else 5):
+                await made.run(seed)

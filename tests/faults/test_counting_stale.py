@@ -181,7 +181,7 @@ async def test_an_end_that_one_broker_tells_stops_nothing(bench: tuple[Bench, Cu
     send(counting.made, frames=2, seed=7)
     await counting.count(counting.log(start=1))
     counting.counter = counting.new_counter()
-    assert await counting.counter.take_up(0) == 3
+    assert await counting.counter.resume(0) == 3
     assert counting.counter.stopped == {}
 
 
@@ -194,7 +194,7 @@ async def test_a_partition_stopped_by_stale_ends_goes_on_without_a_restart(
     send(counting.made, frames=2, seed=7)
     await counting.count(counting.log(start=1))
     counting.counter = counting.new_counter()
-    assert await counting.counter.take_up(0) is None
+    assert await counting.counter.resume(0) is None
     assert counting.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
     await counting.counter.check()
     assert counting.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
@@ -215,7 +215,7 @@ async def test_a_log_that_was_cut_off_and_grew_again_stays_stopped(
     state = counting.tables.key(0, "state")
     await counting.tables._client.hset(state, "offset", "3")
     counting.counter = counting.new_counter()
-    await counting.counter.take_up(0)
+    await counting.counter.resume(0)
     assert counting.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
 
     send(counting.made, frames=4, seed=7)
@@ -236,7 +236,7 @@ async def test_epochs_that_redis_bars_and_a_stale_log_has_open_stop_only_for_a_w
     made.publish(estimates_entry(1))
     await counting.tables.close_epochs(0, 1)
     counting.counter = counting.new_counter()
-    await counting.counter.take_up(0)
+    await counting.counter.resume(0)
     assert counting.counter.stopped == {0: StopReason.STORE_REFUSED}
 
     cut.heal()
@@ -256,7 +256,7 @@ async def test_records_removed_on_purpose_are_not_lost_because_one_broker_lags(
     )
     delete_records(made.settings.kafka.bootstrap, made.topics.client_reports.name, 0, 3)
     counting.counter = counting.new_counter()
-    assert await counting.counter.take_up(0) == 3
+    assert await counting.counter.resume(0) == 3
     assert (await counting.tables.totals(0, 1)).get("incomplete", 0) == 0
 
 

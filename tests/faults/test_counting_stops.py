@@ -320,7 +320,7 @@ async def test_a_recreated_topic_stops_even_when_its_offsets_fit(bench: Bench) -
     await bench.count(log[2:])  # Exactly the offset that is due, of another log.
     assert bench.counter.stopped == {0: StopReason.TOPIC_RECREATED}
     bench.counter = bench.new_counter()
-    await bench.counter.take_up(0)
+    await bench.counter.resume(0)
     assert bench.counter.stopped == {0: StopReason.TOPIC_RECREATED}
     assert await bench.tables.totals(0, 1) == before
 
@@ -400,7 +400,7 @@ async def test_an_offset_beyond_the_end_is_another_clusters_redis(
     with single_redis.client() as client:
         client.hset(bench.tables.key(0, "state"), "offset", 9)
     bench.counter = bench.new_counter()
-    await bench.counter.take_up(0)
+    await bench.counter.resume(0)
     assert bench.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
 
 
@@ -636,7 +636,7 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
     # Many large partitions take minutes to load, and none is counted meanwhile.
     counter.give_up([1])
     counter.assign([0, 1])
-    await counter.take_up(1)
+    await counter.resume(1)
     assert counter.stalled_for_s() < 1
 
     single_redis.pause()

@@ -19,7 +19,7 @@ from blender.click_graph import release_data
 from blender.profiles import build_head_list
 from streams.errors import StoreUnavailable
 from streams.releases.entries import Kind
-from streams.releases.epoch_state import Publication, ReleaseBook, Stage
+from streams.releases.epoch_state import ReleaseBook, ReleasedDocument, Stage
 from streams.releases.log import CommitInDoubt
 from streams.settings import Settings
 from streams.stems import Share, Stem
@@ -267,11 +267,11 @@ class LocalKafkaOn(LocalKafka):
 async def _click_graph_is_what_was_sent(made: Service, jobs: JobBench, urls: Path) -> None:
     """Released, and as `blender` draws it from what was sent, with the same dice."""
 
-    async def released() -> Publication | None:
+    async def released() -> ReleasedDocument | None:
         await jobs.run(Kind.CLICK_GRAPHS)
         return (await made.book()).epochs[0].click_graph
 
-    graph: Publication = await made.until(released, 40)
+    graph: ReleasedDocument = await made.until(released, 40)
     document = json.loads(await made.document(graph.document))
     sent = made.sent[0, Share.GRAPH]
     assert document["participants"] == sent.total()

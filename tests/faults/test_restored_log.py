@@ -1,7 +1,8 @@
 """A release log restored from an older copy: what the operator must do, and that it is enough.
 
-The copy is the folder of a stopped broker, as docs/operations.md says. After it was made an epoch's
-head list was released, and further epochs were opened; the restored log knows nothing of that.
+The copy is the folder of a stopped broker, as docs/change-and-restore.md says. After it was made an
+epoch's head list was released, and further epochs were opened; the restored log knows nothing of
+that.
 """
 
 from __future__ import annotations

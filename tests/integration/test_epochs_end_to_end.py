@@ -12,8 +12,11 @@ from jsonschema import Draft202012Validator
 
 from agents.jobs.estimates import build_estimates
 from agents.jobs.job_context import ReleaseDice
+from blender.epoch_memory import EpochMemory
 from blender.interfaces import OptinCounts
+from blender.noise import laplace_variance
 from blender.profiles import build_head_list
+from blender.publication_filter import Publication, RecordFilter
 from streams.releases.entries import EpochOutcome
 from streams.releases.epoch_state import Stage
 from streams.releases.filtered_estimates import (
@@ -76,21 +79,30 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
         await asyncio.gather(
             *(take_part(made, epoch, np.random.default_rng(epoch)) for epoch in range(3))
         )
-        known = ()
+        known, before = (), RecordFilter.start()
         for epoch in range(3):
             # The head list is what blender draws from exactly what was sent.
             state = (await made.book()).epochs[epoch]
             head_list, _ = await made.head_list(state)
             expected = build_head_list(
                 "sharp", optin_counts(made, epoch), state.parameters.plan.privacy,
-                RepeatableNoise(SEED), known,
+                RepeatableNoise(SEED), known, EpochMemory(epoch, before, 50_000),
             )  # fmt: skip
             assert head_list == expected.head_list
             assert head_list.listed > 0
             # T's counts are not in the list; they are in the opt-in estimates beside it.
             assert state.head_list is not None
             assert await made.document(state.head_list.optin) == write_optin_release(expected)
-            known = head_list.records
+            # What it forgot is new again in the next epoch, and not followed any more.
+            listed, gone = head_list.records, set(expected.forgotten)
+            known = tuple(record for place, record in enumerate(listed) if place not in gone)
+            before = before.without(r for r in before.records if r not in set(listed)).follow(
+                Publication(
+                    epoch, listed, np.array(head_list.noisy_counts), expected.selection_users,
+                    laplace_variance(expected.selection_scale), listed=0,
+                    forgotten=tuple(listed[place] for place in sorted(gone)),
+                )
+            )  # fmt: skip
 
         memory = FilterMemory()
         for epoch in range(3):

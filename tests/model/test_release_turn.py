@@ -1,7 +1,7 @@
 """The order of steps of a release is checked in every state that it can reach, by Spin.
 
-`release_turn.pml` says what is modelled, docs/epochs.md what is not. What the model must find is
-tested beside what it must not: a model in which nothing can fail proves nothing.
+`release_turn.pml` says what is modelled, docs/released-once.md what is not. What the model
+must find is tested beside what it must not: a model in which nothing can fail proves nothing.
 """
 
 import re

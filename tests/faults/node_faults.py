@@ -1,0 +1,404 @@
+"""Faults of single machines: brokers, Redis nodes, and the service's own processes.
+
+Each is a context manager over a running service. It begins the fault, calls `go_on` at the decisive
+moment (a job that was held at a step then goes on), and yields the moment from which recovery is
+reckoned; on leaving, every node is back and in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+import redis
+from aiokafka.conn import create_conn
+
+from agents.local.replicated_redis import PRIMARY, LocalRedisCluster, LocalSentinels, RedisNode
+from streams.stems import Stem
+from streams.stores.aiokafka_internals import (
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    TaggedFields,
+    request_type,
+)
+from tests.faults.peer_links import LinkedCluster
+
+if TYPE_CHECKING:
+    from tests.faults.replicated_service import ReplicatedService
+
+GoOn = Callable[[], None]
+NodeFault = Callable[["ReplicatedService", GoOn], AbstractAsyncContextManager[float]]
+
+#: Longer than brokers, group and Sentinels wait for a silent node.
+SILENT_S = 12.0
+#: All nodes are back and in sync by then, also on a machine that does ten other things.
+WHOLE_WITHIN_S = 180.0
+
+_TAGS = ("tags", TaggedFields)
+_STRING = CompactString()
+_REPLICAS = CompactArray(("replica", Int32), ("end", Int64), _TAGS)
+_DESCRIBE_QUORUM = request_type(
+    "DescribeQuorum", 55, 0,
+    Schema(
+        ("topics", CompactArray(
+            ("topic", _STRING), ("partitions", CompactArray(("partition", Int32), _TAGS)), _TAGS,
+        )),
+        _TAGS,
+    ),
+    Schema(
+        ("error", Int16),
+        ("topics", CompactArray(
+            ("topic", _STRING),
+            ("partitions", CompactArray(
+                ("partition", Int32), ("error", Int16), ("leader", Int32), ("epoch", Int32),
+                ("high_watermark", Int64), ("voters", _REPLICAS), ("observers", _REPLICAS), _TAGS,
+            )),
+            _TAGS,
+        )),
+        _TAGS,
+    ),
+)  # fmt: skip
+
+
+async def _controller(cluster: LinkedCluster) -> int:
+    """The node that is the active controller. (Metadata names any node for it.)"""
+    connection = await create_conn("127.0.0.1", cluster.ports[min(cluster.ports)].clients)
+    try:
+        asked = _DESCRIBE_QUORUM([("__cluster_metadata", [(0, {})], {})], {})
+        said: Any = await connection.send(asked)
+    finally:
+        connection.close()
+    leader: int = said.topics[0][1][0][2]
+    return leader
+
+
+async def broker(running: ReplicatedService, role: str) -> int:
+    """The node that has this role now."""
+    cluster = running.cluster
+    view = await asyncio.to_thread(cluster.view, min(cluster.ports))
+    leader = view.partitions[running.made.topics.releases.name, 0].leader
+    controller = await _controller(cluster)
+    if role == "leader":
+        return leader
+    if role == "controller":
+        return controller
+    others = sorted(set(cluster.ports) - {leader})
+    return next((number for number in others if number != controller), others[0])
+
+
+# --- brokers ------------------------------------------------------------------------------------
+
+
+def broker_killed(role: str) -> NodeFault:
+    """kill -9; started again when the service has recovered without it."""
+
+    @contextlib.asynccontextmanager
+    async def fault(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+        node = running.cluster.nodes[await broker(running, role)]
+        at = time.monotonic()
+        node.kill()
+        go_on()
+        try:
+            yield at
+        finally:
+            await asyncio.to_thread(node.start)
+
+    return _until_whole(fault)
+
+
+def broker_paused(role: str) -> NodeFault:
+    """SIGSTOP: connections stay open; it wakes up after others have taken over."""
+
+    @contextlib.asynccontextmanager
+    async def fault(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+        node = running.cluster.nodes[await broker(running, role)]
+        at = time.monotonic()
+        node.pause()
+        go_on()
+        try:
+            yield at
+            await _lasted(at)
+        finally:
+            node.resume()
+
+    return _until_whole(fault)
+
+
+def broker_restarted(role: str) -> NodeFault:
+    """SIGTERM and start, as for an upgrade."""
+
+    @contextlib.asynccontextmanager
+    async def fault(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+        number = await broker(running, role)
+        yield await _restart(running.cluster, number, go_on)
+
+    return _until_whole(fault)
+
+
+def broker_cut_off(role: str) -> NodeFault:
+    """Its peers no longer reach it; clients do, and it goes on answering them.
+
+    The test itself asks the others, once they lead.
+    """
+
+    @contextlib.asynccontextmanager
+    async def fault(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+        cluster = running.cluster
+        number = await broker(running, role)
+        at = time.monotonic()
+        cluster.cut(number)
+        go_on()
+        try:
+            await running.made.until(cluster.others_lead, 60, f"others than {number}")
+            running.look_from(f"kafka://{cluster.bootstrap_of(cluster.others)}")
+            yield at
+            await _lasted(at)
+        finally:
+            cluster.heal()
+            running.look_from(cluster.url)
+
+    return _until_whole(fault)
+
+
+@contextlib.asynccontextmanager
+async def rolling_restart(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+    """All three, one after the other; recovery is reckoned from the last one's stop."""
+    at = 0.0
+    for number in sorted(running.cluster.nodes):
+        at = await _restart(running.cluster, number, go_on)
+        await asyncio.to_thread(running.cluster.wait_until_whole, WHOLE_WITHIN_S)
+    yield at
+
+
+@contextlib.asynccontextmanager
+async def two_brokers_gone(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+    """Nothing can be acknowledged, so nothing is accepted; recovery is reckoned from the return."""
+    leader = await broker(running, "leader")
+    other = next(number for number in running.cluster.nodes if number != leader)
+    gone = [running.cluster.nodes[number] for number in (leader, other)]
+    for node in gone:
+        node.kill()
+    go_on()
+    # What was acknowledged before is on its way to the people for a moment.
+    await asyncio.sleep(5.0)
+    before = running.people.verdicts["accepted"]
+    await asyncio.sleep(SILENT_S)
+    assert running.people.verdicts["accepted"] == before, "accepted by one broker of three"
+    at = time.monotonic()
+    await asyncio.gather(*(asyncio.to_thread(node.start) for node in gone))
+    yield at
+    await asyncio.to_thread(running.cluster.wait_until_whole, WHOLE_WITHIN_S)
+
+
+async def _restart(cluster: LinkedCluster, number: int, go_on: GoOn) -> float:
+    node = cluster.nodes[number]
+    at = time.monotonic()
+    stopping = asyncio.create_task(asyncio.to_thread(node.stop))
+    await asyncio.sleep(0.2)
+    go_on()
+    await stopping
+    await asyncio.to_thread(node.start)
+    return at
+
+
+async def _lasted(since_s: float, seconds: float = SILENT_S) -> None:
+    await asyncio.sleep(max(0.0, since_s + seconds - time.monotonic()))
+
+
+def _until_whole(fault: NodeFault) -> NodeFault:
+    @contextlib.asynccontextmanager
+    async def whole(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+        async with fault(running, go_on) as at:
+            yield at
+        await asyncio.to_thread(running.cluster.wait_until_whole, WHOLE_WITHIN_S)
+
+    return whole
+
+
+# --- Redis --------------------------------------------------------------------------------------
+
+
+def counting_master(running: ReplicatedService) -> RedisNode:
+    """The node that has the counts of one partition of records."""
+    made = running.made
+    topic = made.topics.of(Stem.OPTIN_RECORDS).name
+    key = f"{made.settings.topics.prefix}:{{{topic}/0}}:state"
+    if isinstance(running.redis, LocalSentinels):
+        return running.redis.primary()
+    for node in running.redis.nodes:
+        with contextlib.suppress(redis.RedisError):
+            node.ask("EXISTS", key)  # Any other node says MOVED.
+            return node
+    raise AssertionError("no node has the slot")
+
+
+@contextlib.asynccontextmanager
+async def master_killed_with_its_tail(
+    running: ReplicatedService, go_on: GoOn
+) -> AsyncIterator[float]:
+    """Replicas stop to follow, the master counts on and dies: a replica is promoted without it."""
+    master = await asyncio.to_thread(counting_master, running)
+    followers = [node for node in running.redis.nodes if not node.is_master]
+    for node in followers:
+        node.pause()
+    await running.counts_more(2.0)
+    at = time.monotonic()
+    master.kill()
+    for node in followers:
+        node.resume()
+    go_on()
+    try:
+        yield at
+    finally:
+        await asyncio.to_thread(master.start)
+    await asyncio.to_thread(running.redis.wait_until_whole, WHOLE_WITHIN_S)
+
+
+@contextlib.asynccontextmanager
+async def master_paused(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+    """SIGSTOP; when it wakes up, another has taken its place."""
+    master = await asyncio.to_thread(counting_master, running)
+    at = time.monotonic()
+    master.pause()
+    go_on()
+    try:
+        yield at
+        await _lasted(at)
+    finally:
+        master.resume()
+    await asyncio.to_thread(running.redis.wait_until_whole, WHOLE_WITHIN_S)
+
+
+@contextlib.asynccontextmanager
+async def planned_failover(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+    """As an operator does before an upgrade of a node."""
+    at = time.monotonic()
+    if isinstance(running.redis, LocalSentinels):
+        await asyncio.to_thread(running.redis.sentinels[0].ask, "SENTINEL FAILOVER", PRIMARY)
+    else:
+        master = await asyncio.to_thread(counting_master, running)
+        replica = await asyncio.to_thread(_replica_of, running.redis, master)
+        await asyncio.to_thread(replica.ask, "CLUSTER FAILOVER")
+    go_on()
+    yield at
+    await asyncio.to_thread(running.redis.wait_until_whole, WHOLE_WITHIN_S)
+
+
+def _replica_of(nodes: LocalRedisCluster, master: RedisNode) -> RedisNode:
+    for node in nodes.nodes:
+        role = node.ask("ROLE")
+        if role[0] == "slave" and int(role[2]) == master.port:
+            return node
+    raise AssertionError("a master without a replica")
+
+
+@contextlib.asynccontextmanager
+async def resharded(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+    """Slots with counts move to another master, key by key: MOVED, ASK, TRYAGAIN."""
+    assert isinstance(running.redis, LocalRedisCluster)
+    nodes = running.redis
+    source = await asyncio.to_thread(counting_master, running)
+    target = next(n for n in nodes.nodes if n is not source and n.is_master)
+    at = time.monotonic()
+    go_on()
+    moved = await asyncio.to_thread(_move_slots, nodes, source, target)
+    assert moved, "there was nothing to move"
+    yield at
+    await asyncio.to_thread(nodes.wait_until_whole, WHOLE_WITHIN_S)
+
+
+def _move_slots(nodes: LocalRedisCluster, source: RedisNode, target: RedisNode) -> int:
+    """Every slot of the source that has keys. Returns how many there were."""
+    slots = set()
+    with source.client() as client:
+        for key in client.scan_iter(count=1000):
+            slots.add(int(client.execute_command("CLUSTER KEYSLOT", key)))
+    from_id, to_id = source.ask("CLUSTER MYID"), target.ask("CLUSTER MYID")
+    for slot in sorted(slots):
+        target.ask("CLUSTER SETSLOT", slot, "IMPORTING", from_id)
+        source.ask("CLUSTER SETSLOT", slot, "MIGRATING", to_id)
+        while keys := source.ask("CLUSTER GETKEYSINSLOT", slot, 2):
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS", *keys)
+            time.sleep(0.05)  # Long enough that scripts find half of their keys.
+        for node in (target, source):
+            node.ask("CLUSTER SETSLOT", slot, "NODE", to_id)
+        for node in nodes.nodes:
+            if node not in (target, source) and node.is_master:
+                with contextlib.suppress(redis.RedisError):
+                    node.ask("CLUSTER SETSLOT", slot, "NODE", to_id)
+    return len(slots)
+
+
+# --- the service's own processes ----------------------------------------------------------------
+
+
+def process_killed(kind: str) -> NodeFault:
+    """kill -9 of a worker, of jobs or of a gateway; its supervisor starts another."""
+
+    @contextlib.asynccontextmanager
+    async def fault(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+        at = time.monotonic()
+        running.pick(kind).kill()
+        go_on()
+        yield at
+
+    return fault
+
+
+def process_paused(kind: str) -> NodeFault:
+    """SIGSTOP for longer than its lease or its membership."""
+
+    @contextlib.asynccontextmanager
+    async def fault(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
+        part = running.pick(kind)
+        at = time.monotonic()
+        part.pause()
+        go_on()
+        try:
+            yield at
+            await _lasted(at)
+        finally:
+            part.resume()
+
+    return fault
+
+
+BROKER_FAULTS: dict[str, NodeFault] = {
+    f"{role} {verb}": make(role)
+    for role in ("leader", "follower", "controller")
+    for verb, make in (
+        ("killed", broker_killed),
+        ("paused", broker_paused),
+        ("restarted", broker_restarted),
+        ("cut off", broker_cut_off),
+    )
+} | {"all restarted in turn": rolling_restart, "two of three gone": two_brokers_gone}
+REDIS_FAULTS: dict[str, NodeFault] = {
+    "master killed, tail missing": master_killed_with_its_tail,
+    "master paused": master_paused,
+    "planned fail-over": planned_failover,
+}
+CLUSTER_FAULTS: dict[str, NodeFault] = {"resharded": resharded}
+PROCESS_FAULTS: dict[str, NodeFault] = {
+    f"{kind} {verb}": make(kind)
+    for kind in ("worker", "jobs", "gateway")
+    for verb, make in (("killed", process_killed), ("paused", process_paused))
+}
+FAULTS = BROKER_FAULTS | REDIS_FAULTS | CLUSTER_FAULTS | PROCESS_FAULTS
+
+
+def any_fault(dice: random.Random, redis_nodes: object) -> str:
+    """The name of a fault that can befall a service on this Redis."""
+    names = set(FAULTS)
+    if not isinstance(redis_nodes, LocalRedisCluster):
+        names -= set(CLUSTER_FAULTS)
+    return dice.choice(sorted(names))
