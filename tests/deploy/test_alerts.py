@@ -10,6 +10,8 @@ from tests.prometheus_rules import ALERTS, ROOT, alerts, scaled
 
 pytestmark = pytest.mark.long
 
+RUNBOOK = ROOT / "docs/runbook.md"
+
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -61,7 +63,7 @@ def test_every_rule_is_among_the_unit_tests_firing_and_silent(rule):
 
 def test_each_alert_has_its_entry_in_the_runbook_and_points_there():
     """At night nobody wants to search."""
-    runbook = (ROOT / "docs/operations.md").read_text().partition("\n## Runbook\n")[2]
+    runbook = RUNBOOK.read_text().partition("\n## Alerts\n")[2]
     headings = re.findall(r"^### (\w+)$", runbook, flags=re.MULTILINE)
 
     assert headings == sorted(set(headings), key=headings.index), "one entry each"
@@ -69,17 +71,17 @@ def test_each_alert_has_its_entry_in_the_runbook_and_points_there():
     for alert in alerts():
         where, _, page = alert["annotations"]["runbook_url"].partition(" }}")
         assert where == "{{ $externalLabels.docs", "a link where Prometheus knows where docs are"
-        assert page == f"docs/operations.md#{alert['alert'].lower()}"
+        assert page == f"docs/runbook.md#{alert['alert'].lower()}"
         assert alert["labels"]["severity"] in ("page", "ticket")
         said = "Page" if alert["labels"]["severity"] == "page" else "Ticket"
         assert f"### {alert['alert']}\n*{said}.*" in runbook
 
 
-def test_the_runbook_is_the_last_section():
-    """Whoever scrolls down in a hurry ends up in it."""
-    sections = re.findall(r"^## (.+)$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+def test_alerts_are_the_runbooks_last_section():
+    """A reader who scrolls down in a hurry ends up in it."""
+    sections = re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE)
 
-    assert sections[-1] == "Runbook"
+    assert sections[-1] == "Alerts"
 
 
 def test_scaling_reaches_every_duration():

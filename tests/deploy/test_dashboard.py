@@ -1,12 +1,26 @@
 """The dashboard asks for what the processes tell, and for nothing else."""
 
 import json
+import math
 import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from agents.gateway.metrics import GATEWAY
 from agents.jobs.metrics import _BOOK, JOBS
 from agents.worker.metrics import WORKER
-from tests.prometheus_rules import DASHBOARD, expressions, metrics_in, panels
+from tests.prometheus_rules import (
+    DASHBOARD,
+    as_grafana_asks,
+    expressions,
+    metrics_in,
+    panels,
+)
+from tests.prometheus_server import Prometheus, until
 
 
 def declared() -> set[str]:
@@ -158,3 +172,67 @@ def test_an_instance_can_be_chosen_where_panels_are_about_processes():
             assert chosen == (len(ours) if row in ("Ingestion", "Counting", "Health") else 0)
 
     assert names == ["source", "instance", "runbook"]
+
+
+# --- a service that nobody has sent anything to ---------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Prometheus, with each process's metrics as they are before its first request."""
+    processes = {"gateway": [GATEWAY], "worker": [WORKER], "jobs": [JOBS, _BOOK]}
+    servers = {name: _serving(registries) for name, registries in processes.items()}
+    places = {name: f"http://127.0.0.1:{s.server_port}/metrics" for name, s in servers.items()}
+    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), places)
+    try:
+        until(prometheus.all_up, "Prometheus sees every process", 60)
+        until(
+            lambda: (
+                (prometheus.ask("query", query="rate(process_cpu_seconds_total[1m])") or {}).get(
+                    "result"
+                )
+                or None
+            ),
+            "a rate has two samples",
+            60,
+        )
+        yield prometheus
+    finally:
+        prometheus.close()
+        for server in servers.values():
+            server.shutdown()
+            server.server_close()
+
+
+def _serving(registries: list[CollectorRegistry]) -> ThreadingHTTPServer:
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"".join(map(generate_latest, registries))
+            self.send_response(200)
+            self.send_header("content-type", "text/plain; version=0.0.4")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.mark.long
+def test_every_query_is_answered_while_nothing_happens(idle):
+    """The first evening with a new service: zeros and "none", and nothing that looks broken."""
+    wrong = {}
+    for place, found in expressions().items():
+        for expression in found:
+            data = idle.ask("query", query=as_grafana_asks(expression))
+            if data is None:
+                wrong[place, expression] = "not answered"
+            elif not place.startswith("alert ") and any(
+                math.isnan(float(sample["value"][1])) for sample in data["result"]
+            ):
+                wrong[place, expression] = "NaN"
+    assert wrong == {}

@@ -22,7 +22,7 @@ LOCK = REPOSITORY / "requirements.lock"
 SERVER_LOCK = CONTAINER / "requirements-server.lock"
 BUILD_LOCK = CONTAINER / "requirements-build.lock"
 YAML_FILES = sorted([*DEPLOY.rglob("*.yaml"), *DEPLOY.rglob("*.yml")])
-SETTINGS_FILES = sorted(DEPLOY.rglob("settings.toml")) + sorted(
+SETTINGS_FILES = sorted(DEPLOY.rglob("settings*.toml")) + sorted(
     (DEPLOY / "settings").glob("*.toml")
 )
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -132,11 +132,10 @@ def test_whatever_pip_fetches_for_an_image_or_a_host_is_held_by_hash(file):
         assert held != ("--no-build-isolation" in words), words
 
 
-def test_the_compose_file_is_valid():
+@pytest.mark.parametrize("name", ["compose.yaml", "compose-replicated.yaml"])
+def test_the_compose_file_is_valid(name):
     """By the schema that compose itself follows."""
-    ended = run(
-        "check-jsonschema", "--builtin-schema", "vendor.compose-spec", CONTAINER / "compose.yaml"
-    )
+    ended = run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", CONTAINER / name)
 
     assert ended.returncode == 0, ended.stdout
 
@@ -174,7 +173,9 @@ def test_yaml_is_tidy(file):
     assert ended.returncode == 0, ended.stdout
 
 
-@pytest.mark.parametrize("name", ["blendstream.yaml", "autoscaling.yaml"])
+@pytest.mark.parametrize(
+    "name", ["blendstream.yaml", "autoscaling.yaml", "servers/kafka.yaml", "servers/valkey.yaml"]
+)
 def test_kubernetes_takes_the_objects(name):
     """By the schemas of Kubernetes, unknown fields refused."""
     ended = run("kubernetes-validate", "--strict", DEPLOY / "kubernetes" / name)
@@ -272,8 +273,12 @@ def test_containers_set_only_settings_that_exist():
         for setting in declared_settings()
         if "Secret" in str(setting.kind)
     }
-    compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
-    used = {name for s in compose["services"].values() for name in s.get("environment", {})}
+    used = {
+        name
+        for file in CONTAINER.glob("compose*.yaml")
+        for service in yaml.safe_load(file.read_text())["services"].values()
+        for name in service.get("environment", {})
+    }
     for document in deployments().values():
         container = document["spec"]["template"]["spec"]["containers"][0]
         used |= {variable["name"] for variable in container["env"]}

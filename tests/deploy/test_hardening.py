@@ -95,15 +95,16 @@ def test_pods_reach_dns_kafka_and_redis_and_nothing_else():
     assert allowed == {
         "kube-system": {(53, "UDP"), (53, "TCP")},
         "kafka": {(9092, "TCP"), (9093, "TCP")},
-        "redis": {(6379, "TCP")},
+        "redis": {(6379, "TCP"), (26379, "TCP")},
     }
 
 
 def test_the_samples_ports_are_those_that_pods_may_reach():
     (policy,) = [d["spec"] for d in kubernetes() if d["kind"] == "NetworkPolicy"]
     open_ports = {str(port["port"]) for rule in policy["egress"] for port in rule["ports"]}
-    text = (DEPLOY / "settings" / "basic.toml").read_text()
+    for name, ports in (("basic", {"9092", "6379"}), ("replicated", {"9092", "6379", "26379"})):
+        text = (DEPLOY / "settings" / f"{name}.toml").read_text()
 
-    used = set(re.findall(r"[\w-]+:(\d{4,5})\b", text))
-    assert used == {"9092", "6379"}
-    assert used <= open_ports
+        used = set(re.findall(r"[\w-]+:(\d{4,5})\b", text))
+        assert used == ports
+        assert used <= open_ports
