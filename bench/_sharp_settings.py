@@ -25,16 +25,14 @@ from pathlib import Path
 
 from blender.evaluation.populations import (
     AOL,
+    STEADY,
     YANDEX,
     Setting,
     TablePeople,
-    ZipfPeople,
 )
 from blender.evaluation.tables import read_table
 
-PEOPLE = ZipfPeople(
-    queries=600_000, query_exponent=1.0, offset=5.7, urls=10, url_exponent=3.0, common=1.0
-)
+PEOPLE = STEADY
 
 SETTINGS = {
     "aol": replace(AOL, people=PEOPLE, label="Zipf"),

@@ -94,7 +94,8 @@ class SharpEpoch:
         records = [Record(f"query {i // 3}", f"https://example/{i}") for i in range(len(p))]
         self.counts = OptinCounts(records, s, t, users * 9 // 10, users // 10)
         self.parameters = PrivacyParameters(head_list_cells=size, selection_share=0.9)
-        estimate_noisy_counts(Epoch(500).noisy, Epoch(500).cells)  # loads SciPy
+        few = OptinCounts(records[:50], s[:50], t[:50], int(s.sum()), int(t.sum()))
+        build_head_list("sharp", few, PrivacyParameters(), ExactNoise())  # loads SciPy
 
     def release(self) -> OptinRelease:
         """The head list and what the opt-in users say."""

@@ -1,9 +1,11 @@
 """How fast a worker counts, exactly once, beside a plain Faust table and a bare consumer.
 
 Everything runs in one go on one local broker and one local Redis, so that the ratios mean something
-on a noisy machine. Reports lie in the topic before a worker starts, and the clock runs from the
-first to the last stored offset; the worker's CPU time over the same stretch is printed beside it,
-which a busy neighbour does not change. Seeded; the contributors are all different.
+on a noisy machine. Reports lie in the topic before a worker starts and nothing is sent while it
+counts. The clock runs from the first to the last stored offset. Beside it, over the same stretch:
+the workers' processor time, which a busy neighbour changes little, and how much of the machine's
+cores each part had, others included: what the clock says depends on that. Seeded; the contributors
+are all different.
 
     python -m bench counting                    the whole table
     COUNTING_REPORTS=2000000 python -m bench counting
@@ -17,6 +19,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,39 +27,54 @@ import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from agents.local import LocalKafka, LocalRedis
+from bench._cores import Spent
 from streams.stems import Stem
 from streams.wire.frames import OptinEntry, decode, encode_optin_records
-from tests.counting import Installation
+from tests.counting import Installation, WorkerProcess
 from tests.kafka_topics import create_topic
 from tests.report_frames import encode_reports
 
 CELLS = 501
 PARTITIONS = 4
 REPORTS = int(os.environ.get("COUNTING_REPORTS", "6000000"))
+#: Some seconds of one worker each.
+SMALL_FRAMES, RECORDS = 120_000, 1_200_000
+#: A worker that stores nothing for so long in the middle of its work did not work: show its log.
+_LONG_STILL_S = 5.0
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Entries a second; of workers also their CPU time over the same entries."""
+    """Entries a second; of workers also their processor time over the same entries."""
 
     name: str
     entries: int
     seconds: float
     cpu_s: float | None = None
+    cores: str = ""
+    still_s: float = 0.0
 
     @property
     def per_s(self) -> float:
         return self.entries / self.seconds
 
-    def show(self, more: str = "") -> None:
-        cpu = ""
-        if self.cpu_s:
-            cpu = f", {self.entries / self.cpu_s:,.0f} a CPU second"
+    @property
+    def per_cpu_s(self) -> float:
+        return self.entries / (self.cpu_s or self.seconds)
+
+    def show(self, plain: Rate | None = None) -> None:
+        cpu = f", {self.per_cpu_s:,.0f} a CPU second" if self.cpu_s else ""
         print(
             f"{self.name:42}{self.per_s:12,.0f} /s  ({self.entries:,} in {self.seconds:.2f} s{cpu})"
-            f"{more}",
-            flush=True,
         )
+        if plain is not None:
+            print(
+                f"{'':42}{self.per_s / plain.per_s:12,.0f} × the plain table by the clock, "
+                f"{self.per_cpu_s / plain.per_cpu_s:,.0f} × by processor time"
+            )
+        if self.cores:
+            print(f"{'':42}{'':12} cores: {self.cores}; nothing stored for {self.still_s:.2f} s")
+        sys.stdout.flush()
 
 
 def main() -> None:
@@ -73,22 +91,22 @@ async def _main() -> None:
             (1_000, 10, REPORTS // 2),
             (100, 1, REPORTS // 8),
             (100, 10, REPORTS // 8),
-            (1, 1, 40_000),
-            (1, 10, 40_000),
+            (1, 1, SMALL_FRAMES),
+            (1, 10, SMALL_FRAMES),
         ):
             counted, bare = await reports_rate(kafka, redis, frame, w, reports)
             bare.show()
-            counted.show(f"  {counted.per_s / plain.per_s:,.0f} × the plain table")
-        (await reports_rate(kafka, redis, 1_000, 1, REPORTS, workers=2))[0].show()
-        (await records_rate(kafka, redis, records=400_000)).show()
+            counted.show(plain)
+        (await records_rate(kafka, redis, records=RECORDS)).show(plain)
         await memory_and_reload(kafka, redis, contributors=4_000_000)
+        (await two_workers(kafka, redis, REPORTS)).show(plain)
 
 
-def new_installation(kafka: LocalKafka, redis: LocalRedis) -> Installation:
+def new_installation(kafka: LocalKafka, redis: LocalRedis, session_s: int = 20) -> Installation:
     prefix = f"bench-{secrets.token_hex(4)}"
     return Installation(
-        kafka.url, redis.url, prefix, partitions=PARTITIONS, worker__session_timeout_s="20",
-        redis__timeout_s="10",
+        kafka.url, redis.url, prefix, partitions=PARTITIONS,
+        worker__session_timeout_s=str(session_s), worker__stall_exit_s="600", redis__timeout_s="10",
     )  # fmt: skip
 
 
@@ -107,47 +125,80 @@ def preload_reports(made: Installation, frame: int, w: int, reports: int) -> Non
 
 
 async def reports_rate(
-    kafka: LocalKafka, redis: LocalRedis, frame: int, w: int, reports: int, *, workers: int = 1
+    kafka: LocalKafka, redis: LocalRedis, frame: int, w: int, reports: int
 ) -> tuple[Rate, Rate]:
-    """Reports a second of workers, and of a bare consumer on the same bytes."""
+    """Reports a second of a worker, and of a bare consumer on the same bytes."""
     made = new_installation(kafka, redis)
     try:
         await made.create()
         await asyncio.to_thread(preload_reports, made, frame, w, reports)
         topic = made.topics.client_reports.name
         bare = await bare_consumer(kafka, topic, f"bare consumer, frames of {frame:,}, w={w}")
-        name = f"{workers} worker{'s' * (workers > 1)}, frames of {frame:,}, w={w}"
-        return await counted(made, Stem.CLIENT_REPORTS, reports, name, workers), bare
+        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")]
+        name = f"1 worker, frames of {frame:,}, w={w}"
+        return await counted(made, started, Stem.CLIENT_REPORTS, reports, name), bare
+    finally:
+        made.close()
+
+
+async def two_workers(kafka: LocalKafka, redis: LocalRedis, reports: int) -> Rate:
+    """Two workers that have divided the partitions already, held while the topic is filled.
+
+    Otherwise one would begin while the other joins, and dividing anew, which takes as long as a
+    heartbeat and stops both, would be part of what is measured.
+    """
+    made = new_installation(kafka, redis, session_s=60)
+    try:
+        await made.create()
+        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning") for _ in range(2)]
+        each = f'blender_partitions_assigned{{stem="client_reports"}} {PARTITIONS / 2}'
+
+        async def divided() -> bool:
+            return all([each in (await made.get(worker, "/metrics"))[1] for worker in started])
+
+        await made.until(divided, 120, "both workers' partitions")
+        for worker in started:
+            worker.pause()
+        await asyncio.to_thread(preload_reports, made, 1_000, 1, reports)
+        for worker in started:
+            worker.resume()
+        return await counted(
+            made, started, Stem.CLIENT_REPORTS, reports, "2 workers, frames of 1,000, w=1"
+        )
     finally:
         made.close()
 
 
 async def counted(
-    made: Installation, stem: Stem, entries: int, name: str, workers: int = 1
+    made: Installation, started: Sequence[WorkerProcess], stem: Stem, entries: int, name: str
 ) -> Rate:
     """From the first stored batch to the last."""
-    started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning") for _ in range(workers)]
     processes = [psutil.Process(worker.pid) for worker in started]
     tables = await made.tables(stem)
-    first: tuple[float, int, float] | None = None
+    first: tuple[int, Spent] | None = None
+    before, moved, still_s = 0, time.monotonic(), 0.0
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         received = sum(
             [(await tables.totals(p)).get("received", 0) for p in range(made.partitions)]
         )
-        now = time.monotonic()
         if first is None and received:
-            first = now, received, _cpu_s(processes)
+            first = received, Spent.now(processes)
+        elif first is not None and received > before:
+            still_s = max(still_s, time.monotonic() - moved)
+        if received > before:
+            before, moved = received, time.monotonic()
         if first is not None and received == entries:
             await tables.close()
-            cpu_s = _cpu_s(processes) - first[2]
-            return Rate(name, entries - first[1], now - first[0], cpu_s)
+            last, (already, began) = Spent.now(processes), first
+            if still_s > _LONG_STILL_S:
+                print(made.logs())  # Say why: it may not happen again.
+            return Rate(
+                name, entries - already, last.at - began.at, last.workers - began.workers,
+                last.since(began), still_s,
+            )  # fmt: skip
         await asyncio.sleep(0.02)
     raise SystemExit(f"{name}: not counted within 300 s\n{made.logs()}")
-
-
-def _cpu_s(processes: list[psutil.Process]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 async def bare_consumer(kafka: LocalKafka, topic: str, name: str) -> Rate:
@@ -209,7 +260,8 @@ async def records_rate(kafka: LocalKafka, redis: LocalRedis, records: int) -> Ra
             ]
             made.send(Stem.OPTIN_RECORDS, number % PARTITIONS, encode_optin_records(1, entries))
         made.flush()
-        return await counted(made, Stem.OPTIN_RECORDS, records, "1 worker, opt-in records")
+        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")]
+        return await counted(made, started, Stem.OPTIN_RECORDS, records, "1 worker, opt-in records")
     finally:
         made.close()
 
@@ -222,7 +274,8 @@ async def memory_and_reload(kafka: LocalKafka, redis: LocalRedis, contributors: 
         with redis.client() as client:
             before = client.info("memory")["used_memory"]
         await asyncio.to_thread(preload_reports, made, 1_000, 1, contributors)
-        await counted(made, Stem.CLIENT_REPORTS, contributors, "filling")
+        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")]
+        await counted(made, started, Stem.CLIENT_REPORTS, contributors, "filling")
         made.close()
         with redis.client() as client:
             used = client.info("memory")["used_memory"] - before

@@ -6,7 +6,8 @@
 Opt-in users (one record each, `--records` distinct ones) and reports are written to Kafka as frames
 and sealed before the worker starts, so *waiting* is the worst case: all is still to count. Then:
 reading the counts from Redis, drawing exact noise, committing, publishing; and the same for the
-estimates. Beside it, in the same run, plain numpy float noise on as many counts.
+estimates. Beside it, in the same run, plain numpy float noise on as many counts. Each release also
+says how many cores the worker, the servers, the jobs (in this process) and others had meanwhile.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import psutil
 
 from agents.local import LocalKafka, LocalRedis
+from bench._cores import Spent
 from blender.registry import randomizer_for
 from streams.releases.entries import Kind
 from streams.releases.epoch_state import Stage
@@ -137,9 +140,12 @@ async def counted(made: Service, stem: Stem) -> None:
     await made.until(there, 3600, f"the end of {stem}")
 
 
-async def measure(made: Service, records: int, reports: int) -> dict[str, dict[str, float]]:
+async def measure(
+    made: Service, records: int, reports: int
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     clock = Clock()
     found: dict[str, dict[str, float]] = {}
+    cores: dict[str, str] = {}
     async with bench(made, clock) as jobs:
         watch = Watch(jobs)
         await jobs.keep()
@@ -148,12 +154,13 @@ async def measure(made: Service, records: int, reports: int) -> dict[str, dict[s
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         sealed = time.monotonic()
-        made.start_worker()
+        before, worker = _started(made)
         await counted(made, Stem.OPTIN_RECORDS)
         began = time.monotonic()
         say(f"{users} counted; building the head list")
         assert await jobs.run(Kind.HEAD_LISTS)
         found["head list"] = {"waiting": began - sealed, **watch.parts("head-lists", began)}
+        cores["head list"] = Spent.now([worker]).since(before)
         state = await made.until_stage(0, Stage.REPORTING)
         assert state.head_list is not None
         for part in made.parts:
@@ -165,13 +172,19 @@ async def measure(made: Service, records: int, reports: int) -> dict[str, dict[s
         clock.now_ms = state.head_list.reports_until_ms + 3_600_000 // 10
         await jobs.keep()
         sealed = time.monotonic()
-        made.start_worker()
+        before, worker = _started(made)
         await counted(made, Stem.CLIENT_REPORTS)
         began = time.monotonic()
         say("reports counted; estimating")
         assert await jobs.run(Kind.ESTIMATES)
         found["estimates"] = {"waiting": began - sealed, **watch.parts("estimates", began)}
-    return found
+        cores["estimates"] = Spent.now([worker]).since(before)
+    return found, cores
+
+
+def _started(made: Service) -> tuple[Spent, psutil.Process]:
+    before = Spent.now()
+    return before, psutil.Process(made.start_worker().pid)
 
 
 async def _main(records: int, reports: int, partitions: int = 8) -> None:
@@ -186,7 +199,7 @@ async def _main(records: int, reports: int, partitions: int = 8) -> None:
             jobs__transaction_timeout_s="60", worker__session_timeout_s="30",
             worker__stall_exit_s="600",
         ) as made:  # fmt: skip
-            found = await measure(made, records, reports)
+            found, cores = await measure(made, records, reports)
     began = time.monotonic()
     np.random.default_rng(0).laplace(scale=0.5, size=records)
     plain = time.monotonic() - began
@@ -195,6 +208,7 @@ async def _main(records: int, reports: int, partitions: int = 8) -> None:
         print(f"{release}: {sum(parts.values()):.1f} s from seal to publication")
         for name, seconds in parts.items():
             print(f"    {name:<22}{seconds:8.2f} s")
+        print(f"    cores: {cores[release]}")
     ratio = found["head list"]["noise"] / plain
     print(f"plain numpy float noise on as many counts: {plain:.3f} s; exact noise: x {ratio:.0f}")
 

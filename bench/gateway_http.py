@@ -30,9 +30,10 @@ import psutil
 
 from agents.local import LocalKafka
 from agents.local.ports import free_port
+from bench._cores import Spent
 from tests.gateway_service import GatewayService, head_list_document, running
 
-ROUNDS = 3
+ROUNDS = 5
 SECONDS = 4.0
 CONNECTIONS = 2000
 BATCH = 1000
@@ -61,7 +62,7 @@ def main() -> None:
         service.log.open_epoch(1, partitions=64)
         service.log.seal_records(1, 64)
         head_list = service.log.publish_head_list(head_list_document(1))
-        gateway = service.start().wait_ready()
+        gateway = service.start().wait_ready(timeout_s=120)
         bare_port = free_port()
         bare = subprocess.Popen([sys.executable, "-m", "bench._bare_asgi", str(bare_port)])
         stack.callback(bare.wait)
@@ -79,6 +80,8 @@ class Rounds:
     rates: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     answered_us: list[int] = field(default_factory=list)
+    #: Who had the machine's cores meanwhile, round by round; the load generator is among others.
+    cores: list[str] = field(default_factory=list)
 
     def add(self, pid: int, port: int, connections: int, batch: int, head_list: str) -> None:
         """One round; an answer that is no 202 spoils the run, since it may be a cheap one."""
@@ -88,6 +91,7 @@ class Rounds:
         self.rates.append(requests * batch / ran["seconds"])
         self.cpu_s.append(cpu_s / requests / batch)
         self.answered_us += ran["answered_us"]
+        self.cores.append(ran["cores"].replace("workers", "server").replace("redis 0.00, ", ""))
 
     def percentile_ms(self, percent: float) -> float:
         """Over the requests of all rounds together."""
@@ -111,10 +115,15 @@ def single(gateway_pid: int, port: int, bare_pid: int, bare_port: int, head_list
             f"  p50 {found.percentile_ms(50):6.1f} ms  p99 {found.percentile_ms(99):6.1f} ms"
             f"  of {len(found.answered_us)} requests, all 202"
         )
+        print(f"           cores in the last round: {found.cores[-1]}")
     gateway, bare = rounds["gateway"], rounds["bare"]
     by_rate = statistics.median(g / b for g, b in zip(gateway.rates, bare.rates, strict=True))
     by_cpu = statistics.median(b / g for g, b in zip(gateway.cpu_s, bare.cpu_s, strict=True))
-    print(f"  gateway / bare: {by_rate:.2f} of the requests/s, {by_cpu:.2f} by CPU a request")
+    by_p99 = gateway.percentile_ms(99) / bare.percentile_ms(99)
+    print(
+        f"  gateway / bare: {by_rate:.2f} of the requests/s, {by_cpu:.2f} by CPU a request, "
+        f"{by_p99:.2f} times its p99"
+    )
 
 
 def batches(pid: int, port: int, head_list: str) -> None:
@@ -169,7 +178,7 @@ def _load(
     pid: int, port: int, connections: int, seconds: float, batch: int, head_list: str
 ) -> tuple[dict[str, Any], float]:
     server = psutil.Process(pid)
-    before = server.cpu_times()
+    before, shared = server.cpu_times(), Spent.now([server])
     with tempfile.NamedTemporaryFile() as result:
         arguments = [str(a) for a in (port, connections, seconds, batch, head_list, result.name)]
         subprocess.run(
@@ -177,6 +186,7 @@ def _load(
         )
         ran = json.loads(Path(result.name).read_text())
     after = server.cpu_times()
+    ran["cores"] = Spent.now([server]).since(shared)
     return ran, after.user + after.system - before.user - before.system
 
 

@@ -5,9 +5,10 @@
 
 Every row is `--runs` simulated histories of 30 epochs; `blender/evaluation/over_time.py` says how
 they are drawn. ± is one standard error over runs. L1 is over the listed records, of the epoch alone
-(`own`, by `sharp`'s blend) and of the filter, and over the true top M (`top`), where records that
-are not shown count as 0; with `own` and `cells` those not asked of clients count as 0 too. Coverage
-is of 95 % intervals of listed records, of all shown records and of the listed queries.
+(`own`, by `sharp`'s blend, in one epoch of three) and of the filter, and over the true top M
+(`top`), where records that are not shown count as 0; with `own` and `asked` those that clients were
+not asked about count as 0 too. Coverage is of 95 % intervals of listed records, of all shown
+records and of the listed queries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -63,19 +64,19 @@ def measure(setting: Setting, case: str, plan: Plan, epochs: slice, runs: int) -
     rows = []
     for run in range(runs):
         rng = np.random.default_rng([20170816, run])
-        scores = list(simulate(setting, plan, rng))
+        scores = list(simulate(setting, replace(plan, own_every=3), rng))
         rows.append([[getattr(s, n) for n in NAMES] for s in scores])
         print(f"\r{case} {run + 1}/{runs}", end="", file=sys.stderr)
     print("\r", end="", file=sys.stderr)
-    by_run = np.array(rows)[:, epochs].mean(axis=1)
+    by_run = np.nanmean(np.array(rows, dtype=np.float64)[:, epochs], axis=1)
     mean = dict(zip(NAMES, by_run.mean(axis=0), strict=True))
     error = dict(zip(NAMES, by_run.std(axis=0, ddof=1) / np.sqrt(runs), strict=True))
     ratio = mean["filter_l1"] / mean["own_l1"]
     print(
         f"{setting.name:7} {case:26} L1 own {mean['own_l1']:.4f} (top {mean['own_top_l1']:.4f})"
         f" filter {mean['filter_l1']:.4f} ± {error['filter_l1']:.4f} ratio {ratio:.3f}"
-        f"  top {mean['top_l1']:.4f} ± {error['top_l1']:.4f} cells {mean['top_listed_l1']:.4f}"
-        f"  covers {mean['covered']:.3f} shown {mean['covered_shown']:.3f}"
+        f"  top {mean['top_l1']:.4f} ± {error['top_l1']:.4f} asked {mean['top_asked_l1']:.4f}"
+        f"  covers {mean['covered']:.3f} ± {error['covered']:.3f} shown {mean['covered_shown']:.3f}"
         f" queries {mean['covered_queries']:.3f}"
         f"  listed {mean['listed']:.0f} shown {mean['shown']:.0f} ± {error['shown']:.0f}"
         f" on top {mean['on_top']:.3f}  ĥ {mean['staying']:.2f} κ̂ {mean['drift']:.3f}"
