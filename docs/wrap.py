@@ -1,4 +1,4 @@
-"""Wrap the prose of README.md, CONTRIBUTING.md and docs/*.md at 100 characters.
+"""Wrap the prose of the pages, here and in docs/, at 100 characters.
 
 Run `python docs/wrap.py` when the test of line lengths fails. It joins and wraps again each
 paragraph or list item with a line that is too long and leaves every other line as it is. Tables,
@@ -13,9 +13,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [
-    REPOSITORY / "README.md",
-    REPOSITORY / "CONTRIBUTING.md",
-    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted(REPOSITORY.glob("*.md")),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
 WIDTH = 100
 

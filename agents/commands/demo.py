@@ -87,7 +87,7 @@ def _what_next(command: str) -> str:
         f"{command} settings": "what a service of your own needs",
         f"{command} evaluate": "the paper's figures, and ours beside them",
         "docs/localclient.md": "embedding the device's side",
-        "docs/operations.md": "running it for real",
+        "docs/install.md": "running it for real",
     }
     width = max(map(len, steps)) + 2
     return "\n".join(["What next:", *(f"  {do:<{width}}{what}" for do, what in steps.items())])

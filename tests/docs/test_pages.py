@@ -1,14 +1,16 @@
 """What the documents show is true: code runs, files exist, tests that are named are there."""
 
-import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from streams.user_tokens import new_signing_key
+from tests.docs.pages import REPOSITORY, defined_tests
+
 README = (REPOSITORY / "README.md").read_text()
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 ROOTS = "agents|bench|blender|blendstream|deploy|docs|localclient|streams|tests|webclient"
@@ -18,15 +20,9 @@ def blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[str]:
-    """Every shell command of the README but the two that set everything up."""
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
-    return [line.partition("#")[0].strip() for line in lines if not line.startswith("make ")]
-
-
-@pytest.mark.parametrize("code", blocks("python"))
-def test_the_readmes_python_runs_and_says_what_it_should(code):
-    """The first code that a reader copies."""
+def test_the_librarys_example_runs_and_says_what_it_should():
+    """The first code that a reader of the paper copies."""
+    (code,) = blocks("python", (REPOSITORY / "docs/paper.md").read_text())
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=False
     )
@@ -39,7 +35,7 @@ def test_the_readmes_python_runs_and_says_what_it_should(code):
 
 
 def test_the_operators_python_says_how_many_records_to_ask_for():
-    (code,) = blocks("python", (REPOSITORY / "docs/operations.md").read_text())
+    (code,) = blocks("python", (REPOSITORY / "docs/change-and-restore.md").read_text())
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=False
     )
@@ -52,29 +48,15 @@ def test_the_operators_python_says_how_many_records_to_ask_for():
     assert "records_per_user=10" in best
 
 
-@pytest.mark.parametrize("command", commands())
-def test_the_readmes_commands_run(command, tmp_path):
-    """With the settings that the samples give."""
-    words = command.split()
-    assert words[0] == "blendstream"
-    secrets = tmp_path / "secrets"
-    secrets.write_text(f"2026-a={'00' * 32}\n")
-    secrets.chmod(0o600)
-    ended = subprocess.run(
-        [sys.executable, "-m", "agents.cli", *words[1:]],
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(REPOSITORY),
-            "BLENDSTREAM_SETTINGS": str(REPOSITORY / "deploy/settings/basic.toml"),
-            "BLENDSTREAM_KEYS_MASTER_SECRETS_FILE": str(secrets),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_the_apis_python_mints_a_token_that_gateways_take():
+    """A backend in Python copies it."""
+    (code,) = blocks("python", (REPOSITORY / "docs/api.md").read_text())
+    names = {"key": new_signing_key("app", "app")[0], "user_id": "u-17"}
+    exec(compile(code, "docs/api.md", "exec"), names)
 
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.strip()
+    name, expires, *_ = names["token"].split(".")
+    assert name == "app"
+    assert 3_500 < int(expires) - time.time() <= 3_601
 
 
 def test_the_two_commands_that_set_everything_up_are_the_makefiles():
@@ -87,11 +69,40 @@ def test_the_two_commands_that_set_everything_up_are_the_makefiles():
         assert re.search(rf"^{target}: .*setup", makefile, re.MULTILINE)
 
 
+def test_the_readme_is_short_and_its_table_is_what_the_demo_printed():
+    """The first screen decides; the whole output is a click away."""
+    printed = (REPOSITORY / "docs/demo.md").read_text()
+    table = README.partition("| query → result |")[2].partition("\n\n")[0].splitlines()[2:]
+    first = re.findall(r"^\[[^\]]+\] (\S.* → \S+) +(\S+%) +(\S+%) +(\S+%)", printed, re.MULTILINE)
+    rows = [tuple(cell.strip().replace(" %", "%") for cell in row.split("|")[1:5]) for row in table]
+
+    assert rows == first[:6]
+    assert len(README.split()) <= 1_350
+
+
+def anchors(page: Path) -> set[str]:
+    """Where a link into the page can lead: its headings, as Git servers and the site name them."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    plain = [re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_to_a_section_lead_to_one(page):
+    """Otherwise the reader lands at the top of a long page and searches."""
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)]+)\)", page.read_text())
+    targets = [((page.parent / file).resolve() if file else page, anchor) for file, anchor in links]
+
+    assert [f"{file.name}#{to}" for file, to in targets if to not in anchors(file)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_links_and_named_files_exist(page):
     """A page that points at nothing costs its reader's trust."""
     text = page.read_text()
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)", text)
+    links += re.findall(r'(?:src|srcset)="(?!https?:)([^"]+)"', text)
     missing = [link for link in links if not (page.parent / link).exists()]
     # `path/to/file.py`, with or without ::test_name.
     for path in re.findall(
@@ -105,15 +116,10 @@ def test_links_and_named_files_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_tests_that_are_named_exist(page):
-    """Whoever doubts a claim looks for its test."""
-    defined = {
-        name
-        for file in (REPOSITORY / "tests").rglob("test_*.py")
-        for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
-    }
+    """A reader who doubts a claim looks for its test."""
     named = set(re.findall(r"`(?:[\w/.]+::)?(test_[a-z0-9_]+)`", page.read_text()))
 
-    assert sorted(named - defined) == []
+    assert sorted(named - defined_tests()) == []
 
 
 def test_versions_and_dates_agree():

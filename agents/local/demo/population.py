@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 
 from agents.local.demo.people import Crowd, Window
-from agents.local.demo.senders import Sender
+from agents.local.demo.senders import BatchSender
 from streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["Population", "time_to_search"]
@@ -32,7 +32,7 @@ class Population:
         self._clients = people - self._optin
         self.rng = np.random.default_rng(seed)
         self.crowd = Crowd()
-        self.sender = Sender(http, token)
+        self.sender = BatchSender(http, token)
         #: What was searched for, by epoch; `None` where it was too late to begin.
         self.windows: dict[int, Window | None] = {}
         self._reported: set[str] = set()

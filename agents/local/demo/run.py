@@ -16,7 +16,7 @@ from agents.local import StackError
 from agents.local.demo.compare import other_profile, published
 from agents.local.demo.people import Window
 from agents.local.demo.population import Population
-from agents.local.demo.senders import RealDevices, Sender
+from agents.local.demo.senders import BatchSender, RealDevices
 from agents.local.demo.service import GUEST, DemoService, EpochTimes
 from agents.local.demo.view import View, epoch_table
 
@@ -151,7 +151,7 @@ class Demo:
             self._view.say(epoch_table(epoch, took_part_text, scores, window.truth) + "\n")
 
     async def _show_state(
-        self, http: httpx.AsyncClient, service: DemoService, states: Any, sender: Sender,
+        self, http: httpx.AsyncClient, service: DemoService, states: Any, sender: BatchSender,
         devices: RealDevices,
     ) -> None:  # fmt: skip
         totals = await _worker_totals(http, service.metrics["worker"])

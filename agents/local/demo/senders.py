@@ -24,7 +24,7 @@ from blender.noise import IntArray
 from blender.registry import randomizer_for
 from localclient import AsyncLocalClient, ClientRefused, Limits
 
-__all__ = ["RealDevices", "Sender", "Sent"]
+__all__ = ["BatchSender", "RealDevices", "Sent"]
 
 _BATCH = 500
 _TRIES = 8
@@ -40,7 +40,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Sender:
+class BatchSender:
     """Posts batches; keeps the tally that the live view shows."""
 
     http: httpx.AsyncClient
@@ -151,7 +151,7 @@ class RealDevices:
         return len(self._sent)
 
     async def search(self, crowd: Crowd, window: Window, rng: np.random.Generator) -> None:
-        """Each may search for what somebody else did, and keeps the record on its device."""
+        """Each may search for what someone else did, and keeps the record on its device."""
         others = window.clients if len(window.clients) else window.optin
         for client, number in zip(
             self._clients, rng.choice(others, len(self._clients)).tolist(), strict=True

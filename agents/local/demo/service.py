@@ -237,6 +237,8 @@ def _settings(
         "EPOCH_GRACE_S": times.grace_s,
         "EPOCH_ALLOWED_SKEW_S": times.skew_s,
         "PRIVACY_PROFILE": profile,
+        # So few people would find nothing under the noise of one budget for 30 epochs.
+        "BUDGET_PERIOD_EPOCHS": 0,
         "BUDGET_PERIOD_S": 86_400,
         "BUDGET_OPTIN_EPSILON_LIMIT": 1e6,
         "BUDGET_OPTIN_DELTA_LIMIT": 1.0,
