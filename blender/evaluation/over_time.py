@@ -3,7 +3,9 @@
 Opt-in users are counted record by record, without playing each of them: of those who hold a record
 a binomial number stays, and the places of the others are filled by people drawn anew. Devices are
 drawn from the exact law of their reports (`simulated_reports`). What is released,
-and what is estimated from it, is the service's own code with seeded noise.
+and what is estimated from it, is the service's own code with seeded noise. As there, one filter
+over S's counts alone says what is forgotten (and listed, under one budget), and another, over all
+that is published, is the estimate.
 
 Promises: given the same generator, the same epochs. The truth is the clients' p of each epoch.
 Symbols: h = share of opt-in users who stay, with their records; n_O, n_C = people; θ = threshold.
@@ -12,7 +14,7 @@ Symbols: h = share of opt-in users who stay, with their records; n_O, n_C = peop
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,6 +29,7 @@ from blender.evaluation.populations import Setting
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
 from blender.filter_modes import FilterModes, default_modes
+from blender.groups_over_time import pooled_difference
 from blender.intervals import Z_95
 from blender.noise import IntArray, laplace_scale, laplace_variance
 from blender.optin import NoisyCounts, estimate_noisy_counts
@@ -37,7 +40,7 @@ from blender.publication_filter import ClientFigures, Publication, RecordFilter
 from blender.record import Record
 from blender.registry import randomizer_for
 from blender.remembered_records import forgotten, shown
-from blender.stable_histogram import stable_threshold
+from blender.stable_histogram import StableHistogram
 
 __all__ = ["EpochScores", "Plan", "simulate"]
 
@@ -64,9 +67,8 @@ class Plan:
     #: Share of epochs in which a person of a fixed panel holds their own favourite.
     habit: float | None = None
     clients_staying: float = 0.0
-    #: Deviation of ln p between the groups, and what the filter is given for it.
+    #: Deviation of ln p between the groups. The filter is not told, but finds out.
     groups_differ: float = 0.0
-    between_groups: float | None = None
     #: List the records that the filter ranks highest, not those of the highest counts.
     list_by_filter: bool = False
     modes: FilterModes | None = None
@@ -180,11 +182,13 @@ class _Run:
         self.s, self.t = (_People(n, plan.staying, plan.habit) for n in (self.n_s, self.n_t))
         self.c = _People(self.n_c, plan.clients_staying, None)
         self.differ = np.exp(plan.groups_differ * rng.standard_normal(len(self.p)))
-        self.tau = plan.groups_differ if plan.between_groups is None else plan.between_groups
         self.filter = RecordFilter.start(
             plan.modes or default_modes(clients_rotate=plan.one_budget or plan.rotated)
         )
-        #: The filter's records, by their place in the population.
+        self.start, self.publications, self.tau = self.filter, list[Publication](), -1.0
+        #: Over S's counts alone: clients' reports may come later than the next list is due.
+        self.selection = RecordFilter.start(plan.modes)
+        #: What is known, by its place in the population.
         self.known = np.zeros(0, dtype=np.int64)
         self.place: dict[Record, int] = {}
         self.scale = laplace_scale(sensitivity=2, epsilon=plan.epsilon)
@@ -198,7 +202,8 @@ class _Run:
         self._drift(epoch)
         optin_p = self.p * self.differ
         optin_p /= optin_p.sum()
-        release = self._ranked(epoch, self._release(self.s.next(optin_p, self.rng)[:-1]))
+        release = self._release(self.s.next(optin_p, self.rng)[:-1])
+        release, gone = self._remembered(epoch, release)
         listed = slice(0, min(self.setting.list_size, len(release.places)))
         cells = release.places[listed]
         head = self._head_list(release.texts[listed])
@@ -209,17 +214,23 @@ class _Run:
             own = np.zeros(0)
             if client is not None:
                 own = self._blend(head, release, t_counts, client).cells.probability[listed]
-        self.filter = self.filter.follow(
-            self._publication(epoch, release, len(cells), t_counts.counts[:-1], client)
-        )
+        self._follow(self._publication(epoch, release, len(cells), t_counts.counts[:-1], client))
         self.known = self._places(self.filter.records)
         scores = self._scores(cells, own)
-        gone = forgotten(self.filter.state, self.n_s)
-        self.filter = self.filter.without(
-            record for record, left in zip(self.filter.records, gone, strict=True) if left
-        )
-        self.known = self.known[~gone]
+        self.publications[-1] = replace(self.publications[-1], forgotten=gone)
+        self.filter, self.selection = (f.without(gone) for f in (self.filter, self.selection))
+        self.known = self._places(self.filter.records)
         return scores
+
+    def _follow(self, publication: Publication) -> None:
+        """One more publication. Where τ is thought another, all of them are read again."""
+        self.publications.append(publication)
+        before, self.tau = self.tau, pooled_difference(self.publications)
+        again = self.publications if self.tau != before else self.publications[-1:]
+        current = self.start if self.tau != before else self.filter
+        for each in again:
+            current = current.follow(replace(each, between_groups=self.tau))
+        self.filter = current
 
     def _drift(self, epoch: int) -> None:
         size = len(self.p) - 1
@@ -239,28 +250,34 @@ class _Run:
         if self.plan.one_budget:
             rule = calibrate_period(self.plan.epsilon, self.setting.delta, 1, self.plan.epochs)
             selection = select_in_period(rule, counts, known, self.noise)
-            kept, noisy, variance = selection.kept, selection.noisy_counts, rule.scale**2
-            theta = rule.threshold
+            variance = rule.scale**2
         else:
-            theta = stable_threshold(self.plan.epsilon, self.setting.delta)
-            looked_at = np.flatnonzero(known | (counts > 0))
-            noisy = self.noise.discrete_laplace(counts[looked_at], scale=self.scale)
-            stays = known[looked_at] | (noisy >= theta)
-            kept, noisy, variance = looked_at[stays], noisy[stays], laplace_variance(self.scale)
+            selection = StableHistogram().select(
+                counts, known, self.parameters, self.noise, keep_known=True
+            )
+            variance = laplace_variance(self.scale)
+        kept, noisy = selection.kept, selection.noisy_counts
         assert noisy is not None
         texts = self.setting.people.records(self.numbers[kept])
         self.place.update(zip(texts, kept.tolist(), strict=True))
-        return _Release(kept, texts, noisy, variance, theta, known[kept])
+        return _Release(kept, texts, noisy, variance, selection.threshold, known[kept])
 
-    def _ranked(self, epoch: int, release: _Release) -> _Release:
-        """In the order in which records get cells."""
+    def _remembered(self, epoch: int, release: _Release) -> tuple[_Release, tuple[Record, ...]]:
+        """In the order in which records get cells, and which are new again in the next epoch."""
         value: FloatArray = release.counts.astype(np.float64)
+        if not release.texts:
+            return release, ()
+        self.selection = self.selection.follow(self._publication(epoch, release, 0, None, None))
+        state, records = self.selection.state, self.selection.records
         if self.plan.list_by_filter or self.plan.one_budget:
-            seen = self.filter.follow(self._publication(epoch, release, 0, None, None))
-            value = np.zeros(len(self.p))
-            value[self._places(seen.records)] = seen.state.probability
-            value = value[release.places]
-        return release.ordered(np.argsort(-value, kind="stable"))
+            filtered = np.zeros(len(self.p))
+            filtered[self._places(records)] = state.probability
+            value = filtered[release.places]
+        gone = np.flatnonzero(forgotten(state, self.n_s)).tolist()
+        return (
+            release.ordered(np.argsort(-value, kind="stable")),
+            tuple(records[i] for i in gone),
+        )
 
     def _places(self, records: tuple[Record, ...]) -> IntArray:
         return np.fromiter((self.place[r] for r in records), np.int64, len(records))
@@ -290,7 +307,6 @@ class _Run:
             estimation_users=self.n_t,
             estimation_noise=laplace_variance(self.scale),
             clients=figures,
-            between_groups=self.tau,
         )
 
     def _blend(
