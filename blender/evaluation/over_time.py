@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from blender.best_randomizer import best_randomizer
 from blender.cell_estimates import FloatArray, GroupEstimates
 from blender.cells import HeadList
-from blender.count_law import laplace_law
+from blender.count_law import gaussian_law, laplace_law
 from blender.difference_blend import blend_groups, optin_group
 from blender.evaluation.populations import Setting
 from blender.evaluation.simulated_noise import SimulatedNoise
@@ -69,8 +69,6 @@ class Plan:
     clients_staying: float = 0.0
     #: Deviation of ln p between the groups. The filter is not told, but finds out.
     groups_differ: float = 0.0
-    #: List the records that the filter ranks highest, not those of the highest counts.
-    list_by_filter: bool = False
     modes: FilterModes | None = None
     #: The epoch's own estimate, which takes half of the time, in one epoch of so many (and in the
     #: first, the shock's and the one after); nothing else depends on it.
@@ -143,7 +141,6 @@ class _Release:
     places: IntArray
     texts: list[Record]
     counts: IntArray
-    noise: float
     threshold: int
     known: NDArray[np.bool_]
 
@@ -152,7 +149,6 @@ class _Release:
             self.places[order],
             [self.texts[i] for i in order.tolist()],
             self.counts[order],
-            self.noise,
             self.threshold,
             self.known[order],
         )
@@ -177,7 +173,7 @@ class _Run:
             users //= plan.epochs
         if plan.rotated or plan.one_budget:
             self.n_c //= plan.epochs
-        self.n_s = round(users * (1.0 if plan.one_budget else plan.selection_share))
+        self.n_s = round(users * plan.selection_share)
         self.n_t = users - self.n_s
         self.s, self.t = (_People(n, plan.staying, plan.habit) for n in (self.n_s, self.n_t))
         self.c = _People(self.n_c, plan.clients_staying, None)
@@ -191,7 +187,13 @@ class _Run:
         #: What is known, by its place in the population.
         self.known = np.zeros(0, dtype=np.int64)
         self.place: dict[Record, int] = {}
+        #: Of S's noise and T's: Gaussian under one budget, else Laplace.
+        self.rule = None
         self.scale = laplace_scale(sensitivity=2, epsilon=plan.epsilon)
+        self.noise_variance = laplace_variance(self.scale)
+        if plan.one_budget:
+            self.rule = calibrate_period(plan.epsilon, setting.delta, 1, plan.epochs)
+            self.scale, self.noise_variance = self.rule.scale, self.rule.scale**2
         self.parameters = PrivacyParameters(
             epsilon=plan.epsilon, delta=setting.delta, head_list_cells=setting.list_size
         )
@@ -247,20 +249,17 @@ class _Run:
     def _release(self, counts: IntArray) -> _Release:
         known = np.zeros(len(counts), dtype=np.bool_)
         known[self.known] = True
-        if self.plan.one_budget:
-            rule = calibrate_period(self.plan.epsilon, self.setting.delta, 1, self.plan.epochs)
-            selection = select_in_period(rule, counts, known, self.noise)
-            variance = rule.scale**2
+        if self.rule is not None:
+            selection = select_in_period(self.rule, counts, known, self.noise)
         else:
             selection = StableHistogram().select(
                 counts, known, self.parameters, self.noise, keep_known=True
             )
-            variance = laplace_variance(self.scale)
         kept, noisy = selection.kept, selection.noisy_counts
         assert noisy is not None
         texts = self.setting.people.records(self.numbers[kept])
         self.place.update(zip(texts, kept.tolist(), strict=True))
-        return _Release(kept, texts, noisy, variance, selection.threshold, known[kept])
+        return _Release(kept, texts, noisy, selection.threshold, known[kept])
 
     def _remembered(self, epoch: int, release: _Release) -> tuple[_Release, tuple[Record, ...]]:
         """In the order in which records get cells, and which are new again in the next epoch."""
@@ -269,7 +268,7 @@ class _Run:
             return release, ()
         self.selection = self.selection.follow(self._publication(epoch, release, 0, None, None))
         state, records = self.selection.state, self.selection.records
-        if self.plan.list_by_filter or self.plan.one_budget:
+        if self.plan.one_budget:
             filtered = np.zeros(len(self.p))
             filtered[self._places(records)] = state.probability
             value = filtered[release.places]
@@ -301,11 +300,11 @@ class _Run:
             records=tuple(release.texts),
             counts=release.counts,
             users=self.n_s,
-            noise=release.noise,
+            noise=self.noise_variance,
             listed=listed,
             estimation=t_counts if self.n_t else None,
             estimation_users=self.n_t,
-            estimation_noise=laplace_variance(self.scale),
+            estimation_noise=self.noise_variance,
             clients=figures,
         )
 
@@ -313,16 +312,12 @@ class _Run:
         self, head: HeadList, release: _Release, t_counts: NoisyCounts, client: GroupEstimates
     ) -> GroupEstimates:
         """What the epoch says by itself, as `sharp` does."""
-        selected = None
-        if not (self.plan.one_budget or self.plan.list_by_filter):
-            noise = laplace_law(self.scale)
-            selected = SelectionCounts(
-                release.counts, self.n_s, noise, release.threshold, release.known
-            )
+        law = laplace_law if self.rule is None else gaussian_law
+        selected = SelectionCounts(
+            release.counts, self.n_s, law(self.scale), release.threshold, release.known
+        )
         listed = len(head.cells.records)
         t_alone = estimate_noisy_counts(t_counts, head.cells, intervals_from=listed)
-        if selected is None and self.n_t == 0:
-            return client
         shares = optin_shares(selected, t_counts, listed)
         optin = optin_group(shares, t_alone, head.cells)
         return blend_groups(shares, optin, client, head.cells, devices_admitted=True).estimates
@@ -347,8 +342,13 @@ class _Run:
         if self.n_t:
             listed = self.t.next(p, self.rng)[cells]
             raw = np.append(listed, self.n_t - listed.sum())
-            noisy = self.noise.discrete_laplace(raw, scale=self.scale)
-        return NoisyCounts(noisy, np.ones_like(noisy), self.scale, self.n_t)
+            draw = (
+                self.noise.discrete_laplace if self.rule is None else self.noise.discrete_gaussian
+            )
+            noisy = draw(raw, scale=self.scale)
+        return NoisyCounts(
+            noisy, np.ones_like(noisy), self.scale, self.n_t, gaussian=self.rule is not None
+        )
 
     def _scores(self, cells: IntArray, own: FloatArray | None) -> EpochScores:
         state, truth = self.filter.state, self.p[self.known]

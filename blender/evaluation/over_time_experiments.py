@@ -55,7 +55,7 @@ PAPER = "paper, each epoch"
 _OVER_EPOCHS = ("own_top_l1", "top_l1", "shown", "on_top")
 _LATE = (
     "own_l1", "own_top_l1", "filter_l1", "top_l1", "top_asked_l1", "top_asked", "covered",
-    "listed", "shown", "on_top", "staying",
+    "covered_shown", "covered_queries", "listed", "shown", "on_top", "staying",
 )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ _WORLDS: Mapping[str, Mapping[str, Any]] = {
     "drifting": {"drift": 0.05},
     "shocked": {"shock_epoch": SHOCK},
     "nine in ten stay": {"staying": 0.9},
+    "groups differ": {"groups_differ": 0.2},
 }
 
 _FEW = ("setting-a",)
@@ -88,6 +89,8 @@ _CASES = (
     _Case(10, "one budget", 4, "nine in ten stay"),
     _Case(11, "one budget", 4, "drifting"),
     _Case(12, "one budget", 4, "shocked"),
+    _Case(13, "one budget", 4, "groups differ"),
+    _Case(14, "each epoch", 120, "groups differ"),
     *(_Case(20 + i, "each epoch", total, where=_FEW) for i, total in enumerate((8, 16, 30, 60))),
     *(_Case(30 + i, "rotated", total, where=_FEW) for i, total in enumerate((2, 8, 16))),
     *(_Case(40 + i, "one budget", total, where=_FEW) for i, total in enumerate((2, 8, 16))),

@@ -38,7 +38,7 @@ def test_the_same_generator_gives_the_same_epochs():
         Plan(habit=0.7, clients_staying=0.5),
         Plan(one_budget=True, epsilon=8.0),
         Plan(shock_epoch=3, groups_differ=0.2),
-        Plan(list_by_filter=True),
+        Plan(one_budget=True, epsilon=8.0, selection_share=1.0),
         Plan(rotated=True, epsilon=8.0),
     ],
 )
