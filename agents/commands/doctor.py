@@ -11,6 +11,7 @@ import asyncio
 import sys
 
 from agents.commands.output import add_json, print_json
+from agents.plurals import counted
 from streams.errors import SettingsError
 from streams.settings import Settings, load_settings
 
@@ -36,7 +37,7 @@ class _Report:
         if self._as_json:
             print_json({"findings": self._findings, "to_fix": to_fix})
         elif to_fix:
-            print(f"{to_fix} thing(s) to fix.", file=sys.stderr)
+            print(f"{counted(to_fix, 'thing')} to fix.", file=sys.stderr)
         else:
             print("nothing to fix.")
         return 1 if to_fix else 0

@@ -36,6 +36,7 @@ from agents.gateway.submit.token_file import (
     read_tokens,
     remove_tokens,
 )
+from agents.plurals import counted
 from streams.settings import load_settings
 from streams.settings.private_files import exposed
 from streams.user_tokens import mint_user_token
@@ -114,5 +115,5 @@ def _do(arguments: argparse.Namespace, path: Path) -> int:
         print(key)
         return 0
     removed = remove_tokens(path, arguments.name)
-    print(f"removed {removed} token(s)")
+    print(f"removed {counted(removed, 'token')}")
     return 0 if removed else 1

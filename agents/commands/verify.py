@@ -18,6 +18,7 @@ from collections.abc import Callable
 from agents.commands.operator_context import connected, read_log
 from agents.commands.output import add_json, print_json
 from agents.jobs.job_context import JobContext
+from agents.plurals import counted
 from blender.registry import randomizer_for
 from streams.errors import StoreMismatch
 from streams.releases.compacted_topics import read_publications
@@ -60,7 +61,7 @@ async def _run(settings: Settings, *, as_json: bool = False) -> int:
         return 1 if lines else 0
     for line in lines:
         print(line)
-    print("log, Redis and topics agree" if not lines else f"{len(lines)} differences")
+    print("log, Redis and topics agree" if not lines else counted(len(lines), "difference"))
     return 1 if lines else 0
 
 
@@ -78,7 +79,7 @@ async def differences(
     first = await _check(context)
     if not first:
         return []
-    progress(f"{len(first)} difference(s) at first; checking again in {again_after_s:g} s")
+    progress(f"{counted(len(first), 'difference')} at first; checking again in {again_after_s:g} s")
     await asyncio.sleep(again_after_s)
     second = await _check(context)
     return [sentence for what, sentence in second.items() if what in first]

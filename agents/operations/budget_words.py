@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from agents.jobs.epoch_schedule import next_period
 from agents.jobs.job_context import limit_from
+from agents.plurals import counted
 from streams.releases.budget_period import BudgetPeriod
 from streams.releases.epoch_plan import EpochParameters, EpochPlan, plan_from
 from streams.releases.ledger import Ledger
@@ -39,11 +40,10 @@ class BudgetUse:
         """For an operator, such as: 30 of 30 epochs spent; collecting resumes 18 December."""
         resumes = day_text(self.period_end_s, self.now_s)
         if self.whole_period:
-            return (
-                f"{_epochs(self.charged)} of this period spent; the budget lasts to its end, "
-                f"{resumes}"
-            )
-        spent = f"{self.charged} of {_epochs(self.charged + self.affordable)} of this period spent"
+            spent = f"{counted(self.charged, 'epoch')} of this period spent"
+            return f"{spent}; the budget lasts to its end, {resumes}"
+        whole = counted(self.charged + self.affordable, "epoch")
+        spent = f"{self.charged} of {whole} of this period spent"
         if not self.affordable:
             return f"{spent}; collecting resumes {resumes}"
         return (
@@ -128,9 +128,5 @@ def duration_text(seconds: int) -> str:
     """
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds % size == 0:
-            return f"{seconds // size} {unit}{'' if seconds == size else 's'}"
-    return f"{seconds} seconds"
-
-
-def _epochs(count: int) -> str:
-    return f"{count} epoch{'' if count == 1 else 's'}"
+            return counted(seconds // size, unit)
+    return counted(seconds, "second")

@@ -24,6 +24,7 @@ from agents.operations.budget_words import budget_use, duration_text
 from agents.operations.fencing_checks import broker_setting, fencing_checks
 from agents.operations.findings import Finding, Grade, fix, note, ok
 from agents.operations.release_log_check import check_release_log
+from agents.plurals import counted, noun
 from blender.errors import BlenderError
 from streams.releases.ledger import Ledger
 from streams.settings import Settings
@@ -76,7 +77,7 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
     except PackageNotFoundError as error:
         return fix(
             "versions",
-            f"{error.name} is not installed; install the service: pip install blendstream[server]",
+            f"{error.name} is not installed; install it: pip install 'blendstream[server]'",
         )
     old = [
         f"{name} {found[name]} is older than {least}"
@@ -86,7 +87,7 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
     if old:
         return fix(
             "versions",
-            f"{', '.join(old)}; install the service again: pip install blendstream[server]",
+            f"{', '.join(old)}; install the service again: pip install 'blendstream[server]'",
         )
     python = ".".join(map(str, sys.version_info[:3]))
     listing = ", ".join(f"{name} {number}" for name, number in found.items())
@@ -118,7 +119,7 @@ def _tokens(settings: Settings) -> Finding:
             "tokens",
             f"gateway.token_file names no application: every opt-in record is refused; {how}",
         )
-    return ok("tokens", f"{applications} application(s) may send opt-in records")
+    return ok("tokens", f"{counted(applications, 'application')} may send opt-in records")
 
 
 def budget(settings: Settings, now_s: float) -> Finding:
@@ -131,10 +132,10 @@ def budget(settings: Settings, now_s: float) -> Finding:
         return ok("budget", f"pays for every epoch of {window} in a period of {period}")
     return note(
         "budget",
-        f"pays for {use.affordable} epochs of {window} in a period of {period}: collecting then "
-        f"pauses for {duration_text(period_s - use.affordable * window_s)}. To collect longer "
-        "raise the budget's limits, lower privacy.epsilon, raise privacy.cohorts or lengthen "
-        "epoch.window_s; `blendstream ledger` says how many epochs are left now",
+        f"pays for {counted(use.affordable, 'epoch')} of {window} in a period of {period}: "
+        f"collecting then pauses for {duration_text(period_s - use.affordable * window_s)}. To "
+        "collect longer raise the budget's limits, lower privacy.epsilon, raise privacy.cohorts or "
+        "lengthen epoch.window_s; `blendstream ledger` says how many epochs are left now",
     )
 
 
@@ -151,7 +152,7 @@ async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding
         )
         return
     brokers = len(cluster.brokers)
-    yield ok("kafka", f"{brokers} broker(s) answer")
+    yield ok("kafka", f"answered by {counted(brokers, 'broker')}")
     try:
         copies = await copies_of_topics(settings, kafka)
     except BlenderError as error:
@@ -176,23 +177,23 @@ def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int])
     if brokers < wanted.replication:
         return fix(
             "replication",
-            f"topics.replication is {wanted.replication} and there are {brokers} brokers; add "
+            f"topics.replication is {wanted.replication}, found {counted(brokers, 'broker')}; add "
             "brokers, or set topics.one_node = true for a set-up whose data may be lost",
         )
     few = sorted(name for name, number in copies.items() if number < wanted.replication)
     if few:
         return fix(
             "replication",
-            f"topics.replication is {wanted.replication}, and {len(few)} topics have fewer copies "
-            f"({', '.join(few)}); the setting applies to topics when they are created: add copies "
-            "to these with kafka-reassign-partitions.sh",
+            f"every topic must have topics.replication = {wanted.replication} copies, found fewer "
+            f"of {counted(len(few), 'topic')} ({', '.join(few)}); the setting applies to topics "
+            "when they are created: add copies to these with kafka-reassign-partitions.sh",
         )
     if wanted.one_node:
         return note(
             "replication",
             "topics.one_node is set: losing one disk loses everything; not for production",
         )
-    return ok("replication", f"{wanted.replication} copies, {brokers} brokers")
+    return ok("replication", f"{wanted.replication} copies, {counted(brokers, 'broker')}")
 
 
 def elections(unclean: Mapping[int, str | None]) -> Finding:
@@ -201,18 +202,18 @@ def elections(unclean: Mapping[int, str | None]) -> Finding:
     if on:
         return fix(
             "elections",
-            f"unclean.leader.election.enable is true on broker(s) {', '.join(on)}: accepted "
-            "records may be lost; set it to false",
+            f"unclean.leader.election.enable is true on {noun(len(on), 'broker')} {', '.join(on)}: "
+            "accepted records may be lost; set it to false",
         )
     silent = [str(broker) for broker, value in unclean.items() if value is None]
     if silent:
         return note(
             "elections",
-            f"broker(s) {', '.join(silent)} did not say whether unclean elections are off; let "
-            "this user describe the brokers' configuration, or check that "
+            f"{noun(len(silent), 'broker')} {', '.join(silent)} did not say whether unclean "
+            "elections are off; let this user describe the brokers' configuration, or check that "
             "unclean.leader.election.enable is false",
         )
-    return ok("elections", f"unclean elections are off on {len(unclean)} broker(s)")
+    return ok("elections", f"unclean elections are off on {counted(len(unclean), 'broker')}")
 
 
 async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
@@ -309,7 +310,7 @@ async def _compared_clocks(
             f"this clock and the brokers' must be within epoch.allowed_skew_s = {allowed_s:g} s, "
             f"found at least {skew:.1f} s; run NTP on all",
         )
-    return ok("clock", f"within {allowed_s:g} s of that of {len(partitions)} broker(s)")
+    return ok("clock", f"within {allowed_s:g} s of that of {counted(len(partitions), 'broker')}")
 
 
 async def _redis(settings: Settings) -> AsyncIterator[Finding]:
@@ -338,7 +339,7 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
     if _numbers(oldest) < _OLDEST_REDIS:
         yield fix("redis", f"version 6.2 or newer is needed, found {oldest}; upgrade")
     else:
-        yield ok("redis", f"{name} {oldest} answers, {len(servers)} node(s)")
+        yield ok("redis", f"{name} {oldest} answers, {counted(len(servers), 'node')}")
     policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
     if policies == {"noeviction"}:
         yield ok("eviction", "noeviction: no count is dropped when memory is short")

@@ -71,7 +71,7 @@ async def test_verify_looks_twice_before_it_raises_an_alarm(kafka, redis_server)
         await made.until(lambda: said, 30)
         await jobs.context.redis.unlink(key)
         assert await looking == []
-        assert said == ["1 difference(s) at first; checking again in 1 s"]
+        assert said == ["1 difference at first; checking again in 1 s"]
 
 
 @contextlib.contextmanager

@@ -72,8 +72,8 @@ def test_tokens_are_added_listed_and_removed(
     said("add", "maps")
     assert said("list") == "maps  1\nnews-app  2\n"
     assert first.partition(".")[2] not in (tmp_path / "tokens.txt").read_text()
-    assert said("remove", "news-app") == "removed 2 token(s)\n"
-    assert said("remove", "news-app", status=1) == "removed 0 token(s)\n"
+    assert said("remove", "news-app") == "removed 2 tokens\n"
+    assert said("remove", "news-app", status=1) == "removed 0 tokens\n"
     assert said("list") == "maps  1\n"
     assert "needs an application's NAME" in said("add", status=1)
     assert "1 to 63 lower-case letters" in said("add", "Two Words", status=1)
