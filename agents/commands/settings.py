@@ -14,6 +14,7 @@ what must be corrected, and exits with 1.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from agents.commands.output import add_json, print_json
 from blender.errors import ParameterError
 from streams.errors import SettingsError
 from streams.settings import declared_settings, given_settings, load_settings, shown
-from streams.settings.fields import MASK, SettingProblem, Url, read_value
+from streams.settings.fields import MASK, SettingProblem, Url, as_json, read_value
 from streams.settings.settings import Declared
 
 __all__ = ["add_arguments", "run"]
@@ -32,7 +33,8 @@ _MUST_BE_GIVEN = "(must be given)"
 
 class _Shown(NamedTuple):
     declared: Declared
-    value: str
+    #: The value; one that cannot be used as it was given; `MISSING` if it must be given.
+    value: object
     origin: str
 
 
@@ -83,15 +85,15 @@ def _sample(name: str) -> Path:
     return installed if installed.exists() else checkout
 
 
-def _value(declared: Declared, given: Mapping[str, object]) -> str:
-    """The value as an operator may see it, also one that cannot be used."""
+def _value(declared: Declared, given: Mapping[str, object]) -> object:
+    """The value that is used; one that cannot be used as it was given, unless it is a secret."""
     if declared.name not in given:
-        return _MUST_BE_GIVEN if declared.required else shown(declared.default)
+        return declared.default
     try:
-        return shown(read_value(given[declared.name], declared.kind))
+        return read_value(given[declared.name], declared.kind)
     except SettingProblem:
         hidden = declared.secret or declared.kind is Url
-        return MASK if hidden else str(given[declared.name])
+        return MASK if hidden else given[declared.name]
 
 
 def _origin(declared: Declared, origins: Mapping[str, str]) -> str:
@@ -104,7 +106,8 @@ def _print(chosen: Sequence[_Shown]) -> None:
         if declared.section != section:
             section = declared.section
             print(f"\n[{section}]")
-        print(f"{declared.field} = {value}   ({origin})")
+        text = _MUST_BE_GIVEN if value is dataclasses.MISSING else shown(value)
+        print(f"{declared.field} = {text}   ({origin})")
         print(f"    {declared.sentence} {declared.variable}")
     if not chosen:
         print("nothing was given here: every value is the default")
@@ -116,7 +119,7 @@ def _document(chosen: Sequence[_Shown], problems: Sequence[str]) -> dict[str, An
         "settings": [
             {
                 "name": declared.name,
-                "value": None if value == _MUST_BE_GIVEN else value,
+                "value": None if value is dataclasses.MISSING else as_json(value),
                 "origin": origin,
                 "variable": declared.variable,
                 "sentence": declared.sentence,

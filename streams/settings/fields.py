@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -11,7 +12,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["MASK", "Secret", "SettingProblem", "Url", "read_value", "required", "setting", "shown"]
+__all__ = [
+    "MASK",
+    "Secret",
+    "SettingProblem",
+    "Url",
+    "as_json",
+    "read_value",
+    "required",
+    "setting",
+    "shown",
+]
 
 T = TypeVar("T")
 
@@ -158,7 +169,9 @@ def read_value(given: object, kind: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value as the operator may see it."""
+    """A value as the operator may see it; truth values as TOML has them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={shown(value[name])}" for name in sorted(value)) or "(none)"
     if isinstance(value, tuple):
@@ -166,6 +179,19 @@ def shown(value: object) -> str:
     if value is None or value == "":
         return "(none)"
     return str(value)
+
+
+def as_json(value: object) -> Any:
+    """A value as programs may see it, in JSON's types; secrets are masked, and none is null."""
+    if isinstance(value, Mapping):
+        return {str(name): as_json(value[name]) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if value is None or value == "" or (isinstance(value, Secret) and not value):
+        return None
+    # JSON has no infinity.
+    number = isinstance(value, bool | int | float) and math.isfinite(value)
+    return value if number else str(value)
 
 
 def _secrets_by_id(given: object) -> Mapping[str, Secret]:

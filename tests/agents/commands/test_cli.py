@@ -153,6 +153,40 @@ def test_settings_for_programs_name_the_problems_too(file_of_settings, capsys):
     assert any(problem.startswith("epoch.window_s must be") for problem in found["problems"])
 
 
+def test_settings_for_programs_are_numbers_lists_truth_values_and_null(
+    setting_values, monkeypatch, capsys
+):
+    """Every value was text: "True", "4", and a program had to guess what it meant."""
+    secret = "5e" * 32
+    given = {**setting_values, "keys.master_secrets": f"test={secret}"}
+    given |= {"redis.url": "redis://me:hunter2@r:6379/0", "budget.client_delta_limit": "inf"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"BLENDSTREAM_{name.replace('.', '_').upper()}", str(value))
+
+    cli.main(["settings", "--json"])
+
+    printed = capsys.readouterr().out
+    found = json.loads(printed, parse_constant=pytest.fail)
+    values = {setting["name"]: setting["value"] for setting in found["settings"]}
+    assert values["topics.one_node"] is False
+    assert values["epoch.window_s"] == 86_400
+    assert values["privacy.epsilon"] == 4.0
+    assert values["gateway.token_file"] is None
+    assert values["gateway.cors_origins"] == []
+    assert values["keys.master_secrets"] == {"test": "***"}
+    assert values["redis.url"] == "redis://me:***@r:6379/0"
+    assert values["budget.client_delta_limit"] == "inf"
+    assert secret not in printed
+    assert "hunter2" not in printed
+
+
+def test_truth_values_are_shown_as_a_file_of_settings_takes_them(file_of_settings, capsys):
+    """`True` is Python's; TOML refuses it."""
+    cli.main(["settings", "topics", "--settings", file_of_settings])
+
+    assert "one_node = false   (default)" in capsys.readouterr().out
+
+
 def test_doctor_for_programs_lists_its_findings(file_of_settings, capsys):
     assert cli.main(["doctor", "--json", "--settings", file_of_settings]) == 1
 
