@@ -2,9 +2,14 @@
 
 OpenDP (https://opendp.org) samples discrete Laplace and discrete Gaussian variables exactly, on the
 operating system's generator, at about 100 000 draws a second and core. It is in the extra
-`blendstream[opendp]`. No setting chooses it; your own program passes it to the jobs:
+`blendstream[opendp]`. No setting chooses it; a program of your own passes it to the jobs:
 
-    run_jobs(load_settings().settings, dice=Dice(OpenDPNoise()))
+    from agents.jobs.job_context import ReleaseDice
+    from agents.jobs.jobs_process import run_jobs
+    from blender.opendp_noise import OpenDPNoise
+    from streams.settings import load_settings
+
+    run_jobs(load_settings().settings, dice=ReleaseDice(OpenDPNoise()))
 
 Promises: noise of the law that was asked for, exactly, as OpenDP states it. Its threshold
 measurements are not used: they account for too small a δ (docs/decisions/0003).

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.jobs.epoch_schedule import BuildEstimates, next_estimates
-from agents.jobs.filter_memory import add_filtered, filter_memory
+from agents.jobs.filter_memory import add_filtered, estimates_memory
 from agents.jobs.job_context import JobContext, ReleaseDice, versions
 from agents.jobs.readers_guarantee import ReadersGuarantee, readers_guarantee
 from agents.jobs.release_step import Due, Made, Release
@@ -79,7 +79,7 @@ async def _read(context: JobContext, due: Due[BuildEstimates]) -> _Inputs:
     reports = await due.counts.read_reports(
         due.state.epoch, due.seal.bounds, released.cells, complete=due.complete
     )
-    memory = await filter_memory(context, due.book, due.state.epoch)
+    memory = await estimates_memory(context, due.book, due.state.epoch)
     return _Inputs(head_list, read_optin_release(optin, head_list.head_list), reports, memory)
 
 

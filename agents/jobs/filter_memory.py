@@ -1,62 +1,154 @@
-"""What earlier publications said: the filter before an epoch, from committed documents.
+"""What earlier publications said: the filters before an epoch, from committed documents.
 
-Promises: made of the head lists and estimates in the release log, which are the published ones,
-from `remembered_from` on. A process that was just started reads up to 31 epochs, one that runs the
-last one.
+    `selection_memory`    over head lists: ranks and forgets known records
+    `estimates_memory`    over head lists and estimates: makes the filtered estimate
+
+Promises: made of committed documents of the release log alone, those from `remembered_from` on, so
+that every process makes the same of them after any loss. A process that was just started reads up
+to 31 epochs, one that runs reads the last one. What the first filter decides (order, forgetting) is
+committed with the head list, and never worked out again.
+
+A filter that fails must cost no epoch: the failure is logged, and the publication is made without
+it. A document that cannot be read is another matter: that is tried again, as all reading is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from agents.jobs.job_context import Followed, JobContext
-from blender.publication_filter import remembered_from
-from streams.releases.epoch_state import ReleaseBook, Stage
+from blender.publication_filter import Publication, RecordFilter, remembered_from
+from streams.releases.documents import DocumentReference
+from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
     rotates,
     with_filtered,
 )
+from streams.releases.optin_release import SelectionNumbers
 from streams.wire.estimates_document import EstimatesDocument
 from streams.wire.head_list_document import HeadListDocument
 
-__all__ = ["add_filtered", "filter_memory"]
+__all__ = ["add_filtered", "estimates_memory", "selection_memory"]
 
 log = logging.getLogger(__name__)
 
+Documents = tuple[DocumentReference, DocumentReference]
+State = TypeVar("State")
+Content = TypeVar("Content")
 
-async def filter_memory(context: JobContext, book: ReleaseBook, epoch: int) -> FilterMemory | None:
-    """The filter after every publication before this epoch that it remembers; `None` if it fails.
 
-    A document that cannot be read is another matter: that is tried again, as all reading is.
-    """
+async def selection_memory(
+    context: JobContext, book: ReleaseBook, epoch: int
+) -> RecordFilter | None:
+    """The filter over S's published counts before this epoch; `None` if it fails."""
     published = [
-        (state.head_list.head_list, state.estimates.document)
-        for number, state in sorted(book.epochs.items())
-        if remembered_from(epoch) <= number < epoch
-        and state.stage is Stage.PUBLISHED
+        (state.epoch, released.head_list.id, (released.head_list, released.optin))
+        for state in _remembered(book, epoch)
+        if (released := state.head_list) is not None and state.stage is not Stage.ABANDONED
+    ]
+
+    async def read(number: int, documents: Documents) -> Publication | None:
+        return _selection(number, *await _bytes_of(context, documents))
+
+    start = Followed(RecordFilter.start())
+    done = await _followed(epoch, context.selection, start, published, read, _after_list)
+    context.selection = done or context.selection
+    return None if done is None else done.state
+
+
+async def estimates_memory(
+    context: JobContext, book: ReleaseBook, epoch: int
+) -> FilterMemory | None:
+    """The filter over publications before this epoch; `None` if it fails."""
+    published = [
+        (state.epoch, state.estimates.document.id, documents)
+        for state in _remembered(book, epoch)
+        if state.stage is Stage.PUBLISHED
         and state.head_list is not None
         and state.estimates is not None
+        and (documents := (state.head_list.head_list, state.estimates.document))
     ]
-    ids = tuple(estimates.id for _, estimates in published)
-    done = context.followed
-    if ids[: len(done.documents)] != done.documents:
-        done = Followed()  # Memory began anew.
-    memory = done.memory
-    for head_list, estimates in published[len(done.documents) :]:
-        data = [await context.log.read_document(each) for each in (head_list, estimates)]
+
+    async def read(_: int, documents: Documents) -> tuple[bytes, bytes]:
+        return await _bytes_of(context, documents)
+
+    start = Followed(FilterMemory())
+    done = await _followed(epoch, context.estimates, start, published, read, _after_estimates)
+    context.estimates = done or context.estimates
+    return None if done is None else done.state
+
+
+def _remembered(book: ReleaseBook, epoch: int) -> Iterator[EpochState]:
+    numbers = (number for number in sorted(book.epochs) if remembered_from(epoch) <= number < epoch)
+    return (book.epochs[number] for number in numbers)
+
+
+async def _bytes_of(context: JobContext, documents: Documents) -> tuple[bytes, bytes]:
+    first, second = documents
+    return await context.log.read_document(first), await context.log.read_document(second)
+
+
+async def _followed(
+    epoch: int,
+    done: Followed[State],
+    start: Followed[State],
+    published: Sequence[tuple[int, str, Documents]],
+    read: Callable[[int, Documents], Awaitable[Content]],
+    follow: Callable[[State, Content], State],
+) -> Followed[State] | None:
+    """The filter after all that was published; only what it has not followed yet is read."""
+    ids = tuple(document for _, document, _ in published)
+    if ids[: len(done.ids)] != done.ids:
+        done = start  # Memory began anew, or an epoch was abandoned after its list.
+    state = done.state
+    for number, _, documents in published[len(done.ids) :]:
+        content = await read(number, documents)
         try:
-            memory = await asyncio.to_thread(_followed, memory, *data)
+            state = await asyncio.to_thread(follow, state, content)
         except Exception as error:
             log.error("filter_failed", extra={"epoch": epoch}, exc_info=error)
             return None
-    context.followed = Followed(ids, memory)
-    return memory
+    return Followed(state, ids)
 
 
-def _followed(memory: FilterMemory, head_list: bytes, estimates: bytes) -> FilterMemory:
+def _selection(epoch: int, head_list_bytes: bytes, optin_bytes: bytes) -> Publication | None:
+    """S's counts in one head list; `None` where it has none."""
+    numbers = SelectionNumbers.read(optin_bytes)
+    head_list = HeadListDocument.from_bytes(head_list_bytes).head_list
+    if head_list.noisy_counts is None or numbers.users == 0:
+        return None
+    return Publication(
+        epoch=epoch,
+        records=head_list.records,
+        counts=np.array(head_list.noisy_counts, dtype=np.int64),
+        users=numbers.users,
+        noise=numbers.noise,
+        listed=0,
+        forgotten=tuple(
+            head_list.records[place]
+            for place in numbers.forgotten
+            if place < len(head_list.records)  # The rest of the list did not fit its document.
+        ),
+    )
+
+
+def _after_list(memory: RecordFilter, publication: Publication | None) -> RecordFilter:
+    """After one more list. What it lacks was given up, in an epoch with a budget of its own."""
+    if publication is None:
+        return memory
+    listed = set(publication.records)
+    return memory.without(r for r in memory.records if r not in listed).follow(publication)
+
+
+def _after_estimates(memory: FilterMemory, documents: tuple[bytes, bytes]) -> FilterMemory:
+    head_list, estimates = documents
     document = EstimatesDocument.from_bytes(estimates)
     publication = publication_of(HeadListDocument.from_bytes(head_list), document)
     if publication is None:

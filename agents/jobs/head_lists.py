@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 
 from agents.jobs.epoch_schedule import BuildHeadList, next_head_list
 from agents.jobs.estimates import empty_estimates
+from agents.jobs.filter_memory import selection_memory
 from agents.jobs.job_context import JobContext
 from agents.jobs.release_step import Due, Made, Release
-from agents.jobs.selection_memory import selection_memory
 from blender.epoch_memory import EpochMemory
 from blender.errors import ParameterError
 from blender.interfaces import OptinCounts

@@ -1,7 +1,7 @@
 """What every epoch job works with: the log, the counts, the publisher, the noise and the clock.
 
-Promises: production noise is exact. Another noise, other dice or an observer of steps can be handed
-to the constructor by tests; no setting, file or variable reaches them.
+Promises: production noise is exact. A program of one's own can hand in other dice, and a test also
+a clock or an observer of steps; no setting, file or variable reaches them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypedDict, Unpack
+from typing import Generic, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -41,10 +41,11 @@ __all__ = [
     "Instead",
     "JobContext",
     "ReleaseDice",
-    "Remembered",
     "limit_from",
     "versions",
 ]
+
+State = TypeVar("State")
 
 
 def system_clock_ms() -> int:
@@ -72,7 +73,7 @@ class GivenUp:
 
 
 class Instead(TypedDict, total=False):
-    """What tests hand in instead of the defaults of `JobContext`."""
+    """What a program hands in instead of the defaults of `JobContext`: all but `dice` for tests."""
 
     now_ms: Callable[[], int]
     brokers_ms: Callable[[int], int]
@@ -80,20 +81,12 @@ class Instead(TypedDict, total=False):
     dice: ReleaseDice
 
 
-@dataclass(slots=True)
-class Remembered:
-    """The filter over S's published counts, and the ids of the head lists that it has read."""
+@dataclass(frozen=True, slots=True)
+class Followed(Generic[State]):
+    """A filter over published documents, and the ids of those that it has followed."""
 
-    lists: tuple[str, ...] = ()
-    filter: RecordFilter = field(default_factory=RecordFilter.start)
-
-
-@dataclass(slots=True)
-class Followed:
-    """The filter over publications, and the ids of the estimates that it has read."""
-
-    documents: tuple[str, ...] = ()
-    memory: FilterMemory = field(default_factory=FilterMemory)
+    state: State
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -116,9 +109,12 @@ class JobContext:
     #: A release that failed for good and is not in the log as such yet. Until it is, nothing of
     #: its kind is drawn.
     given_up: dict[Kind, GivenUp] = field(default_factory=dict)
-    #: Made of published documents, and made again from them where it is lost.
-    remembered: Remembered = field(default_factory=Remembered)
-    followed: Followed = field(default_factory=Followed)
+    #: Made of published documents, and made again from them where they are lost: see
+    #: `agents.jobs.filter_memory`.
+    selection: Followed[RecordFilter] = field(
+        default_factory=lambda: Followed(RecordFilter.start())
+    )
+    estimates: Followed[FilterMemory] = field(default_factory=lambda: Followed(FilterMemory()))
 
     @classmethod
     def build(

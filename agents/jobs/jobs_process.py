@@ -269,7 +269,8 @@ async def _nothing() -> bool:
 def run_jobs(settings: Settings, **instead: Unpack[Instead]) -> NoReturn:
     """Run the jobs until SIGTERM or SIGINT, and end the process.
 
-    All but the settings is for tests, which have a main program of their own.
+    `dice` is for a program of your own that prefers another exact noise (`blender.opendp_noise`);
+    the rest of `instead` is for tests.
     """
 
     async def connect() -> Jobs:

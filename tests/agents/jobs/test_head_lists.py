@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import blender.opendp_noise
+from agents.jobs import jobs_process
 from agents.jobs.epoch_schedule import BuildHeadList
 from agents.jobs.head_lists import HEAD_LISTS
-from agents.jobs.job_context import JobContext, ReleaseDice, Remembered
+from agents.jobs.job_context import Followed, Instead, JobContext, ReleaseDice
 from agents.jobs.release_step import Due, Made
 from blender.cells import HeadList
 from blender.interfaces import OptinCounts
 from blender.noise import COIN_BITS, Noise
+from blender.opendp_noise import OpenDPNoise
 from blender.parameters import PrivacyParameters
 from blender.publication_filter import Publication, RecordFilter
 from blender.record import Record
@@ -25,9 +30,12 @@ from streams.releases import entries
 from streams.releases.documents import DocumentReference, join
 from streams.releases.optin_release import SelectionNumbers
 from streams.releases.sealed_counts import OptinRead
+from streams.settings import Settings
+from streams.settings.loading import Loaded
 from streams.wire.head_list_document import HeadListDocument
 from tests.agents.jobs.model_log import ModelLog
 from tests.agents.jobs.test_epoch_schedule import START, WINDOW_MS, keep
+from tests.counting import settings_values
 from tests.doubles import NoNoise
 
 A, B, C, D, E = (Record("query", f"https://{name}.example/") for name in "abcde")
@@ -54,7 +62,7 @@ class Epochs:
     def __init__(self, noise: Noise | None = None, **plan: object) -> None:
         self.log = LogWithDocuments()
         self.dice = ReleaseDice(noise or NoNoise())
-        self.remembered = Remembered()
+        self.selection = Followed(RecordFilter.start())
         self._counts: Mapping[Record, int] = {}
         self._plan = {"privacy": TWO_LISTED, **plan}
         keep(self.log, START, **self._plan)
@@ -126,6 +134,35 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
     assert stored["threshold"] == 7
 
 
+def test_opendp_draws_head_lists_for_the_program_that_its_module_shows(monkeypatch):
+    """Story: the program in the docstring named a class that was not there."""
+    settings = Settings.from_values(
+        settings_values("kafka://127.0.0.1:1", "redis://host", "blender", 1)
+    )
+    handed: list[Instead] = []
+
+    async def connect(_: Settings, **instead: Unpack[Instead]) -> None:
+        handed.append(instead)
+
+    monkeypatch.setattr("streams.settings.load_settings", lambda: Loaded(settings, {}))
+    monkeypatch.setattr(jobs_process.process, "run", lambda connect, *_: connect())
+    monkeypatch.setattr(jobs_process.Jobs, "connect", connect)
+    about = blender.opendp_noise.__doc__ or ""
+    program = about.partition("to the jobs:\n")[2].partition("\nPromises")[0]
+
+    exec(textwrap.dedent(program), {})
+
+    (instead,) = handed
+    noise = instead["dice"].noise
+    assert isinstance(noise, OpenDPNoise)
+    held = {Record("query", f"https://{n}.example/"): 1000 for n in range(200)}
+    drawn = asyncio.run(Epochs(noise).drawn(0, held))
+    # b is 0.5: all 200 without noise once in 10^23, one of them 30 off once in 10^23.
+    assert set(drawn.records) == set(held)
+    assert any(count != 1000 for count in drawn.noisy_counts or ())
+    assert all(abs(count - 1000) < 30 for count in drawn.noisy_counts or ())
+
+
 #: One budget for three epochs; or one for each.
 WAYS = [
     {"known_records": 3},
@@ -168,7 +205,7 @@ async def test_a_new_process_knows_and_forgets_the_same_from_the_log_alone(way):
     held = [{A: 300, B: 200, C: 90}, {A: 290, D: 100}, {A: 310, B: 150, D: 120, E: 90}]
     one, other = Epochs(**way), Epochs(**way)
     for epoch, counts in enumerate(held):
-        other.remembered = Remembered()  # as after a restart
+        other.selection = Followed(RecordFilter.start())  # as after a restart
         assert await one.drawn(epoch, counts) == await other.drawn(epoch, counts)
         assert await forgotten(one, epoch) == await forgotten(other, epoch)
 
@@ -184,7 +221,7 @@ async def test_a_filter_that_fails_on_earlier_lists_costs_no_epoch(way, caplog):
 
     epochs = Epochs(**way)
     await epochs.drawn(0, {A: 300, B: 200, C: 90})
-    epochs.remembered = Remembered((), Broken((), RecordFilter.start().state))
+    epochs.selection = Followed(Broken((), RecordFilter.start().state))
     second = await epochs.drawn(1, {A: 100, B: 200, C: 90, D: 95})
 
     assert second.records == (B, A, D, C)
