@@ -2,8 +2,9 @@
 
 Run `python docs/wrap.py` when the test of line lengths fails. It joins and wraps again each
 paragraph or list item with a line that is too long and leaves every other line as it is. Tables,
-code, headings and HTML are not prose. The address of a link does not count, and `code` is not
-broken: a test or a reader may search for it.
+code, headings and HTML are not prose. Every character counts, those of a link's address too; only
+a line that is a single link may be longer. `code` is not broken: a test or a reader may search for
+it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ WIDTH = 100
 _ITEM = re.compile(r"(\s*)([-*+]|\d+[.)])\s+")
 #: Keeps its neighbours on its line: part of a formula, or at a line's start no prose any more.
 _GLUE = re.compile(r"[-+*<>=≤≥≈·×−%]+|[>#|~].*")
-_NOT_PROSE = re.compile(r"\s*([|#<]|!\[)|    ")
+_NOT_PROSE = re.compile(r"\s*([|#]|<(?!https?:)|!\[)|    ")
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
+#: A line's only word: no place to break it.
+_LINK = re.compile(r"(?:[-*+] +)?\(?\[\S+\]\(\S+\)\)?[.,;:]?")
 
 
 def too_long(line: str) -> bool:
-    """Whether a reader sees more than `WIDTH` characters in this line of prose."""
-    return len(re.sub(r"\]\([^)]*\)", "]", line)) > WIDTH
+    """Whether this line of prose has more than `WIDTH` characters and can be broken."""
+    return len(line) > WIDTH and not _LINK.fullmatch(line.strip())
 
 
 def long_lines(page: str) -> list[str]:

@@ -27,3 +27,12 @@ def test_prose_is_wrapped_and_tables_code_and_formulas_are_not():
     assert wrapped.startswith(f"# {prose}\n\n{row}\n\n{code}\n\n- word")
     assert wrapped.endswith("\n  n - 1 users and ε = 4 and more\n")
     assert WRAP["long_lines"](wrapped) == []
+
+
+def test_the_address_of_a_link_counts_unless_the_link_is_the_whole_line():
+    """A diff shows the address; a line with one was up to 138 characters long."""
+    link = f"[released](released-once.md#{'what-was-accepted-' * 5})"
+
+    assert WRAP["long_lines"](f"It counts, see {link}.\n") == [f"It counts, see {link}."]
+    assert WRAP["wrapped"](f"It counts, see {link}.\n") == f"It counts, see\n{link}.\n"
+    assert WRAP["long_lines"](f"It counts, see\n{link}.\n") == []
