@@ -109,9 +109,10 @@ def test_durations_are_said_in_the_largest_whole_unit():
     ]  # fmt: skip
 
 
-def test_the_limits_of_the_sample_pay_for_every_day_of_any_year(setting_values):
+@pytest.mark.parametrize("name", ["basic", "replicated"])
+def test_the_limits_of_the_samples_pay_for_every_day_of_any_year(name, setting_values):
     """Budgets of thirty days do not begin with the year, so one more than fit must be paid for."""
-    sample = tomllib.loads((DEPLOY / "settings" / "basic.toml").read_text())["budget"]
+    sample = tomllib.loads((DEPLOY / "settings" / f"{name}.toml").read_text())["budget"]
     settings = Settings.from_values(
         setting_values | {f"budget.{name}": value for name, value in sample.items()}
     )
