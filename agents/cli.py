@@ -69,7 +69,7 @@ a service of your own:
   blendstream tokens add my-app         who may send opt-in records; for the gateways (--file FILE)
   blendstream doctor                    Kafka, Redis, topics, clock: what must be fixed, and how
   blendstream gateway | worker | jobs   the processes, any number of each
-  blendstream run                       all three in one terminal, for a trial: first-service.md
+  blendstream run                       all three in one terminal, to try: docs/first-service.md
 
 day by day:
   blendstream epochs --watch            the stage of each epoch, and what it waits for
