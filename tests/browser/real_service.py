@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from blender.cells import RandomizerSpec
 from streams.stems import Share, Stem
 from streams.stores.batch_verdict import SEPARATOR
+from tests.counted_records import record_counts
 from tests.gateway_service import (
     GatewayService,
     GatewayUnderTest,
@@ -77,7 +78,7 @@ class RealService:
             tables = await counted(self._service, Stem.OPTIN_RECORDS, epoch, records)
             found: dict[tuple[str, str], int] = {}
             for share in Share:
-                counts = await tables.record_counts(epoch, share, range(self._service.partitions))
+                counts = await record_counts(tables, epoch, share, range(self._service.partitions))
                 for text, count in counts.items():
                     query, _, url = text.partition(SEPARATOR)
                     found[query.decode(), url.decode()] = count

@@ -66,13 +66,13 @@ def test_several_queries_and_results_are_compared_in_one_chart(
     page.fill("#add", "ne")
     page.press("#add", "ArrowDown")
     page.press("#add", "Enter")
-    title_is(opened, "2 compared")
+    title_is(opened, "Comparing 2")
     assert page.evaluate("document.activeElement.id") == "add", "more may follow"
     page.fill("#add", "no such query")
     page.press("#add", "Enter")
-    assert "No published query is “no such query”" in page.inner_text("#add-status")
+    assert "“no such query” is not a published query" in page.inner_text("#add-status")
     page.locator("#clicked-table .add").first.click()
-    title_is(opened, "3 compared")
+    title_is(opened, "Comparing 3")
     best = max(
         (r for r in latest.records if r.query in ("train times", "news today")),
         key=lambda r: r.blend.probability,
@@ -100,7 +100,7 @@ def test_several_queries_and_results_are_compared_in_one_chart(
     assert fits(opened)
     assert serious(opened) == []
     page.get_by_role("link", name="Remove train times", exact=True).click()
-    title_is(opened, "2 compared")
+    title_is(opened, "Comparing 2")
     assert texts(opened, "#chips .word") == names[1:]
     assert opened.complaints == []
     assert opened.strangers == []
@@ -181,7 +181,7 @@ def test_a_history_is_in_what_the_page_read_already_and_that_of_its_results_one_
     page.wait_for_load_state("networkidle")
     assert [path.partition("&")[0] for path in asked] == ["series?table=records"]
     page.locator("#clicked-table .add").first.click()
-    title_is(opened, "2 compared")
+    title_is(opened, "Comparing 2")
     page.click("#back")
     page.click("#queries-table a >> text=chess")
     title_is(opened, "chess")

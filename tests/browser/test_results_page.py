@@ -320,7 +320,7 @@ def test_after_an_empty_epoch_the_last_results_are_shown_and_compared_with_the_l
         page = opened.page
         page.screenshot(path=screenshots / "results-after-an-empty-epoch.png", full_page=True)
         assert f"Epoch {three.epoch}" in page.inner_text("#headline")
-        assert f"Shown is epoch {three.epoch}" in page.inner_text("#notice")
+        assert f"This page shows epoch {three.epoch}" in page.inner_text("#notice")
         assert f"Compared with epoch {one.epoch}" in page.inner_text("#change")
         assert not {row[3] for row in rows(opened, "queries-table")} & {"new", "–"}
         page.click("#epochs summary")
@@ -360,7 +360,7 @@ def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
         page = opened.page
         notice = page.inner_text("#notice")
         assert "Paused until 13 Jan 1970, 00:00 UTC: the budget is spent" in notice
-        assert "shown are the clients’ estimates" in notice
+        assert "the page shows the clients’ estimates" in notice
         assert page.is_hidden("#movers")
         best = sorted(document.queries, key=lambda q: -q.client.probability)
         for query, row in zip(best, rows(opened, "queries-table"), strict=False):
@@ -379,7 +379,7 @@ def test_all_epochs_together_are_shown_where_they_are_published_and_each_by_itse
     with serving(documents) as site:
         opened = visit(site.url)
         page = opened.page
-        assert "All 12 publications since epoch 40" in page.inner_text("#which-text")
+        assert "all 12 publications since epoch 40: more accurate" in page.inner_text("#which-text")
 
         def check(estimate: str) -> None:
             best = sorted(last.queries, key=lambda q: -getattr(q, estimate).probability)

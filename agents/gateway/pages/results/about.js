@@ -28,10 +28,10 @@ export function document(view) {
   const published = states.epochs.filter((e) => e.state === "published").map((e) => e.epoch);
   const newer = published.filter((epoch) => epoch > told.epoch).length;
   if (newer && view.address.epoch === null) {
-    notice(`${newer > 1 ? "Newer epochs were" : "A newer epoch was"} published without results; the table of epochs says why. Shown is epoch ${told.epoch}.`);
+    notice(`${newer > 1 ? "Newer epochs were" : "A newer epoch was"} published without results; the table of epochs says why. This page shows epoch ${told.epoch}.`);
   }
   if (told.agreement && told.agreement.prefer !== "blend" && (view.own || !shown.filtered)) {
-    notice("Opt-in users and clients differ in this epoch by more than chance; shown are the clients’ estimates.");
+    notice("Opt-in users and clients differ in this epoch by more than chance; the page shows the clients’ estimates.");
   }
   if (told.reasons.length) notice(`This epoch is ${told.outcome}: ${told.reasons.map(plain).join(", ")}.`);
   say("difference", told.difference?.statement);
@@ -40,10 +40,12 @@ export function document(view) {
   const people = told.participants;
   byId("participants").textContent =
     `Took part in epoch ${told.epoch}: ${(people.selection + people.estimation).toLocaleString("en")} opt-in users, ${people.clients.toLocaleString("en")} clients.`;
-  byId("which-text").textContent = told.filtered
-    ? `All ${told.filtered.epochs} publications since epoch ${told.filtered.since_epoch} together are closer to the truth, and later to follow a sudden change.`
-    : "";
+  byId("which-text").textContent = told.filtered ? together(told.filtered) : "";
 }
+
+const together = ({ epochs, since_epoch: since }) => (epochs > 1
+  ? `Combines all ${epochs} publications since epoch ${since}: more accurate, but slower to show a sudden change.`
+  : `Begins with epoch ${since}: there is nothing to combine it with yet.`);
 
 /* Recent epochs, each published one a link to what it says. */
 export function epochs(states) {

@@ -53,8 +53,8 @@ function movers(view) {
       : [element("li", { class: "hint" }, nothing[kind])]));
   }
   byId("change").textContent =
-    `Compared with epoch ${then.epoch} (${brief(then)}), over the results that both lists have. Only clear changes: at most one in twenty of them is expected to be chance` +
-    `${view.own ? "" : "; from all epochs together"}. New: on none of the ${count(view.before.length, "list")} before.`;
+    `Compared with epoch ${then.epoch} (${brief(then)}), over the results that are on both lists. Only clear changes are shown: ` +
+    `at most one in twenty of them is expected to be chance. A new query was on none of the ${count(view.before.length, "list")} before.`;
 }
 
 function row(view, name, i, most) {
@@ -97,7 +97,7 @@ function table(view) {
   say("found", !find ? "" : [
     listed.length ? `${count(listed.length, "query", "queries")} on this epoch’s list.` : "",
     earlier ? `${count(earlier, "query was", "queries were")} on earlier lists only:` : "",
-    names.length ? "" : view.missing ?? `Nothing is published for “${find}”: too few people searched for it, or nobody did.`,
+    names.length ? "" : view.missing ?? `Nothing is published for “${find}”: too few people searched for it, or no one did.`,
   ].filter(Boolean).join(" "));
   show(byId("earlier"), ...(find ? names : []).filter((name) => !view.shown.place.has(name)).slice(0, TOP).map((name) =>
     element("li", {}, element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, name))));

@@ -40,15 +40,15 @@ function sentence(view, lines) {
     const listed = view.recent.filter((_, i) => lines[0].figures[i]);
     return listed.length
       ? `Not on the list of epoch ${shown.epoch}; last on that of epoch ${listed.at(-1).epoch} (${brief(listed.at(-1))}).`
-      : `Not on any list of the ${count(view.recent.length, "epoch")} loaded: too few people searched for it, or nobody did.`;
+      : `Not on any list of the ${count(view.recent.length, "epoch")} loaded: too few people searched for it, or no one did.`;
   }
   const change = (item.url === undefined ? view.changes : changed(view)).get(nameOf(item.query, item.url));
   const since = !change ? "" : {
     up: ` A clear rise since ${brief(then ?? shown)}.`,
     down: ` A clear fall since ${brief(then ?? shown)}.`,
     none: ` No clear change since ${brief(then ?? shown)}.`,
-    new: " New: on no earlier list that is loaded.",
-    back: ` Back on the list, where it was not in epoch ${then?.epoch}.`,
+    new: " New: not on any earlier list that is loaded.",
+    back: ` Back on the list; it was not on that of epoch ${then?.epoch}.`,
   }[change.kind];
   return `${windowText(shown)}: ${percent(figure.share)} of people, 95 % range ${range(figure)}.${since}`;
 }
@@ -99,7 +99,7 @@ function clicked(view) {
 
 export function history(view) {
   const { items } = view.address;
-  byId("history-title").textContent = items.length === 1 ? labelOf(items[0]) : `${items.length} compared`;
+  byId("history-title").textContent = items.length === 1 ? labelOf(items[0]) : `Comparing ${items.length}`;
   byId("back").href = write({ ...view.address, items: [] });
   chips(view);
   byId("chips").hidden = items.length < 2;

@@ -96,7 +96,7 @@ async function follow() {
   about.forgetNotices();
   const [seen, made] = [view?.address, (view = looked(address))];
   if (address.epoch !== null && made.shown.epoch !== address.epoch) {
-    about.notice(`No results of epoch ${address.epoch} are kept. Shown is epoch ${made.shown.epoch}.`);
+    about.notice(`No results of epoch ${address.epoch} are kept. This page shows epoch ${made.shown.epoch}.`);
   }
   about.epochs(states);
   draw();
@@ -143,7 +143,7 @@ function searchBoxes() {
   const queries = () => view?.ranked ?? [];
   const beside = (query) => {
     const figure = view.series.figure(query, view.shown, view.own);
-    return figure ? percent(figure.share) : "not listed now";
+    return figure ? percent(figure.share) : "not on this list";
   };
   searchBox("search", {
     queries, beside,
@@ -157,7 +157,7 @@ function searchBoxes() {
     queries: () => queries().filter((query) => !read().items.some((item) => item.query === query && item.url === undefined)),
     beside,
     take: (query) => { byId("add").value = ""; say("add-status", ""); go({ ...read(), items: [...read().items, { query }] }); },
-    leave: (typed) => say("add-status", typed ? `No published query is “${typed}”.` : "Type a query first."),
+    leave: (typed) => say("add-status", typed ? `“${typed}” is not a published query.` : "Type a query first."),
   });
 }
 
