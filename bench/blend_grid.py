@@ -27,8 +27,8 @@ import numpy as np
 
 from bench._grid_figures import draw_grid
 from bench._sharp_settings import PEOPLE
+from bench._two_groups import DIFFERENCES, Groups, draw_release, draw_reports
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
-from blender.evaluation.two_groups import DIFFERENCES, Groups, draw_release, draw_reports
 from blender.intervals import Z_95
 from blender.noise import laplace_variance
 from blender.profiles import OptinRelease, estimate_epoch

@@ -22,9 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench._sharp_settings import PEOPLE
-from blender.agreement import measure_agreement
-from blender.cell_estimates import FloatArray
-from blender.evaluation.two_groups import (
+from bench._two_groups import (
     DIFFERENCES,
     Groups,
     Reports,
@@ -32,6 +30,8 @@ from blender.evaluation.two_groups import (
     draw_reports,
     forge,
 )
+from blender.agreement import measure_agreement
+from blender.cell_estimates import FloatArray
 from blender.noise import IntArray
 from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
 from blender.registry import randomizer_for

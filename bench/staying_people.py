@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench._sharp_settings import PEOPLE
-from blender.evaluation.staying_people import last_of_some_epochs
-from blender.evaluation.two_groups import Groups
+from bench._staying_people import last_of_some_epochs
+from bench._two_groups import Groups
 
 STAYING = (0.0, 0.5, 0.9, 1.0)
 

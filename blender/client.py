@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
 from blender.cells import Cells
 from blender.errors import HeadListMismatch
-from blender.intervals import score_interval
+from blender.intervals import wilson_interval
 from blender.noise import IntArray
 
 __all__ = ["TwoStageChannel", "estimate_client_probabilities"]
@@ -66,7 +66,7 @@ def estimate_client_probabilities(
     r_q_likely = np.clip(r_q, lie, channel.t)
     p_q_likely = (r_q_likely - lie) / d
     variance_q = of_mean(r_q_likely * (1 - r_q_likely) / d**2)
-    low_q, high_q = score_interval(r_q, reports, pull=np.zeros_like(r_q), total=r_q)
+    low_q, high_q = wilson_interval(r_q, reports, pull=np.zeros_like(r_q), total=r_q)
     low_q, high_q = _clip((low_q - lie) / d), _clip((high_q - lie) / d)
 
     def denoise(r_part: FloatArray, query: IntArray, urls: IntArray) -> Estimates:
@@ -75,7 +75,7 @@ def estimate_client_probabilities(
         least = channel.shown_by_others(p_q_likely, query, urls)
         r_likely = np.clip(r_part, least, least + gain)
         spread = channel.spread(r_likely, r_q_likely, query, urls)
-        low, high = score_interval(r_part, reports, pull=pull, total=r_q[..., query])
+        low, high = wilson_interval(r_part, reports, pull=pull, total=r_q[..., query])
         low, high = _clip((low - others) / gain), _clip((high - others) / gain)
         # ⟨⋆,⋆⟩ is its query's only URL: it is the query, so its interval is the query's.
         is_star = query == queries

@@ -3,7 +3,8 @@
 Promises: post-processing only. The opt-in interval inverts the exact distribution of a noisy
 count and covers at least 95 % for every p (on a fixed head list). The client interval solves for
 every p whose own standard error explains the distance, which is Wilson's interval carried through
-the denoising; a normal interval with a plug-in variance fails at small counts.
+the denoising; a normal interval with a plug-in variance fails at small counts. Where a variance at
+each p is known (`score_interval`), the interval is that of all p which explain the estimate.
 Assumes: SciPy is installed where the opt-in interval is computed (servers; imported when needed).
 Symbols: n = users, r = observed share, b = noise scale, z = 97.5 % point of the normal.
 """
@@ -11,13 +12,21 @@ Symbols: n = users, r = observed share, b = noise scale, z = 97.5 % point of the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from blender.cell_estimates import FloatArray
 from blender.noise import IntArray
 
-__all__ = ["Z_95", "noisy_count_interval", "score_interval", "sum_of_gaussians", "sum_of_laplace"]
+__all__ = [
+    "Z_95",
+    "noisy_count_interval",
+    "score_interval",
+    "sum_of_gaussians",
+    "sum_of_laplace",
+    "wilson_interval",
+]
 
 #: Φ(Z_95) = 0.975.
 Z_95 = 1.959963984540054
@@ -27,7 +36,7 @@ Z_95 = 1.959963984540054
 _TAIL = 1e-9
 
 
-def score_interval(
+def wilson_interval(
     share: FloatArray, n: float, *, pull: FloatArray, total: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """All r with (r̂ − r)² ≤ (z²/n)·v(r), for a share r̂ that is corrected by its query's total.
@@ -45,6 +54,39 @@ def score_interval(
     c = share**2 - kappa * pull**2 * total * rest
     root = np.sqrt(np.maximum(b**2 - 4 * a * c, 0))
     return (b - root) / (2 * a), (b + root) / (2 * a)
+
+
+def score_interval(
+    estimate: FloatArray,
+    variance_at: Callable[[FloatArray], FloatArray],
+    *,
+    z: float,
+) -> tuple[FloatArray, FloatArray]:
+    """The lowest and highest p in [0, 1] that are not further than z deviations from p̂:
+
+        { p in [0, 1] : (p̂ − p)² ≤ z²·Var(p̂ at p) }.
+
+    A Wald interval p̂ ± z·σ̂ takes the variance at the estimate; when p̂ happens to be low, so is σ̂,
+    and the interval misses. Here Var must be quadratic in p, as that of a sum of indicators is.
+
+    >>> low, high = score_interval(np.array([0.0]), lambda p: p * (1 - p) / 100, z=2.0)
+    >>> round(float(low[0]), 4), round(float(high[0]), 4)
+    (0.0, 0.0385)
+    """
+    # Three values of Var(p) = v₀ + v₁p + v₂p² give its coefficients, and the condition becomes
+    #
+    #     (1 − z²v₂)·p² − (2p̂ + z²v₁)·p + p̂² − z²v₀ ≤ 0,
+    #
+    # true between the roots.
+    at_0, at_half, at_1 = (variance_at(np.full_like(estimate, p)) for p in (0.0, 0.5, 1.0))
+    v2 = 2 * (at_1 + at_0 - 2 * at_half)
+    v1 = at_1 - at_0 - v2
+    a = 1 - z**2 * v2
+    b = 2 * estimate + z**2 * v1
+    c = estimate**2 - z**2 * at_0
+    root = np.sqrt(np.maximum(b**2 - 4 * a * c, 0.0))
+    low, high = (np.clip((b + sign * root) / (2 * a), 0.0, 1.0) for sign in (-1, 1))
+    return low, high
 
 
 def sum_of_laplace(terms: int, *, scale: float) -> FloatArray:

@@ -25,7 +25,6 @@ Symbols: m = m_O, T = epochs, σ = scale, θ = threshold, N = count, X = noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -211,19 +210,6 @@ class PeriodBudget:
         refused = self.refusal(epoch, rule, shares_id)
         require(refused is None, refused or "")
         return replace(self, epochs=(*self.epochs, epoch))
-
-    def check_published(self, published: Iterable[int]) -> None:
-        """Refuse a log that lacks an epoch of this period of which a publication exists.
-
-        Such a log is an older copy. Its next draw would be a second one of what was already seen.
-        `published` are the epochs, from this period's first on, that any reader has seen.
-        """
-        missing = sorted(set(published) - set(self.epochs))
-        require(
-            not missing,
-            f"the log must hold every published epoch of its period, but lacks {missing}: an older "
-            "copy of the log was restored. Restore the newest one, or begin a new period",
-        )
 
 
 def _check(epsilon: float, delta: float, m: int, t: int) -> None:

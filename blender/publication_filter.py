@@ -39,7 +39,6 @@ __all__ = [
     "RecordFilter",
     "clients_observed",
     "optin_observed",
-    "rebuild",
     "remembered_from",
 ]
 
@@ -194,14 +193,6 @@ class RecordFilter:
         return FilteredEstimates(
             records, _estimates(m, v), tuple(queries), _estimates(sums, variances)
         )
-
-
-def rebuild(publications: Iterable[Publication], modes: FilterModes | None = None) -> RecordFilter:
-    """The filter from publications alone: what a machine does that has lost everything else."""
-    current = RecordFilter.start(modes)
-    for publication in publications:
-        current = current.follow(publication)
-    return current
 
 
 def optin_observed(publication: Publication) -> Observed:

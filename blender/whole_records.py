@@ -9,9 +9,8 @@ import numpy as np
 
 from blender.cell_estimates import Estimates, FloatArray
 from blender.errors import HeadListMismatch
-from blender.intervals import Z_95
+from blender.intervals import Z_95, score_interval
 from blender.noise import IntArray
-from blender.score_intervals import score_interval
 
 __all__ = [
     "answer_in_chunks",

@@ -42,6 +42,7 @@ from streams.wire.frames import (
     encode_marker,
     encode_optin_records,
 )
+from tests.counted_records import record_counts
 from tests.old_frames import as_version_1
 from tests.release_entries import head_list_entries, opened_entry
 from tests.report_frames import encode_reports
@@ -521,7 +522,7 @@ class Installation:
                 assert found.tolist() == [expected.cells[c] for c in range(cells)], where
         else:
             for share in Share:
-                records = await tables.record_counts(epoch, share, partitions)
+                records = await record_counts(tables, epoch, share, partitions)
                 assert records == dict(expected.records[share]), f"{where} {share}"
 
     async def _assert_no_other_key(self, stem: Stem, tables: CountTables, epochs: set[int]) -> None:

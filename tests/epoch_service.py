@@ -58,6 +58,7 @@ from streams.wire.frames import (
     encode_optin_records,
 )
 from streams.wire.head_list_document import HeadListDocument
+from tests.counted_records import record_counts
 from tests.report_frames import encode_reports
 
 ROOT = Path(__file__).parent.parent
@@ -577,7 +578,7 @@ class Service:
         tables = await self.tables(Stem.OPTIN_RECORDS)
         found = {}
         for share in Share:
-            counts = await tables.record_counts(epoch, share, range(self.partitions))
+            counts = await record_counts(tables, epoch, share, range(self.partitions))
             found[share] = {
                 Record(*(part.decode() for part in text.split(b"\t"))): n
                 for text, n in counts.items()

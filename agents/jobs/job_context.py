@@ -19,7 +19,7 @@ from blender.opendp_noise import OpenDPNoise
 from blender.publication_filter import RecordFilter
 from blender.record import NORMALISATION_VERSION
 from streams.errors import StoreMismatch
-from streams.releases.compacted_topics import Publisher
+from streams.releases.compacted_topics import PublishedMarks, Publisher
 from streams.releases.entries import Kind, Shortfall
 from streams.releases.epoch_state import ReleaseBook
 from streams.releases.filtered_estimates import FilterMemory
@@ -146,6 +146,10 @@ class JobContext:
         return CountTables(
             self.redis, self.topics.of(stem).name, prefix=self.settings.topics.prefix
         )
+
+    def published_marks(self, topic: str) -> PublishedMarks:
+        """Which documents Redis says are in a topic."""
+        return PublishedMarks(self.redis, self.settings.topics.prefix, topic)
 
     def counts(self, stem: Stem, kind: Kind) -> SealedCounts:
         """What was counted of one topic, for one kind of job."""

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from agents.jobs.job_context import JobContext
 from streams.errors import StoreMismatch
-from streams.releases.compacted_topics import PublishedMarks, read_publications
+from streams.releases.compacted_topics import read_publications
 from streams.releases.epoch_state import ReleaseBook
 
 __all__ = ["OlderLogCheck"]
-
-#: How much sooner than its window a document may seem to be written, by a clock that is off.
-_CLOCK_MS = 3_600_000
 
 
 class OlderLogCheck:
@@ -35,10 +32,9 @@ class OlderLogCheck:
         if last is None:
             return
         topic = context.topics.head_lists.name
-        marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
-        published = set(await marks.all())
+        published = set(await context.published_marks(topic).all())
         if not self._read_topic:
-            since_ms = max(0, last.parameters.window_start_ms - _CLOCK_MS)
+            since_ms = last.parameters.window_start_ms
             published |= set(await read_publications(context.settings.kafka, topic, None, since_ms))
             self._read_topic = True
         beyond = sorted(epoch for epoch in published if epoch > last.epoch)

@@ -25,7 +25,7 @@ from agents.jobs.job_context import GivenUp, JobContext
 from agents.jobs.metrics import finalized
 from agents.jobs.release_failures import Progress, ReleaseFailed, Then, rule_for
 from streams.releases import entries
-from streams.releases.compacted_topics import PublishedMarks, read_publications
+from streams.releases.compacted_topics import read_publications
 from streams.releases.documents import DocumentReference, StoredDocument
 from streams.releases.entries import Entry, Kind, Shortfall
 from streams.releases.epoch_state import EpochState, ReleaseBook, Seal
@@ -49,8 +49,6 @@ _GIVEN_UP: Mapping[Shortfall, str] = {
 }
 #: An epoch with a published document, while the log has no release of it.
 _SEEN = "a document of this epoch is published and its release is not in the log; not drawn again"
-#: How much sooner than its seal a document may seem to be written, by a clock that is off.
-_CLOCK_MS = 3_600_000
 
 
 # --- one kind of release -------------------------------------------------------------------------
@@ -229,11 +227,10 @@ async def _is_published(
     does no harm: the log decides, and this is for a log that itself has lost something.
     """
     epoch, topic = due.state.epoch, release.topic(context.topics)
-    marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
-    if epoch in await marks.all():
+    if epoch in await context.published_marks(topic).all():
         return True
-    since_ms = max(0, due.seal.at_ms - _CLOCK_MS)
-    return epoch in await read_publications(context.settings.kafka, topic, [epoch], since_ms)
+    kafka, since_ms = context.settings.kafka, due.seal.at_ms
+    return epoch in await read_publications(kafka, topic, [epoch], since_ms)
 
 
 async def publish_committed(context: JobContext, release: Release[Move, Inputs]) -> bool:
@@ -244,7 +241,7 @@ async def publish_committed(context: JobContext, release: Release[Move, Inputs])
     """
     topic = release.topic(context.topics)
     book = await context.log.catch_up()
-    marks = PublishedMarks(context.redis, context.settings.topics.prefix, topic)
+    marks = context.published_marks(topic)
     marked = await marks.all()
     pending = [
         (epoch, document)

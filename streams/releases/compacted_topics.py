@@ -25,6 +25,9 @@ from streams.stores.redis import Client, answered
 
 __all__ = ["PublishedMarks", "Publisher", "read_publications"]
 
+#: How much sooner than it was a document may seem to be written, by a clock that is off.
+_CLOCK_MS = 3_600_000
+
 
 class Publisher:
     """Writes documents to their compacted topics."""
@@ -96,9 +99,10 @@ async def read_publications(
     """The documents that the topic holds whole, of these epochs or of all.
 
     The topic keeps every epoch's for ever: of these only the wanted ones are kept in memory, and
-    reading fails only when nothing comes any more. `since_ms` leaves out what was written before.
+    reading fails only when nothing comes any more. What was written an hour or more before
+    `since_ms` is left out: clocks may be off.
     """
-    return await asyncio.to_thread(_read, kafka, topic, epochs, since_ms)
+    return await asyncio.to_thread(_read, kafka, topic, epochs, max(0, since_ms - _CLOCK_MS))
 
 
 def _read(

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -43,7 +42,7 @@ from numpy.typing import NDArray
 from streams.stems import Share
 from streams.stores.batch_verdict import BatchVerdict, Tally
 from streams.stores.fingerprints import FingerprintTable
-from streams.stores.record_rows import pack_rows, row_texts
+from streams.stores.record_rows import pack_rows
 from streams.stores.redis import Client, Script, answered, text_of
 
 __all__ = [
@@ -359,16 +358,6 @@ class CountTables:
             for key in (await self._chunk_keys(partition, epoch))[share]:
                 if data := await answered(self._client.get(key)):
                     yield data
-
-    async def record_counts(
-        self, epoch: int, share: Share, partitions: Sequence[int]
-    ) -> dict[bytes, int]:
-        """`query TAB url` → how many users. For few records; jobs add up `record_rows`."""
-        counts: Counter[bytes] = Counter()
-        async for rows in self.record_rows(epoch, share, partitions):
-            for text, n in row_texts(rows):
-                counts[text] += n
-        return dict(counts)
 
     async def put_token(self, partition: int, name: str, token: str, seconds: int | None) -> None:
         """Store a token beside a partition's counts: as long as it exists, no count is lost.

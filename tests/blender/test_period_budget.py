@@ -143,13 +143,6 @@ def test_shares_drawn_anew_within_a_period_are_refused():
         PeriodBudget(RULE, "s1", (5,)).opened(6, RULE, "s2")
 
 
-def test_a_log_that_lacks_a_published_epoch_is_refused():
-    budget = PeriodBudget(RULE, "s1", (5, 6))
-    budget.check_published([5, 6])
-    with pytest.raises(ParameterError, match=r"lacks \[7\]: an older copy"):
-        budget.check_published([6, 7])
-
-
 @pytest.mark.parametrize("epochs", [(6, 5), (5, 5), (1, 2, 3, 4)])
 def test_a_log_of_what_no_period_may_do_is_refused(epochs):
     with pytest.raises(ParameterError, match="at most 3 epochs, each later than the last"):

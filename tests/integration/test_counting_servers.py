@@ -41,6 +41,7 @@ from streams.stores.fingerprints import FingerprintTable
 from streams.stores.redis import check_redis, connect_redis
 from streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.test_entry_checks import HEAD_LIST, KEYS, START, opened, published
+from tests.counted_records import record_counts
 from tests.release_entries import book_of
 from tests.report_frames import encode_reports
 
@@ -203,7 +204,7 @@ async def everything(reports: CountTables, records: CountTables) -> dict[str, ob
     return {
         "totals": [await tables.totals(0) for tables in (reports, records)],
         "cells": read.cells,
-        "records": [await records.record_counts(2, share, [0]) for share in Share],
+        "records": [await record_counts(records, 2, share, [0]) for share in Share],
         "participants": optin.counts.selection_users + optin.counts.estimation_users + graph.users,
     }
 

@@ -26,6 +26,7 @@ from localclient.opting_in import OptIn
 from streams.stems import Share, Stem
 from streams.stores.batch_verdict import SEPARATOR
 from tests.agents.gateway.test_app import estimates
+from tests.counted_records import record_counts
 from tests.gateway_service import (
     ROOT,
     GatewayService,
@@ -116,7 +117,7 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
     assert [await tables.totals(p, 9) for p in range(service.partitions)] == [{}] * 4
     total = 0
     for share in Share:
-        records = await tables.record_counts(8, share, range(service.partitions))
+        records = await record_counts(tables, 8, share, range(service.partitions))
         assert set(records) <= {b"weather" + SEPARATOR + b"https://w.example/"}
         total += sum(records.values())
     assert total == 40

@@ -13,9 +13,9 @@ import pytest
 
 import blender.group_difference
 from bench._sharp_settings import PEOPLE
+from bench._staying_people import last_of_some_epochs
+from bench._two_groups import DIFFERENCES, Groups, draw_release, draw_reports, forge
 from blender import measure_agreement, randomizer_for
-from blender.evaluation.staying_people import last_of_some_epochs
-from blender.evaluation.two_groups import DIFFERENCES, Groups, draw_release, draw_reports, forge
 from blender.profiles import estimate_epoch
 
 pytestmark = pytest.mark.statistical

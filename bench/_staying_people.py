@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bench._two_groups import Groups
 from blender.cell_estimates import FloatArray
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
-from blender.evaluation.two_groups import Groups
 from blender.interfaces import OptinCounts
 from blender.profiles import EpochEstimates, OptinRelease, build_head_list, estimate_epoch
 from blender.record import Record

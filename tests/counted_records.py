@@ -1,0 +1,23 @@
+"""Opt-in records as the worker counted them, one by one; jobs add up whole rows instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from streams.stems import Share
+from streams.stores.count_store import CountTables
+from streams.stores.record_rows import row_texts
+
+__all__ = ["record_counts"]
+
+
+async def record_counts(
+    tables: CountTables, epoch: int, share: Share, partitions: Sequence[int]
+) -> dict[bytes, int]:
+    """`query TAB url` → how many users."""
+    counts: Counter[bytes] = Counter()
+    async for rows in tables.record_rows(epoch, share, partitions):
+        for text, n in row_texts(rows):
+            counts[text] += n
+    return dict(counts)
