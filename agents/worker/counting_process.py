@@ -24,11 +24,9 @@ from typing import Any, NoReturn
 from agents import process
 from agents.process import reach_servers
 from agents.worker import metrics
-from agents.worker.client_reports import add_client_reports_agent
 from agents.worker.dead_letters import DeadLetters
 from agents.worker.entry_checks import judge_optin_records, judge_reports
 from agents.worker.faust_app import CountingApp
-from agents.worker.optin_records import add_optin_records_agent
 from agents.worker.topic_counter import TopicCounter
 from streams.errors import StoreUnavailable
 from streams.releases.reader import LogFollower
@@ -78,9 +76,9 @@ class Worker:
         prefix = settings.topics.prefix
         app = CountingApp(settings, group=f"{prefix}.worker.v{settings.topics.version}")
         counters = []
-        for stem, judge, add_agent in (
-            (Stem.OPTIN_RECORDS, judge_optin_records, add_optin_records_agent),
-            (Stem.CLIENT_REPORTS, judge_reports, add_client_reports_agent),
+        for stem, judge in (
+            (Stem.OPTIN_RECORDS, judge_optin_records),
+            (Stem.CLIENT_REPORTS, judge_reports),
         ):
             topic = topics.of(stem)
             counter = TopicCounter(
@@ -93,11 +91,8 @@ class Worker:
                 keys=keys,
                 seek=partial(app.seek, topic.name),
             )
-            app.add_counter(counter)
-            add_agent(
-                app, counter, DeadLetters(app, topic.name, topics.dead_letters.name),
-                settings.worker,
-            )  # fmt: skip
+            letters = DeadLetters(app, topic.name, topics.dead_letters.name)
+            app.add_counter(counter, letters.send)
             counters.append(counter)
         close: list[Callable[[], Awaitable[None]]] = [
             release_log.close,

@@ -1,4 +1,4 @@
-"""The Faust app: which topics are read, and from where.
+"""The Faust app and its two agents: which topics are read, from where, and in which batches.
 
 Offsets live in Redis beside the counts. Faust seeks to what the group committed at the end of every
 rebalance, after all its own hooks; the consumer here answers that question from Redis instead.
@@ -40,10 +40,11 @@ from yarl import URL
 
 from agents.worker import metrics
 from agents.worker.frame_batches import Message
-from agents.worker.topic_counter import TopicCounter
+from agents.worker.topic_counter import OnRefused, TopicCounter
 from blender.errors import BlenderError
 from streams.settings import Settings
 from streams.settings.sections import KafkaSettings, WorkerSettings
+from streams.stems import Stem
 from streams.stores.aiokafka_internals import (
     coordination_ended,
     keep_finding_brokers,
@@ -57,7 +58,7 @@ __all__ = ["CountingApp", "batches"]
 
 log = logging.getLogger(__name__)
 
-_TAKE_UP_AT_ONCE = 8
+_RESUMED_AT_ONCE = 8
 #: A broker that has just come back may not know its topics yet. The worker that divides partitions
 #: then assigns none, and looks again when what it knows of the cluster is as old as this: by
 #: Faust's default after five minutes. Costs a request each time.
@@ -145,6 +146,7 @@ class CountingApp(faust.App):
         self._differs_since: float | None = None
         self._paused: dict[str, set[TP]] = {}
         worker, kafka = settings.worker, settings.kafka
+        self._worker_settings = worker
         # Faust wants it above the session's, because joining a group may take that long.
         faust_waits_s = max(kafka.request_timeout_s, worker.session_timeout_s + 5)
         #: Resuming a partition and seeking are one step to Faust. One that takes longer than it
@@ -188,9 +190,27 @@ class CountingApp(faust.App):
     def _new_transport(self) -> TransportT:
         return _Transport(self.conf.broker_consumer, self)
 
-    def add_counter(self, counter: TopicCounter) -> None:
-        """Let a counter have the partitions of its topic whenever they come and go."""
-        self.counters[counter.topic.name] = counter
+    def add_counter(self, counter: TopicCounter, refused: OnRefused | None = None) -> None:
+        """Count a topic: its agent is `count_client_reports` or `count_optin_records`.
+
+        The counter has the partitions of its topic whenever they come and go. `refused` gets those
+        entries that point to a fault in a sender.
+        """
+        name, stem = counter.topic.name, counter.stem
+        self.counters[name] = counter
+
+        async def count(frames: faust.StreamT[bytes]) -> None:
+            """Frames → counts, once per Kafka offset however often redelivered."""
+            async with contextlib.aclosing(batches(frames, self._worker_settings)) as taken:
+                async for messages in taken:
+                    summary = await counter.count(messages, refused)
+                    if summary.total():  # A frame may hold nothing but the mark of a seal.
+                        reports = stem is Stem.CLIENT_REPORTS
+                        event = "client_reports_counted" if reports else "optin_records_counted"
+                        log.info(event, extra=dict(summary))
+
+        topic = self.topic(name, value_type=bytes, value_serializer="raw")
+        self.agent(topic, name=f"count_{stem}")(count)
 
     @property
     def coordinator_died(self) -> bool:
@@ -205,7 +225,7 @@ class CountingApp(faust.App):
         """For how long the group has seen this worker with other partitions than it counts.
 
         A rebalance takes a while. But on a very busy machine Faust may never hand an assignment
-        on: the worker then keeps its place in the group, and nobody counts its partitions.
+        on: the worker then keeps its place in the group, and no worker counts its partitions.
         """
         given: set[TP] = set()
         with contextlib.suppress(ConsumerNotStarted):
@@ -225,7 +245,7 @@ class CountingApp(faust.App):
             counter.assign(
                 sorted(tp.partition for tp in assignment if tp.topic == counter.topic.name)
             )
-        limit = asyncio.Semaphore(_TAKE_UP_AT_ONCE)
+        limit = asyncio.Semaphore(_RESUMED_AT_ONCE)
         offsets: dict[TP, int] = {}
         waiting = {tp for tp in assignment if tp.topic in self.counters}
 

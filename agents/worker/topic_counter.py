@@ -35,9 +35,12 @@ from streams.stores.kafka import KafkaLog
 from streams.telemetry.structured_logs import Known
 from streams.topics import Topic
 
-__all__ = ["TopicCounter"]
+__all__ = ["OnRefused", "TopicCounter"]
 
 log = logging.getLogger(__name__)
+
+#: Takes a partition and where in it are entries that were refused.
+OnRefused = Callable[[int, Sequence[DeadLetter]], Awaitable[None]]
 
 
 class TopicCounter:
@@ -131,7 +134,7 @@ class TopicCounter:
     async def count(
         self,
         messages: Mapping[int, Sequence[Message]],
-        refused: Callable[[int, Sequence[DeadLetter]], Awaitable[None]] | None = None,
+        refused: OnRefused | None = None,
     ) -> Counter[str]:
         """Count what is due among these messages, by partition; returns when all are settled.
 

@@ -15,6 +15,7 @@ from faust.types import TP
 from agents.worker.dead_letters import DeadLetters
 from agents.worker.faust_app import CountingApp
 from streams.settings import Settings
+from streams.stems import Stem
 from streams.stores.batch_verdict import DeadLetter, Refusal
 from streams.topics import Topics
 from tests.counting import settings_values
@@ -28,6 +29,7 @@ def new_app(**values: str) -> CountingApp:
 class HangingCounter:
     """Partition 0 is resumed at once; of any other, Redis never says at which offset."""
 
+    stem = Stem.CLIENT_REPORTS
     topic = Topics(
         Settings.from_values(settings_values("kafka://h", "redis://h", "x", 64))
     ).client_reports
