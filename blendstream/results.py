@@ -16,6 +16,7 @@ from typing import Any, Literal
 import httpx
 
 from blender.errors import BlenderError
+from blender.record import normalise
 
 try:
     import pandas as pd
@@ -64,11 +65,12 @@ class Results:
         return self._epoch(epoch, "queries")
 
     def history(self, *queries: str, epochs: int = 30, table: Table = "queries") -> pd.DataFrame:
-        """The newest epochs, oldest first: of these queries, or of all.
+        """The newest epochs, oldest first: of these queries, however they are typed, or of all.
 
         A query that was not on an epoch's list has no row there: too few people searched for
         it to state a share.
         """
+        wanted = [_as_published(query) for query in queries]
         path: str | None = (
             f"/v1/estimates?format=csv&table={table}&limit={max(1, min(epochs, _PAGE))}"
         )
@@ -81,8 +83,8 @@ class Results:
         whole = pd.concat(frames, ignore_index=True)
         newest = sorted(whole["epoch"].unique())[-epochs:]
         whole = whole[whole["epoch"].isin(newest)]
-        if queries:
-            whole = whole[whole["query"].isin(queries)]
+        if wanted:
+            whole = whole[whole["query"].isin(wanted)]
         return _ordered(whole)
 
     def epochs(self) -> pd.DataFrame:
@@ -116,6 +118,11 @@ class Results:
         if answer.status_code != 200:
             raise ResultsError(f"the gateway must answer 200, got {answer.status_code}")
         return answer
+
+
+def _as_published(query: str) -> str:
+    """Folded and trimmed as the service does, which publishes "Weather Tomorrow" in lower case."""
+    return normalise(query, "https://any.example/").query
 
 
 def _frame(table: bytes) -> pd.DataFrame:

@@ -18,6 +18,8 @@ import pytest
 import blendstream
 from agents.gateway.read.estimates_csv import csv_head, csv_rows
 from agents.gateway.read.publications import EpochView, PublishedDocument
+from blender.errors import ParameterError
+from blender.record import normalise
 from blendstream.results import _frame
 from streams.wire.estimates_document import EstimatedCell, EstimatesDocument, PublishedAgreement
 from tests.agents.gateway.doubles import TestGateway, make_gateway
@@ -131,6 +133,20 @@ def test_a_history_is_the_newest_epochs_in_order_of_time(results):
     assert list(few["epoch"].unique()) == list(EPOCHS[-3:])
     assert len(few) == 6
     assert "url" in results.history(epochs=1, table="records").columns
+
+
+@pytest.mark.parametrize("typed", [" Weather  TOMORROW ", "Οδικός χάρτης", "STRASSE sperrung"])
+def test_a_history_is_found_however_its_query_is_typed(results, typed):
+    """Queries are published folded: the one asked for had no rows, as if no one searched for it."""
+    history = results.history(typed, epochs=3)
+
+    assert len(history) == 3
+    assert set(history["query"]) == {normalise(typed, "https://any.example/").query}
+
+
+def test_a_history_of_no_query_is_refused_before_anything_is_asked():
+    with pytest.raises(ParameterError, match="query must not be empty"):
+        blendstream.Results("http://127.0.0.1:9").history("  ")
 
 
 def test_epochs_have_dates_states_and_outcomes(results):
