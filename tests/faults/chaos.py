@@ -4,9 +4,11 @@
     python -m tests.faults.chaos 1-100 --kinds counting    one kind
     python -m tests.faults.chaos 17 --kinds releasing-3    one schedule, to repeat it
 
-Kinds: `counting` and `releasing` on one broker and one Redis, `counting-3` and `releasing-3` on
-three brokers and a Redis cluster. Seeds of a kind are run in groups, each in a process with servers
-and one installation of its own, one schedule after another.
+Kinds: `counting` and `releasing` on one broker and one Redis; on three brokers `counting-3` and
+`releasing-3` with a Redis cluster, `counting-sentinel` and `releasing-sentinel` with a primary
+behind Sentinels, and `releasing-period`, as `releasing-3` but with one budget for three epochs.
+Seeds of a kind are run in groups, each in a process with servers and one installation of its own,
+one schedule after another.
 
 What was run is added to docs/chaos-runs.csv. A run ends by itself before it takes 80 minutes; the
 same command goes on where it stopped: groups that are in the file with this commit are passed over.
@@ -30,16 +32,22 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
-from agents.local import LocalKafka, LocalRedis, LocalRedisCluster
+from agents.local import LocalKafka, LocalRedis, LocalRedisCluster, LocalSentinels
 from tests.faults import counting_schedules
-from tests.faults.breakable_servers import OneNode, ThreeBrokers
+from tests.faults.breakable_servers import BreakableServers, OneNode
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.service_schedules import service_world
+from tests.faults.three_brokers import WithRedisCluster, WithSentinels
 from tests.kafka_topics import SOON_BACK
 
 ROOT = Path(__file__).parent.parent.parent
 RUNS = ROOT / "docs" / "chaos-runs.csv"
-KINDS = ("counting", "releasing", "counting-3", "releasing-3")
+KINDS = (
+    "counting", "releasing", "counting-3", "releasing-3", "counting-sentinel", "releasing-sentinel",
+    "releasing-period",
+)  # fmt: skip
+#: Settings of `releasing-period`: short enough that one run sees several budgets.
+PERIOD = {"budget__period_epochs": "3"}
 #: Seeds of one group, which live in one installation.
 GROUP = 20
 #: No group begins after this, so that a run ends before 80 minutes.
@@ -107,26 +115,31 @@ async def run_group(group: Group) -> None:
 
 @contextlib.asynccontextmanager
 async def _world(group: Group) -> AsyncIterator[World]:
+    what, _, where = group.kind.partition("-")
     with (
-        _servers(three=group.kind.endswith("-3")) as servers,
+        _servers(where) as servers,
         tempfile.TemporaryDirectory(prefix="chaos-") as folder,
     ):
-        if group.kind.startswith("counting"):
+        if what == "counting":
             async with counting_schedules.world(servers) as counting:
                 yield counting
         else:
-            async with service_world(servers, Path(folder)) as world:
+            settings = PERIOD if where == "period" else None
+            async with service_world(servers, Path(folder), settings=settings) as world:
                 yield world
 
 
 @contextlib.contextmanager
-def _servers(*, three: bool) -> Iterator[OneNode | ThreeBrokers]:
-    if three:
-        with LinkedCluster() as kafka, LocalRedisCluster() as redis:
-            yield ThreeBrokers(kafka, redis)
-    else:
+def _servers(where: str) -> Iterator[BreakableServers]:
+    if not where:
         with LocalKafka(options=SOON_BACK) as broker, LocalRedis() as server:
             yield OneNode(broker, server)
+    elif where == "sentinel":
+        with LinkedCluster() as kafka, LocalSentinels() as sentinels:
+            yield WithSentinels(kafka, sentinels)
+    else:
+        with LinkedCluster() as kafka, LocalRedisCluster() as nodes:
+            yield WithRedisCluster(kafka, nodes)
 
 
 # --- many groups ----------------------------------------------------------------------------------

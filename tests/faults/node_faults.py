@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -31,6 +30,7 @@ from streams.stores.aiokafka_internals import (
     request_type,
 )
 from tests.faults.peer_links import LinkedCluster
+from tests.faults.slot_moves import move_slots, replicas_of
 
 if TYPE_CHECKING:
     from tests.faults.replicated_service import ReplicatedService
@@ -286,19 +286,11 @@ async def planned_failover(running: ReplicatedService, go_on: GoOn) -> AsyncIter
         await asyncio.to_thread(running.redis.sentinels[0].ask, "SENTINEL FAILOVER", PRIMARY)
     else:
         master = await asyncio.to_thread(counting_master, running)
-        replica = await asyncio.to_thread(_replica_of, running.redis, master)
+        replica, *_ = await asyncio.to_thread(replicas_of, running.redis, master)
         await asyncio.to_thread(replica.ask, "CLUSTER FAILOVER")
     go_on()
     yield at
     await asyncio.to_thread(running.redis.wait_until_whole, WHOLE_WITHIN_S)
-
-
-def _replica_of(nodes: LocalRedisCluster, master: RedisNode) -> RedisNode:
-    for node in nodes.nodes:
-        role = node.ask("ROLE")
-        if role[0] == "slave" and int(role[2]) == master.port:
-            return node
-    raise AssertionError("a master without a replica")
 
 
 @contextlib.asynccontextmanager
@@ -310,32 +302,10 @@ async def resharded(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[fl
     target = next(n for n in nodes.nodes if n is not source and n.is_master)
     at = time.monotonic()
     go_on()
-    moved = await asyncio.to_thread(_move_slots, nodes, source, target)
+    moved = await asyncio.to_thread(move_slots, nodes, source, target)
     assert moved, "there was nothing to move"
     yield at
     await asyncio.to_thread(nodes.wait_until_whole, WHOLE_WITHIN_S)
-
-
-def _move_slots(nodes: LocalRedisCluster, source: RedisNode, target: RedisNode) -> int:
-    """Every slot of the source that has keys. Returns how many there were."""
-    slots = set()
-    with source.client() as client:
-        for key in client.scan_iter(count=1000):
-            slots.add(int(client.execute_command("CLUSTER KEYSLOT", key)))
-    from_id, to_id = source.ask("CLUSTER MYID"), target.ask("CLUSTER MYID")
-    for slot in sorted(slots):
-        target.ask("CLUSTER SETSLOT", slot, "IMPORTING", from_id)
-        source.ask("CLUSTER SETSLOT", slot, "MIGRATING", to_id)
-        while keys := source.ask("CLUSTER GETKEYSINSLOT", slot, 2):
-            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS", *keys)
-            time.sleep(0.05)  # Long enough that scripts find half of their keys.
-        for node in (target, source):
-            node.ask("CLUSTER SETSLOT", slot, "NODE", to_id)
-        for node in nodes.nodes:
-            if node not in (target, source) and node.is_master:
-                with contextlib.suppress(redis.RedisError):
-                    node.ask("CLUSTER SETSLOT", slot, "NODE", to_id)
-    return len(slots)
 
 
 # --- the service's own processes ----------------------------------------------------------------
@@ -394,11 +364,3 @@ PROCESS_FAULTS: dict[str, NodeFault] = {
     for verb, make in (("killed", process_killed), ("paused", process_paused))
 }
 FAULTS = BROKER_FAULTS | REDIS_FAULTS | CLUSTER_FAULTS | PROCESS_FAULTS
-
-
-def any_fault(dice: random.Random, redis_nodes: object) -> str:
-    """The name of a fault that can befall a service on this Redis."""
-    names = set(FAULTS)
-    if not isinstance(redis_nodes, LocalRedisCluster):
-        names -= set(CLUSTER_FAULTS)
-    return dice.choice(sorted(names))

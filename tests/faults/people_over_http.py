@@ -24,7 +24,7 @@ from agents.worker.entry_checks import _shares as shares_of_contributors
 from blender.registry import randomizer_for
 from streams.releases.epoch_state import EpochState
 from streams.stems import Share
-from streams.stores.epoch_keys import EpochKeys, account
+from streams.stores.epoch_keys import EpochKeys, PeriodShares, account
 from tests.epoch_service import MASTER
 from tests.faults.modelled_service import ModelledService, now_ms
 
@@ -149,9 +149,13 @@ class PeopleOverHttp:
             return []
         epoch, keys = state.epoch, EpochKeys.derive(MASTER, state.epoch)
         users = [self.rng.bytes(12).hex() for _ in range(PEOPLE)]
-        contributors = [keys.contributor_of(account(APPLICATION, u.encode())) for u in users]
-        columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
-        shares = shares_of_contributors(state, keys, columns)
+        if (period := state.parameters.period) is not None:
+            of_period = PeriodShares(MASTER, period)
+            shares = np.array([of_period.of(user.encode()) for user in users])
+        else:
+            contributors = [keys.contributor_of(account(APPLICATION, u.encode())) for u in users]
+            columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
+            shares = shares_of_contributors(state, keys, columns)
         numbers = np.minimum(self.rng.zipf(1.6, PEOPLE), 40).tolist()
         return [
             Submission(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -32,7 +31,7 @@ from streams.stems import Share
 from tests.epoch_service import Part, StartedGateway, service
 from tests.faults.cut_off_service import THREE_BROKERS
 from tests.faults.modelled_service import ModelledService, now_ms
-from tests.faults.node_faults import FAULTS, any_fault
+from tests.faults.node_faults import FAULTS
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.people_over_http import APPLICATION, PeopleOverHttp
 from tests.faults.recovery_times import Recovery, RecoveryTimes
@@ -161,12 +160,6 @@ class ReplicatedService(ModelledService):
                 await lasting.enter_async_context(fault(self, lambda: None))
             fault_s = await lasting.enter_async_context(last(self, go_on))
             return await self._recovered(fault_s)
-
-    async def step(self, dice: random.Random) -> tuple[str, str, Recovery]:
-        """A fault and a moment at random: what a schedule consists of."""
-        fault = any_fault(dice, self.redis)
-        moment = dice.choice(sorted(MOMENTS))
-        return fault, moment, await self.disturb(fault, at=MOMENTS[moment])
 
     async def _recovered(self, fault_s: float) -> Recovery:
         while True:

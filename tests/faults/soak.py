@@ -28,10 +28,10 @@ import redis
 
 from agents.local import LocalRedisCluster
 from agents.local.replicated_redis import MASTERS
-from tests.faults.breakable_servers import ThreeBrokers
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.service_schedules import ServiceWorld, service_world
 from tests.faults.soak_figures import draw, report
+from tests.faults.three_brokers import WithRedisCluster
 
 EVERY_S = 10.0
 MIB = 2**20
@@ -161,7 +161,7 @@ async def soak(minutes: float, first_seed: int, to: Path) -> None:
         LinkedCluster(KAFKA) as kafka,
         LocalRedisCluster(options=REDIS) as nodes,
     ):
-        servers = ThreeBrokers(kafka, nodes)
+        servers = WithRedisCluster(kafka, nodes)
         async with service_world(
             servers, Path(folder), spare_oldest=True, settings=SETTINGS
         ) as world:

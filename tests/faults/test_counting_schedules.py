@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 
 from agents.local import LocalKafka, LocalRedis, LocalRedisCluster
-from tests.faults.breakable_servers import OneNode, ThreeBrokers
+from tests.faults.breakable_servers import OneNode
 from tests.faults.counting_schedules import world
 from tests.faults.peer_links import LinkedCluster
+from tests.faults.three_brokers import WithRedisCluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
@@ -28,6 +29,6 @@ async def test_nor_does_one_on_three_brokers_and_a_redis_cluster(
     fault_cluster: LinkedCluster, thorough: bool
 ) -> None:
     with LocalRedisCluster() as nodes:
-        async with world(ThreeBrokers(fault_cluster, nodes)) as made:
+        async with world(WithRedisCluster(fault_cluster, nodes)) as made:
             for seed in range(4, 14 if thorough else 5):
                 await made.run(seed)
