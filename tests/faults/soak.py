@@ -35,8 +35,10 @@ from tests.faults.three_brokers import WithRedisCluster
 
 EVERY_S = 10.0
 MIB = 2**20
-#: Hundreds of epochs in one period: as much as the settings allow, since nobody's data is in it.
+#: Hundreds of epochs within one limit: as much as the settings allow, since nobody's data is in it.
+#: Thirty of them share a budget, as by default.
 SETTINGS = {
+    "budget__period_epochs": "30",
     "budget__optin_epsilon_limit": "1000000",
     "budget__client_epsilon_limit": "1000000",
     "budget__optin_delta_limit": "1",
@@ -200,7 +202,7 @@ async def _schedules(
         samples.steps += len(world.steps)
         samples.write(to.with_suffix(".csv"))
         took = time.monotonic() - began
-        print(f"schedule releasing-3 {seed}: right, {took:.1f} s, {' → '.join(world.steps)}; "
+        print(f"schedule releasing-period {seed}: right, {took:.1f} s, {' → '.join(world.steps)}; "
               f"{world.running.people.verdicts['accepted']} accepted, "
               f"{len(world.checked)} epochs checked", flush=True)  # fmt: skip
         seed += 1
