@@ -27,7 +27,7 @@ from streams.releases.epoch_state import EpochState, ReleaseBook
 from streams.settings import Settings, load_settings
 from streams.stems import Share, Stem
 from streams.stores.record_rows import row_counts
-from streams.stores.stale_epochs import held_epochs
+from streams.stores.stale_epochs import stored_epochs
 from streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["differences", "run"]
@@ -184,7 +184,7 @@ async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem)
                     f"{where}: epoch {epoch} received {totals['received']}, counted "
                     f"{totals['counted']} and refused {refused}: run `blendstream rebuild`"
                 )
-    for stored in await held_epochs(context.redis, context.settings.topics.prefix, topic.name):
+    for stored in await stored_epochs(context.redis, context.settings.topics.prefix, topic.name):
         if stored.epoch <= through:
             differences["stored", stored] = (
                 f"{stored.topic} partition {stored.partition}: epoch {stored.epoch} is released "

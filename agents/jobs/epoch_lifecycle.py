@@ -29,7 +29,7 @@ from streams.releases.retention import LogTrimmer
 from streams.releases.seal_markers import AppendedMarker
 from streams.stems import Stem
 from streams.stores.count_store import CountTables
-from streams.stores.stale_epochs import held_epochs
+from streams.stores.stale_epochs import stored_epochs
 from streams.telemetry.structured_logs import Known
 
 __all__ = ["CHECKPOINT_EPOCHS", "Keeper", "too_early_ms"]
@@ -156,7 +156,7 @@ class Keeper:
         # Barred first: nothing is added to them after they were looked for.
         for partition in unmarked:
             await tables.close_epochs(partition, through)
-        for stored in await held_epochs(context.redis, prefix, topic.name):
+        for stored in await stored_epochs(context.redis, prefix, topic.name):
             if stored.epoch <= through:
                 of = CountTables(context.redis, stored.topic, prefix=prefix)
                 await of.release_epoch(stored.partition, stored.epoch)

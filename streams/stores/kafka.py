@@ -92,8 +92,8 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
         "security.protocol": security_protocol(kafka),
         "socket.timeout.ms": round(kafka.request_timeout_s * 1000),
         "reconnect.backoff.max.ms": 1000,
-        # Its own 5 minutes is long where a broker that was cut off from its peers goes on saying
-        # that it leads.
+        # Its own 5 minutes is long while a broker that was cut off from its peers still claims to
+        # lead.
         "topic.metadata.refresh.interval.ms": 10_000,
         # It logs every reconnection to standard error by itself; ours are in the metrics.
         "log_level": 0,

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from streams.stores.redis import Client, answered, text_of
 
-__all__ = ["HeldEpoch", "held_epochs"]
+__all__ = ["StoredEpoch", "stored_epochs"]
 
 #: Keys of one answer; Redis is blocked for some milliseconds meanwhile.
 _KEYS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class HeldEpoch:
+class StoredEpoch:
     """An epoch that has keys in a partition of a topic."""
 
     topic: str
@@ -27,7 +27,7 @@ class HeldEpoch:
     epoch: int
 
 
-async def held_epochs(client: Client, prefix: str, topic: str) -> list[HeldEpoch]:
+async def stored_epochs(client: Client, prefix: str, topic: str) -> list[StoredEpoch]:
     """Every epoch that has counts of this topic, in this version of it or in any other."""
     # Keys are as `streams.stores.count_store` draws them; on a cluster every node is asked.
     any_version = topic.rpartition(".v")[0] + ".v"
@@ -35,9 +35,9 @@ async def held_epochs(client: Client, prefix: str, topic: str) -> list[HeldEpoch
         rf"{re.escape(prefix)}:\{{({re.escape(any_version)}\d+)/(\d+)\}}:(\d+):", re.ASCII
     )
 
-    async def scanned() -> set[HeldEpoch]:
+    async def scanned() -> set[StoredEpoch]:
         keys = client.scan_iter(match=f"{prefix}:{{{any_version}*}}:*", count=_KEYS_AT_ONCE)
         matches = [form.match(text_of(key)) async for key in keys]
-        return {HeldEpoch(m[1], int(m[2]), int(m[3])) for m in matches if m is not None}
+        return {StoredEpoch(m[1], int(m[2]), int(m[3])) for m in matches if m is not None}
 
     return sorted(await answered(scanned()))

@@ -143,7 +143,7 @@ class InProcessBroker(LocalPart):
             ("agents.gateway.submit.frame_writer", "append_time_ms", _now_ms),
             ("streams.releases.seal_markers", "append_time_ms", _now_ms),
             ("agents.gateway.gateway_process:GatewayProcess", "_compare_clocks", _look_away),
-            ("agents.jobs.broker_clocks:ClockComparison", "compare", _compare_with_nobody),
+            ("agents.jobs.broker_clocks:ClockComparison", "compare", _compare_with_no_broker),
         ):
             where, _, inside = module.partition(":")
             owner: Any = importlib.import_module(where)
@@ -181,7 +181,7 @@ def _look_away(gateway: GatewayProcess, *_: object) -> None:
     gateway._clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
 
-async def _compare_with_nobody(comparison: ClockComparison) -> None:
+async def _compare_with_no_broker(comparison: ClockComparison) -> None:
     """The same for jobs."""
     comparison._clocks.appended(0, sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
