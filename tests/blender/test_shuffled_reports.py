@@ -103,6 +103,56 @@ def test_every_claimed_bound_holds_by_enumeration(name, records, epsilon, report
             assert truth <= claimed + ROUNDING, (pair, at)
 
 
+def two_answers_delta(channel: np.ndarray, reports: int, epsilon: float) -> float:
+    """As `true_delta`, of reports of two answers, each about a value of its own.
+
+    Readers see at most the histogram of the first answers and that of the second. Given all values
+    these are independent.
+    """
+    values = range(len(channel))
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for others in itertools.combinations_with_replacement(values, reports - 1):
+        laws = [histogram_law([*(channel[v] for v in others), channel[v]]) for v in values]
+        seen = sorted(set().union(*laws))
+        dense = [np.array([law.get(h, 0.0) for h in seen]) for law in laws]
+        # A value that stays tells nothing: one such pair is enough.
+        pairs += [(dense[0], dense[0]), *itertools.permutations(dense, 2)]
+    return max(
+        float(np.maximum(np.outer(p, q) - math.exp(epsilon) * np.outer(r, s), 0.0).sum())
+        for (p, r), (q, s) in itertools.combinations_with_replacement(pairs, 2)
+    )
+
+
+TWO_ANSWERS = [
+    ("randomized-response", 1, 2.0, {}),
+    ("randomized-response", 2, 1.0, {}),
+    ("subset-or-none", 2, 2.0, {}),
+    ("subset-selection", 2, 0.6, {}),
+    ("two-stage", 1, 2.0, {"delta": 0.01}),
+]
+
+
+@pytest.mark.parametrize(("name", "records", "epsilon", "spec"), TWO_ANSWERS)
+def test_every_claimed_bound_holds_for_reports_of_two_answers(name, records, epsilon, spec):
+    """Three reports, every value of each answer of everybody."""
+    randomizer = randomizer_of(name, records, epsilon, answers=2, **spec)
+    channel = channel_of(randomizer)
+    assert HiddenAmong.among(randomizer, 6).answers == 2
+    for at in (0.05, 0.3, 0.7):
+        truth = two_answers_delta(channel, 3, at)
+        for pair in pairs_of(randomizer):
+            claimed = readers_delta([HiddenAmong((pair,), 3, answers=2)], at)
+            assert truth <= claimed + ROUNDING, (pair, at)
+
+
+def test_two_answers_taken_for_one_are_caught():
+    """Deliberately broken: the second answer of each report forgotten in the claim."""
+    randomizer = randomizer_of("randomized-response", 1, 2.0, answers=2)
+    truth = two_answers_delta(channel_of(randomizer), 3, 0.3)
+
+    assert truth > readers_delta([HiddenAmong(pairs_of(randomizer), 3, answers=1)], 0.3)
+
+
 def test_the_cases_have_answers_of_one_and_of_several_records():
     widths = {
         (name, randomizer_of(name, records, epsilon, **spec).cells_per_answer > 1)
