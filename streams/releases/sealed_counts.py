@@ -140,8 +140,8 @@ class SealedCounts:
             rebuilt = await self._begin(token, bounds, complete)
             yield
             await self._end(token, rebuilt, epoch)
-        except CountsMoved:
-            # Readings are repeated many times a minute until the counts are whole.
+        except (CountsMoved, StoreMismatch):
+            # Readings are repeated, the first kind many times a minute until the counts are whole.
             await self._drop(token, len(bounds))
             raise
         await self._drop(token, len(bounds))

@@ -192,3 +192,36 @@ async def test_counts_of_a_released_epoch_are_an_error_and_not_an_empty_epoch(
         await SealedCounts(tables, 1, "test").read_optin(1, [1], complete=complete)
     with pytest.raises(StoreMismatch, match="epoch 1 must be unreleased"):
         await SealedCounts(tables, 1, "test").read_reports(1, [1], 3, complete=complete)
+
+
+@pytest.mark.parametrize("how", ["whole", "behind the seal", "moved", "released"])
+async def test_a_reader_leaves_no_token_behind_however_its_reading_ends(
+    redis_client, name_prefix, how: str
+):
+    """Readings are repeated many times a minute: thousands of tokens were there until they expired
+    an hour later."""
+    tables = Interrupted(redis_client, "t", prefix=name_prefix)
+    await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
+    during: list[bytes] = []
+
+    async def look() -> None:
+        during.extend(
+            [key async for key in redis_client.scan_iter(f"{name_prefix}:*:token:test-*")]
+        )
+        if how == "moved":
+            assert await tables.forget_partition(0, [1])
+
+    tables.happens = look
+    if how == "released":
+        await tables.close_epochs(0, 1)
+        await tables.release_epoch(0, 1)
+    read = SealedCounts(tables, 1, "test").read_optin(
+        1, [2 if how == "behind the seal" else 1], complete=True
+    )
+    if how == "whole":
+        await read
+    else:
+        with pytest.raises(StoreMismatch if how == "released" else CountsMoved):
+            await read
+    assert bool(during) == (how != "behind the seal"), "it was there during the reading"
+    assert not [key async for key in redis_client.scan_iter(f"{name_prefix}:*:token:test-*")]
