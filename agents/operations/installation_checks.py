@@ -30,7 +30,7 @@ from streams.releases.ledger import Ledger
 from streams.settings import Settings
 from streams.settings.sections import TopicsSettings
 from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
-from streams.stores.redis import Client, append_only, connect_redis, node_info
+from streams.stores.redis import Client, append_only, connect_redis, node_info, silent_replicas
 from streams.topics import Topics, copies_of_topics, topic_problems
 
 __all__ = ["Finding", "Grade", "budget", "elections", "examine", "replication", "versions"]
@@ -340,6 +340,13 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         yield fix("redis", f"version 6.2 or newer is needed, found {oldest}; upgrade")
     else:
         yield ok("redis", f"{name} {oldest} answers, {counted(len(servers), 'node')}")
+    if silent := await silent_replicas(client):
+        yield fix(
+            "replicas",
+            f"every replica that Sentinel knows must answer here, and {silent} did not; start it, "
+            "let it announce an address that this host reaches, or run SENTINEL RESET if it is "
+            "gone for good",
+        )
     policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
     if policies == {"noeviction"}:
         yield ok("eviction", "noeviction: no count is dropped when memory is short")

@@ -37,6 +37,7 @@ __all__ = [
     "check_redis",
     "connect_redis",
     "node_info",
+    "silent_replicas",
     "text_of",
 ]
 
@@ -104,6 +105,7 @@ async def _primary(settings: RedisSettings, limits: Mapping[str, Any]) -> Client
         [(at["host"], at.get("port", SENTINEL_PORT)) for at in sentinels], sentinel_kwargs=asked
     )
     client: _Primary = manager.master_for(service, redis_class=_Primary, **server)
+    client.of_replicas = server
     try:
         await answered(client.ping())
     except (StoreMismatch, StoreUnavailable):
@@ -113,7 +115,31 @@ async def _primary(settings: RedisSettings, limits: Mapping[str, Any]) -> Client
 
 
 class _Primary(aioredis.Redis):
-    """Closes its connections to Sentinel too."""
+    """Closes its connections to Sentinel too, and knows the replicas."""
+
+    #: How to connect to one, but for its address.
+    of_replicas: Mapping[str, Any]
+
+    async def replica_info(self, section: str) -> list[Mapping[str, Any] | None]:
+        """INFO of each replica that Sentinel knows; None for one that does not answer."""
+        pool: Any = self.connection_pool
+        for sentinel in pool.sentinel_manager.sentinels:
+            try:
+                known = await answered(sentinel.sentinel_slaves(pool.service_name))
+            except StoreUnavailable:
+                continue
+            return [await self._info_of(at["ip"], int(at["port"]), section) for at in known]
+        raise StoreUnavailable("no Sentinel answered")
+
+    async def _info_of(self, host: str, port: int, section: str) -> Mapping[str, Any] | None:
+        replica = aioredis.Redis(host=host, port=port, **self.of_replicas)
+        try:
+            info: Mapping[str, Any] = await answered(replica.info(section))
+            return info
+        except StoreUnavailable:
+            return None
+        finally:
+            await replica.aclose()
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         await super().aclose(close_connection_pool)
@@ -126,13 +152,23 @@ def _parts(url: Url) -> dict[str, Any]:
 
 
 async def node_info(client: Client, section: str) -> list[Mapping[str, Any]]:
-    """Each node's INFO; a server that is no cluster is one node."""
+    """Each node's INFO. Behind Sentinel: the primary's and that of each replica that answers."""
+    if isinstance(client, _Primary):
+        replicas = await client.replica_info(section)
+        return [await answered(client.info(section)), *filter(None, replicas)]
     if not isinstance(client, aioredis.RedisCluster):
         return [await answered(client.info(section))]
     info = await answered(client.info(section, target_nodes=aioredis.RedisCluster.ALL_NODES))
     # A cluster of one node answers without the node's name.
     each = list(info.values())
     return each if each and all(isinstance(node, dict) for node in each) else [info]
+
+
+async def silent_replicas(client: Client) -> int:
+    """How many replicas Sentinel knows that do not answer. Processes start without them."""
+    if not isinstance(client, _Primary):
+        return 0
+    return (await client.replica_info("server")).count(None)
 
 
 async def check_redis(client: Client) -> None:
