@@ -7,6 +7,12 @@ count for about 700 independent ones: a standard error of .008. A cell of true c
 below .93 in one seed in 1 000, one of .945 (drift, and people who change) in one in 30; seeds are
 fixed, and `python -m bench.over_time` has larger samples. Passing says nothing about privacy: the
 filter sees published numbers alone.
+
+Worlds with `as_published` run in the closed loop of the service (`FilterMemory`): the filter finds
+out how far the groups differ, and follows all publications again when that changes. With
+`one_budget` they are the default of `sharp`: noise of one budget for 30 epochs, records that are
+known once they passed its threshold, and a thirtieth of the clients in each epoch. Of the 80
+records of such a world 40 to 46 are known at first and 70 to 74 in the end.
 """
 
 from __future__ import annotations
@@ -19,12 +25,20 @@ import numpy as np
 import pytest
 
 from blender.epoch_filter import FilterState, Observed, advance, empty_state
+from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.filter_modes import FilterModes, default_modes
+from blender.noise import laplace_scale, laplace_variance
+from blender.period_budget import calibrate_period, select_in_period
+from blender.publication_filter import ClientFigures, Publication
+from blender.record import Record
+from streams.releases.filtered_estimates import FilterMemory
 
 pytestmark = pytest.mark.statistical
 
 RECORDS, LISTED, OPTIN, CLIENTS = 80, 50, 32_850, 624_150
 EPOCHS, FROM, RUNS = 22, 8, 3
+#: The default of `sharp`: (ε, δ) once for so many epochs.
+EPSILON, DELTA, PERIOD = 4.0, 1e-5, 30
 
 #: n·variance of a rare record's denoised estimate at ε = 4 and 51 cells.
 CLIENT_NOISE, COUNT_NOISE = 0.036, 0.362
@@ -42,6 +56,10 @@ class World:
     clients_staying: float = 0.0
     #: What the filter is given for `differ`, if not the truth.
     tau: float | None = None
+    #: τ comes from the publications, as in the service.
+    as_published: bool = False
+    #: One budget for 30 epochs, and clients who take turns. Always as published.
+    one_budget: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,12 +91,7 @@ def follow(
     held = clients_held = None
     state = empty_state(modes)
     for epoch in range(1, epochs + 1):
-        if epoch > 1:
-            p = p * np.exp(world.drift * rng.standard_normal(RECORDS))
-        if epoch == world.shock:
-            struck = rng.random(RECORDS) < 0.1
-            p = p * np.where(struck, rng.choice([3.0, 1 / 3], RECORDS), 1.0)
-            p = p * 0.945  # all shares add up to one: the others make room
+        p = changed(world, p, epoch, rng)
         held, shown = stayed(held, OPTIN, p * group, world.staying, world.habit, rng)
         clients_held, holders = stayed(clients_held, CLIENTS, p, world.clients_staying, None, rng)
         counts = shown + rng.laplace(0, np.sqrt(COUNT_NOISE / 2), RECORDS)
@@ -101,6 +114,17 @@ def follow(
         yield Seen.of(p, np.where(np.isnan(share), optin.share, both), state)
 
 
+def changed(world: World, p: np.ndarray, epoch: int, rng: np.random.Generator) -> np.ndarray:
+    """The records' shares in this epoch, by those of the one before."""
+    if epoch > 1:
+        p = p * np.exp(world.drift * rng.standard_normal(RECORDS))
+    if epoch == world.shock:
+        struck = rng.random(RECORDS) < 0.1
+        p = p * np.where(struck, rng.choice([3.0, 1 / 3], RECORDS), 1.0)
+        p = p * 0.945  # all shares add up to one: the others make room
+    return p
+
+
 def stayed(held, people, p, staying, habit, rng):
     """Who holds what: those who stay keep it, the places of the others are drawn anew."""
     p = np.append(p, max(0.0, 1 - p.sum()))
@@ -113,17 +137,68 @@ def stayed(held, people, p, staying, habit, rng):
     return (now if habit is None else held), now[:-1]
 
 
+def follow_published(world: World, seed: int, epochs: int = EPOCHS) -> Iterator[Seen]:
+    """The same world in the closed loop: τ, and what is known and listed, from publications."""
+    rng = np.random.default_rng([20170817, seed])
+    noise = SimulatedNoise(rng)
+    rule = calibrate_period(EPSILON, DELTA, records_per_user=1, epochs=PERIOD)
+    laplace = laplace_scale(sensitivity=2, epsilon=EPSILON)
+    reports = CLIENTS // PERIOD if world.one_budget else CLIENTS
+    p = 0.065 / (np.arange(RECORDS) + 5.7)
+    group = np.exp(world.differ * rng.standard_normal(RECORDS))
+    known, held, memory = np.zeros(RECORDS, dtype=np.bool_), None, FilterMemory()
+    ranked = np.zeros(RECORDS)
+    for epoch in range(1, epochs + 1):
+        p = changed(world, p, epoch, rng)
+        held, shown = stayed(held, OPTIN, p * group, world.staying, None, rng)
+        if world.one_budget:
+            selection = select_in_period(rule, shown, known, noise)
+            places, counts = selection.kept, selection.noisy_counts
+        else:
+            # All are far above the threshold of one epoch.
+            places, counts = np.arange(RECORDS), noise.discrete_laplace(shown, scale=laplace)
+        order = np.argsort(-ranked[places], kind="stable")
+        places, counts = places[order], counts[order]
+        asked = p[places[:LISTED]]
+        holders = rng.multinomial(reports, np.append(asked, 1 - asked.sum()))[:-1] / reports
+        reported = holders + rng.normal(0, np.sqrt(CLIENT_NOISE / reports), len(asked))
+        sampling = np.clip(reported, 0, 1) * (1 - np.clip(reported, 0, 1))
+        publication = Publication(
+            epoch=epoch,
+            records=tuple(Record("query", f"u{place}") for place in places.tolist()),
+            counts=counts,
+            users=OPTIN,
+            noise=rule.scale**2 if world.one_budget else laplace_variance(laplace),
+            listed=len(asked),
+            clients=ClientFigures(reported, (CLIENT_NOISE + sampling) / reports, reports),
+        )
+        memory = memory.follow(publication, clients_rotate=world.one_budget)
+        order = np.array([int(record.url[1:]) for record in memory.state.records])
+        known[order], ranked[order] = True, memory.state.state.probability
+        own = np.full(RECORDS, np.nan)
+        own[places] = counts / OPTIN
+        yield Seen.of(p[order], own[order], memory.state.state)
+
+
 @cache
 def runs_of(world: World, modes: FilterModes | None) -> list[list[Seen]]:
     """Several tests look at the same world."""
-    return [list(follow(world, seed, modes)) for seed in range(RUNS)]
+    return [list(epochs_of(world, seed, modes)) for seed in range(RUNS)]
+
+
+def epochs_of(
+    world: World, seed: int, modes: FilterModes | None = None, epochs: int = EPOCHS
+) -> Iterator[Seen]:
+    if world.as_published or world.one_budget:
+        return follow_published(world, seed, epochs)
+    return follow(world, seed, modes, epochs)
 
 
 def summary(world: World, modes: FilterModes | None = None, epochs=slice(FROM, EPOCHS)):
     """Coverage and the two L1 over all runs; ĥ at the end."""
     runs = runs_of(world, modes)
     seen = [epoch for run in runs for epoch in run[epochs]]
-    covered = float(np.mean([s.covered for s in seen]))
+    covered = float(np.mean(np.concatenate([s.covered for s in seen])))
     ratio = sum(s.error for s in seen) / sum(s.own_error for s in seen)
     return covered, ratio, float(np.mean([run[-1].staying for run in runs]))
 
@@ -145,8 +220,8 @@ def test_intervals_cover_whoever_stays_and_however_records_drift(staying, drift,
 def over_twenty_runs(world: World, epochs: slice) -> tuple[float, float]:
     """Coverage and its standard error over runs."""
     by_run = [
-        float(np.mean([s.covered for s in list(follow(world, seed, None, epochs.stop))[epochs]]))
-        for seed in range(20)
+        float(np.mean(np.concatenate([s.covered for s in list(run)[epochs]])))
+        for run in (epochs_of(world, seed, None, epochs.stop) for seed in range(20))
     ]
     return float(np.mean(by_run)), float(np.std(by_run, ddof=1) / np.sqrt(len(by_run)))
 
@@ -202,13 +277,84 @@ def test_without_the_correction_for_those_who_stay_the_same_test_fails():
     assert summary(World(staying=0.0), naive)[0] >= 0.93
 
 
-@pytest.mark.parametrize("staying", [0.0, 0.9])
-def test_intervals_cover_the_clients_share_when_the_groups_differ(staying, report):
-    """By a deviation of .2 in ln p, which does not average out; unlisted records too."""
-    covered, _, _ = summary(World(staying=staying, differ=0.2))
+def differing(staying: float, one_budget: bool) -> World:
+    return World(staying=staying, differ=0.2, as_published=True, one_budget=one_budget)
 
-    report(f"filter, groups differ by .2, h {staying}: covers {covered:.3f}")
+
+@pytest.mark.parametrize(("staying", "one_budget"), [(0.0, False), (0.9, True)])
+def test_intervals_cover_the_clients_share_when_the_groups_differ(staying, one_budget, report):
+    """By a deviation of .2 in ln p, which does not average out; unlisted records too. How far they
+    differ is found from the publications."""
+    covered, _, _ = summary(differing(staying, one_budget))
+
+    report(
+        f"filter, groups differ by .2, h {staying}, one budget {one_budget}: covers {covered:.3f}"
+    )
     assert covered >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("one_budget", [False, True])
+@pytest.mark.parametrize("staying", [0.0, 0.9])
+def test_intervals_cover_over_twenty_runs_when_the_groups_differ(staying, one_budget, report):
+    covered, error = over_twenty_runs(differing(staying, one_budget), slice(FROM, EPOCHS))
+
+    report(
+        f"filter, 20 runs, groups differ by .2, h {staying}, one budget {one_budget}: "
+        f"covers {covered:.3f} ± {error:.3f}"
+    )
+    assert covered >= 0.93
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.05])
+@pytest.mark.parametrize("staying", [0.0, 0.9])
+def test_intervals_cover_under_one_budget(staying, drift, report):
+    """The default of `sharp`. Runs differ more here: by .024 in the worst cell, whose coverage is
+    .948 over twenty runs (below), so that three of them are below .92 in one seed in 50."""
+    covered, _, _ = summary(World(staying=staying, drift=drift, one_budget=True))
+
+    report(f"filter, one budget, h {staying} drift {drift}: covers {covered:.3f}")
+    assert covered >= 0.92
+
+
+def test_intervals_cover_under_one_budget_in_the_epoch_of_a_shock(report):
+    """200 intervals of three runs that differ by .034: at a coverage of .960 they are below .90 in
+    one seed in 800. Where people stay this takes more runs, below."""
+    covered, _, _ = summary(World(shock=15, one_budget=True), epochs=slice(14, 15))
+
+    report(f"filter, one budget, shock, h 0: covers {covered:.3f}")
+    assert covered >= 0.90
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("drift", [0.0, 0.05])
+@pytest.mark.parametrize("staying", [0.0, 0.9])
+def test_intervals_cover_under_one_budget_over_twenty_runs(staying, drift, report):
+    """With a standard error of .002 to .005: the worst cell fails in one seed in 3 000."""
+    world = World(staying=staying, drift=drift, one_budget=True)
+    covered, error = over_twenty_runs(world, slice(FROM, EPOCHS))
+
+    report(
+        f"filter, 20 runs, one budget, h {staying} drift {drift}: "
+        f"covers {covered:.3f} ± {error:.3f}"
+    )
+    assert covered >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("staying", [0.0, 0.9])
+def test_intervals_cover_under_one_budget_in_a_shock_over_twenty_runs(staying, report):
+    """Where nine in ten keep what they held, S sees a tenth of a shock in its own epoch, and few
+    clients report: .917 ± .011 are covered, and another seed would fail in one case in 16."""
+    covered, error = over_twenty_runs(
+        World(staying=staying, shock=15, one_budget=True), slice(14, 15)
+    )
+
+    report(f"filter, 20 runs, one budget, shock, h {staying}: covers {covered:.3f} ± {error:.3f}")
+    assert covered >= 0.90
 
 
 def test_with_tau_0_for_groups_that_differ_the_same_test_fails():
