@@ -210,7 +210,8 @@ ROUTES: tuple[ApiRoute, ...] = (
         "/v1/series",
         "get_series",
         "How shares changed: many published epochs in one small document, newest first. A column "
-        "for each number, of five digits; the whole documents are at /v1/estimates.",
+        "for each number, of five digits; the whole documents are at /v1/estimates. Rows from "
+        "`listed` on are not on the epoch's list and have `filtered` alone.",
         {200: Series, 304: None, 400: Problem},
         parameters=(
             Parameter("before", "query", EpochNumber, "Only epochs below this one."),

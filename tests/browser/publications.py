@@ -13,6 +13,7 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
+    FilteredRecord,
     FilteredStatement,
     Participants,
     PublishedAgreement,
@@ -141,6 +142,25 @@ def filtered(document: EstimatesDocument, since_epoch: int) -> EstimatesDocument
             since_epoch, document.epoch - since_epoch + 1, 0.09, "What each is for.", ()
         ),
     )
+
+
+#: Known and on no list: another result of a listed query, and two of a query of their own.
+UNLISTED = (
+    (QUERIES[0], "https://known.example/0"),
+    ("rarely asked", "https://known.example/1"),
+    ("rarely asked", "https://known.example/2"),
+)
+
+
+def with_unlisted(document: EstimatesDocument, since_epoch: int) -> EstimatesDocument:
+    """The same epoch, had more records been known than are listed."""
+    whole = filtered(document, since_epoch)
+    assert whole.filtered is not None
+    rows = tuple(
+        FilteredRecord(query, url, EstimatedShare.of(p := 4e-4 / (n + 1), 1e-9, p - 6e-5, p + 6e-5))
+        for n, (query, url) in enumerate(UNLISTED)
+    )
+    return replace(whole, filtered=replace(whole.filtered, unlisted=rows))
 
 
 def disputed(document: EstimatesDocument) -> EstimatesDocument:

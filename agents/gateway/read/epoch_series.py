@@ -2,8 +2,9 @@
 
 A column for each number of an epoch, in place of a mapping for each record: `share`, `variance`,
 `low` and `high` are those of the group that the publication says to read (`preferred`), and
-`filtered` has the same four from all publications together. Numbers have five digits. Each epoch is
-made once and kept, packed by itself, so that a request for many only puts pieces together.
+`filtered` has the same four from all publications together. Behind the `listed` rows come those
+that have `filtered` alone (`estimates_csv`). Numbers have five digits. Each epoch is made once and
+kept, packed by itself, so that a request for many only puts pieces together.
 
 Promises: made of one published document, and of nothing else.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from agents.gateway.read.estimates_csv import Table
+from agents.gateway.read.estimates_csv import Filtered, Table, unlisted_entries
 from agents.gateway.submit.request_types import EpochNumber
 
 __all__ = ["SCHEMA", "EpochSeries", "SeriesColumns", "series_piece"]
@@ -53,6 +54,8 @@ class EpochSeries(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Row numbers of disputed rows, whose interval spans both groups'.
     disputed: list[int] = []
     filtered: SeriesColumns | None = None
+    #: So many rows are listed; those behind them have `filtered` alone. Left out if all are.
+    listed: int | None = None
 
 
 class _Document(msgspec.Struct):
@@ -66,6 +69,7 @@ class _Document(msgspec.Struct):
     agreement: dict[str, Any] | None
     records: list[msgspec.Raw]
     queries: list[msgspec.Raw]
+    filtered: Filtered | None = None
 
 
 _decode_document = msgspec.json.Decoder(_Document).decode
@@ -81,14 +85,17 @@ def series_piece(body: bytes, table: Table) -> bytes:
     together: dict[str, Column] = {name: [] for name in _FIGURES}
     names: dict[str, list[str | None]] = {"query": [], "url": []}
     disputed, is_filtered = [], False
-    for place, raw in enumerate(document.records if table == "records" else document.queries):
-        entry = _decode_entry(raw)
+    raws = document.records if table == "records" else document.queries
+    listed = [_decode_entry(raw) for raw in raws]
+    queries = {entry["query"] for entry in listed}
+    unlisted = list(unlisted_entries(document.filtered, table, queries))
+    for place, entry in enumerate((*listed, *unlisted)):
         for key, column in names.items():
             column.append(entry.get(key))
         filtered = entry.get("filtered")
         is_filtered = is_filtered or filtered is not None
         for name, figure in _FIGURES.items():
-            own[name].append(_short((entry[preferred] or {}).get(figure)))
+            own[name].append(_short((entry.get(preferred) or {}).get(figure)))
             together[name].append(_short((filtered or {}).get(figure)))
         if entry.get("disputed"):
             disputed.append(place)
@@ -104,6 +111,7 @@ def series_piece(body: bytes, table: Table) -> bytes:
             url=names["url"] if table == "records" else None,
             disputed=disputed,
             filtered=SeriesColumns(**together) if is_filtered else None,
+            listed=len(listed) if unlisted else None,
             **own,
         )
     )

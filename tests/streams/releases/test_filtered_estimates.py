@@ -204,6 +204,18 @@ def test_records_that_are_known_and_not_listed_are_told_too():
     assert EstimatesDocument.from_bytes(data).to_bytes() == data
 
 
+def test_of_more_unlisted_records_than_fit_the_largest_are_told(monkeypatch):
+    from blender.parameters import PrivacyParameters
+
+    made = documents(2, privacy=PrivacyParameters(selection_share=0.9, head_list_cells=5))
+    all_of_them = json.loads(published(made)[-1][1])["filtered"]["unlisted"]
+    monkeypatch.setattr("streams.releases.filtered_estimates.MOST_UNLISTED", 4)
+    fewer = json.loads(published(made)[-1][1])["filtered"]["unlisted"]
+
+    assert fewer == all_of_them[:4]
+    assert all(float(f"{x:.6g}") == x for row in fewer for x in row["filtered"].values())
+
+
 def test_an_older_publication_is_read_and_has_none():
     _, own = documents(1)[0]
     body = json.loads(own.to_bytes())

@@ -50,7 +50,8 @@ function sentence(view, lines) {
     new: " New: not on any earlier list that is loaded.",
     back: ` Back on the list; it was not on that of epoch ${then?.epoch}.`,
   }[change.kind];
-  return `${windowText(shown)}: ${percent(figure.share)} of people, 95 % range ${range(figure)}.${since}`;
+  const asked = figure.listed ? "" : " Not on this epoch’s list: no device was asked about it.";
+  return `${windowText(shown)}: ${percent(figure.share)} of people, 95 % range ${range(figure)}.${asked}${since}`;
 }
 
 function numbers(view, lines) {
@@ -77,7 +78,7 @@ function clicked(view) {
   const epoch = view.records.at(view.shown.epoch);
   byId("clicked").hidden = !epoch;
   if (!epoch) return;
-  const rows = [...epoch.place.keys()].filter((name) => queries.includes(view.records.rows.get(name).query))
+  const rows = [...epoch.place.keys(), ...(view.own ? [] : epoch.further.keys())].filter((name) => queries.includes(view.records.rows.get(name).query))
     .map((name) => ({ name, ...view.records.rows.get(name), figure: view.records.figure(name, epoch, view.own) }))
     .sort((a, b) => (b.figure?.share ?? -1) - (a.figure?.share ?? -1));
   const change = changed(view);
@@ -89,6 +90,7 @@ function clicked(view) {
     return element("tr", {},
       element("th", { scope: "row", class: "word" }, queries.length > 1 ? `${query} → ${url}` : url, " ",
         figure?.disputed ? element("span", { class: "mark" }, disputedText(view, query, url) ?? "disputed") : null,
+        figure && !figure.listed ? element("span", { class: "mark" }, "not on this epoch’s list") : null,
         drawn || full ? null : element("a", { class: "add", href: write({ ...view.address, items: [...view.address.items, { query, url }] }), "aria-label": `Add to the chart: ${url}`, "data-name": name }, "add to chart")),
       shareCell(figure && { ...figure, disputed: false }, most),
       trendCell(change.get(name), view.records.history(name, recent, view.own)));

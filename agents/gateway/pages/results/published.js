@@ -82,17 +82,18 @@ export class Series {
   add(told) {
     const known = this.at(told.epoch);
     if (known) return known;
-    const place = new Map();
+    const place = new Map(), further = new Map();
     told.query.forEach((query, i) => {
       const url = told.url ? told.url[i] : undefined;
       if (query === null || url === null) return; // ⋆ is no one's history.
       const name = nameOf(query, url);
-      place.set(name, i);
+      // Rows behind the listed ones are known from other epochs, and are no part of this one's list.
+      (i < (told.listed ?? Infinity) ? place : further).set(name, i);
       if (!this.rows.has(name)) this.rows.set(name, { query, url });
     });
     const epoch = {
       epoch: told.epoch, from: told.window_start_s, to: told.window_end_s, outcome: told.outcome,
-      own: told, filtered: told.filtered ?? null, disputed: new Set(told.disputed ?? []), place,
+      own: told, filtered: told.filtered ?? null, disputed: new Set(told.disputed ?? []), place, further,
       older: undefined,
     };
     this.epochs.push(epoch);
@@ -101,17 +102,17 @@ export class Series {
 
   /* One row in one epoch, or null: `own` is the epoch by itself, else all epochs together say. */
   figure(name, epoch, own) {
-    const i = epoch.place.get(name);
+    const i = epoch.place.get(name) ?? epoch.further.get(name);
     if (i === undefined) return null;
     const columns = !own && epoch.filtered && epoch.filtered.share[i] !== null ? epoch.filtered : epoch.own;
     if (columns.share[i] === null) return null;
     return {
       share: columns.share[i], variance: columns.variance[i], low: columns.low[i], high: columns.high[i],
-      disputed: epoch.disputed.has(i),
+      disputed: epoch.disputed.has(i), listed: epoch.place.has(name),
     };
   }
 
-  /* A row through these epochs, with null where it was not listed. */
+  /* A row through these epochs, with null where nothing is said of it. */
   history(name, epochs, own) {
     return epochs.map((epoch) => this.figure(name, epoch, own));
   }

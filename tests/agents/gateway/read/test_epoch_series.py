@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 
 import pytest
@@ -16,6 +18,7 @@ from tests.browser.publications import (
     many,
     preferring_clients,
     publications,
+    with_unlisted,
 )
 
 
@@ -58,6 +61,38 @@ async def test_a_series_says_of_each_row_what_the_publication_says(table, change
             both = told["filtered"][name][place], (row["filtered"] or {}).get(figure)
             assert close(*both)
     assert ("filtered" in told) == bool(rows)
+
+
+@pytest.mark.parametrize("table", ["queries", "records"])
+async def test_what_is_known_and_not_listed_is_in_tables_and_series_and_marked(table):
+    """Before, search and history on the results page could not find it, nor could a data frame."""
+    document = with_unlisted(publications()[-1], 40)
+    gateway = serving([document])
+    (told,) = (await gateway.ask("GET", f"/v1/series?table={table}")).json()["epochs"]
+    answer = await gateway.ask("GET", f"/v1/estimates/latest?format=csv&table={table}")
+    rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
+
+    assert document.filtered is not None
+    first, *own = document.filtered.unlisted
+    assert [row.query for row in own] == ["rarely asked"] * 2
+    if table == "records":
+        wanted = [(row.query, row.url, row.filtered.probability) for row in (first, *own)]
+    else:  # The first one's query has a row, which is of its listed results.
+        wanted = [("rarely asked", None, sum(row.filtered.probability for row in own))]
+    listed = len(document.records if table == "records" else document.queries)
+    assert told["listed"] == listed == len(rows) - len(wanted) == len(told["query"]) - len(wanted)
+    assert [row["unlisted"] for row in rows] == ["false"] * listed + ["true"] * len(wanted)
+    for (query, url, p), row, i in zip(wanted, rows[listed:], range(listed, 10**6), strict=False):
+        assert (row["query"], row.get("url")) == (told["query"][i], url) == (query, url)
+        assert url is None or told["url"][i] == url
+        assert (row["share"], row["blend_probability"], row["preferred"]) == ("", "", "")
+        assert told["share"][i] is told["high"][i] is None
+        assert float(row["filtered_probability"]) == pytest.approx(p)
+        assert told["filtered"]["share"][i] == pytest.approx(p, rel=1e-4)
+        assert float(row["filtered_low"]) < p < float(row["filtered_high"])
+        if len(wanted) == 1:
+            reach = float(row["filtered_high"]) - p
+            assert reach == pytest.approx(1.96 * (2e-9) ** 0.5, rel=1e-3), "variances add up"
 
 
 async def test_a_series_is_paged_newest_first_without_gaps():
