@@ -195,15 +195,25 @@ class ReplicatedService(ModelledService):
         await same_bytes_everywhere(self.made, range(first, last + 1))
 
     async def _finish(self, last: int) -> None:
-        """Let the jobs' time run ahead until this epoch is over; nobody sends any more."""
+        """Let the jobs' time run ahead until this epoch is over; nobody sends any more.
+
+        Never past an epoch that only waits for its work: that would make its head list late.
+        """
 
         async def over() -> bool:
             book = await self.made.book()
-            state = book.epochs[last]
-            if state.stage.over:
+            open_now = [
+                state
+                for epoch, state in sorted(book.epochs.items())
+                if epoch <= last and not state.stage.over
+            ]
+            if not open_now:
                 return True
-            due_ms = state.parameters.records_sealable_at_ms
-            if state.stage is Stage.REPORTING and state.head_list is not None:
+            state = open_now[0]
+            due_ms = 0
+            if state.stage is Stage.COLLECTING:
+                due_ms = state.parameters.records_sealable_at_ms
+            elif state.stage is Stage.REPORTING and state.head_list is not None:
                 plan = state.parameters.plan
                 due_ms = state.head_list.reports_until_ms + plan.grace_ms + plan.skew_ms
             ahead_ms = due_ms - now_ms() + 200
