@@ -5,15 +5,15 @@ from __future__ import annotations
 __all__ = ["counted", "noun"]
 
 
-def counted(number: int, singular: str) -> str:
-    """The number and its noun.
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """The number and its noun; `plural` where it takes more than an s.
 
-    >>> counted(1, "broker"), counted(3, "broker"), counted(0, "thing")
-    ('1 broker', '3 brokers', '0 things')
+    >>> counted(1, "broker"), counted(3, "broker"), counted(0, "copy", "copies")
+    ('1 broker', '3 brokers', '0 copies')
     """
-    return f"{number} {noun(number, singular)}"
+    return f"{number} {noun(number, singular, plural)}"
 
 
-def noun(number: int, singular: str) -> str:
+def noun(number: int, singular: str, plural: str = "") -> str:
     """The noun alone, where the number is not said: broker 2, brokers 2, 3."""
-    return singular if number == 1 else f"{singular}s"
+    return singular if number == 1 else plural or f"{singular}s"

@@ -2,6 +2,7 @@
 
 Exits with 1 when something must be fixed. Leaves everything as it was: to compare clocks it writes
 a byte to the clock topic, or before the first start to a topic of its own, which it deletes again.
+With --wait-s it may be run while Kafka and Redis are still starting.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ class _Report:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
+    parser.add_argument(
+        "--wait-s",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="first wait up to so long until Kafka and Redis answer (default: 0)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,12 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
             report.add("fix", "settings", problem)
         return report.end()
     report.add("ok", "settings", "complete and consistent; `blendstream settings` shows them")
-    asyncio.run(_examine(settings, report))
+    asyncio.run(_examine(settings, report, arguments.wait_s))
     return report.end()
 
 
-async def _examine(settings: Settings, report: _Report) -> None:
-    from agents.operations.installation_checks import examine  # noqa: PLC0415 - settings first, libraries after
+async def _examine(settings: Settings, report: _Report, wait_s: float) -> None:
+    # Settings first, libraries after.
+    from agents.operations.installation_checks import examine  # noqa: PLC0415
+    from agents.operations.server_wait import wait_for_servers  # noqa: PLC0415
 
+    if wait_s:
+        await wait_for_servers(settings, wait_s, lambda line: print(line, file=sys.stderr))
     async for finding in examine(settings):
         report.add(finding.grade.value, finding.what, finding.found)

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from agents.plurals import counted
 from blender.errors import BlenderError
 
 __all__ = ["add_arguments", "run"]
@@ -74,8 +75,8 @@ def _print(document: dict[str, Any], top: int) -> None:
     filtered = document.get("filtered")
     if filtered:
         print(
-            f"  share is this epoch's own; filtered is the best guess from all "
-            f"{filtered['epochs']} publications since epoch {filtered['since_epoch']}"
+            f"  share is this epoch's own; filtered is the best guess from "
+            f"{counted(filtered['epochs'], 'publication')} since epoch {filtered['since_epoch']}"
         )
     beside = f"{'filtered':>9}  " if filtered else ""
     print(f"{'share':>9}  {'95 % range':<20} {beside}query → URL")

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from agents.operations.findings import Finding, fix, note, ok
+from agents.plurals import counted
 from streams.settings import Settings
 from streams.settings.sections import TopicsSettings
 from streams.stores.kafka import KafkaLog
@@ -91,7 +92,8 @@ def transactions(
         )
     return ok(
         "transactions",
-        f"{TRANSACTION_LOG} {has} {copies} copies and min.insync.replicas={in_sync}",
+        f"{TRANSACTION_LOG} {has} {counted(copies, 'copy', 'copies')} and "
+        f"min.insync.replicas={in_sync}",
     )
 
 
@@ -111,7 +113,7 @@ def verification(enabled: Sequence[str | None]) -> Finding:
             f"Kafka did not say whether {_VERIFIED} is on; Kafka 3.6 and later have it, on by "
             "default. Let this user describe the brokers' configuration.",
         )
-    return ok("verification", f"{len(enabled)} brokers verify transactions")
+    return ok("verification", f"transactions are verified by {counted(len(enabled), 'broker')}")
 
 
 def leaders(unclean: Mapping[str, str | None]) -> Finding:
@@ -132,7 +134,7 @@ def leaders(unclean: Mapping[str, str | None]) -> Finding:
             f"Kafka did not say whether unclean elections are off for {', '.join(silent)}; let "
             f"this user describe the topics' configuration, or check that {_UNCLEAN} is false",
         )
-    return ok("leaders", f"unclean elections are off for {len(unclean)} topics")
+    return ok("leaders", f"unclean elections are off for {counted(len(unclean), 'topic')}")
 
 
 async def broker_setting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from agents.cli import main
 from agents.gateway.submit.token_file import add_token
+from agents.local import LocalRedis
 from agents.local.ports import free_port
 from agents.operations.installation_checks import (
     Finding,
@@ -21,6 +23,7 @@ from agents.operations.installation_checks import (
     replication,
     versions,
 )
+from agents.operations.server_wait import wait_for_servers
 from streams.settings import Settings
 from streams.stores.kafka import KafkaLog
 from streams.topics import Topics, ensure_topics
@@ -282,3 +285,33 @@ def test_wrong_settings_are_listed_one_by_one(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 3
     assert all(line.startswith("  FIX   settings:") for line in lines)
+
+
+async def test_it_can_wait_for_servers_that_are_still_starting(
+    kafka, make_settings: MakeSettings
+) -> None:
+    """Step 4 of a first service, typed before step 2 says that it is ready."""
+    port = free_port()
+    url = f"redis://127.0.0.1:{port}/0"
+    settings = make_settings({"kafka.url": kafka.url, "redis.url": url})
+    said: asyncio.Queue[str] = asyncio.Queue()
+
+    waiting = asyncio.create_task(wait_for_servers(settings, 30, said.put_nowait))
+    assert await said.get() == "waiting up to 30 s until Kafka and Redis answer ..."
+    assert not waiting.done()
+    with await asyncio.to_thread(LocalRedis, port=port):
+        assert await waiting
+    assert said.empty()
+
+
+@pytest.mark.parametrize("away", ["kafka", "redis"])
+async def test_it_waits_no_longer_than_it_was_told(
+    away, kafka, redis_server, make_settings: MakeSettings
+) -> None:
+    """The check then says what does not answer."""
+    urls = {"kafka.url": kafka.url, "redis.url": redis_server.url}
+    urls |= {f"{away}.url": f"{away}://127.0.0.1:{free_port()}"}
+    began = time.monotonic()
+
+    assert not await wait_for_servers(make_settings(urls), 1)
+    assert time.monotonic() - began < 15

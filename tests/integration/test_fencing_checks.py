@@ -48,7 +48,7 @@ async def test_a_log_of_transactions_with_one_copy_is_to_be_mended(
     for deleted in admin.delete_topics([TRANSACTION_LOG]).values():
         deleted.result(30)
     assert (await finding(one, "transactions")).found == (
-        "__transaction_state will be created with 1 copies and min.insync.replicas=1"
+        "__transaction_state will be created with 1 copy and min.insync.replicas=1"
     )
     assert "will be created with 1 and 1" in (await finding(three, "transactions")).found
 
