@@ -114,6 +114,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 PUBLISHED = (
+    r"people search in epoch \d+; its results, the first, are due in about \d+ s",
     r"Epoch \d+ published: [\d,]+ opt-in users, [\d,]+ devices; paper computed beside it",
     r"query → result +true +sharp +95 % interval +paper +95 % interval",
     r"weather tomorrow → …/1 +6\.63% +\d+\.\d+% +\d+\.\d+–\d+\.\d+%",

@@ -5,6 +5,7 @@ import enum
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -229,3 +230,26 @@ def test_configured_levels_and_forms_are_used():
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [
         "batch_failed"
     ]
+
+
+STARTED = """
+import logging
+from streams.telemetry.structured_logs import configure_logging
+configure_logging()
+logging.getLogger("agents.worker").info("worker_started", extra={"partition": 3})
+"""
+
+
+def test_by_itself_the_form_is_text_on_a_terminal_and_json_elsewhere():
+    """Nobody reads JSON on a terminal, and no program reads text."""
+    ours, terminal = os.openpty()
+    for stderr in (terminal, subprocess.PIPE):
+        ended = subprocess.run([sys.executable, "-c", STARTED], stderr=stderr, check=True)
+        said = (os.read(ours, 1000) if ended.stderr is None else ended.stderr).decode()
+        if stderr == terminal:
+            assert "worker_started" in said
+            assert "{" not in said
+        else:
+            assert json.loads(said)["event"] == "worker_started"
+    os.close(ours)
+    os.close(terminal)
