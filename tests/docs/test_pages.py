@@ -138,3 +138,5 @@ def test_versions_and_dates_agree():
     assert declared
     assert declared[1] == newest
     assert f"Version {newest}" in README
+    wheels = re.findall(r"blendstream-([\d.]+)-py3", (REPOSITORY / "docs/demo.md").read_text())
+    assert wheels == [newest]
