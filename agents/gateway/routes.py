@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from agents.gateway.read.epoch_series import EpochSeries
-from agents.gateway.read.estimates_csv import TABLES
+from agents.gateway.read.estimates_tables import TABLES
 from agents.gateway.read.publications import EpochView
 from agents.gateway.responses import Problem
 from agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report

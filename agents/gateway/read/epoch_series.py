@@ -3,19 +3,17 @@
 A column for each number of an epoch, in place of a mapping for each record: `share`, `variance`,
 `low` and `high` are those of the group that the publication says to read (`preferred`), and
 `filtered` has the same four from all publications together. Behind the `listed` rows come those
-that have `filtered` alone (`estimates_csv`). Numbers have five digits. Each epoch is made once and
-kept, packed by itself, so that a request for many only puts pieces together.
+that have `filtered` alone (`estimates_tables`). Numbers have five digits. Each epoch is made once
+and kept, packed by itself, so that a request for many only puts pieces together.
 
 Promises: made of one published document, and of nothing else.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from agents.gateway.read.estimates_csv import Filtered, Table, unlisted_entries
+from agents.gateway.read.estimates_tables import EstimatesTables, Table
 from agents.gateway.submit.request_types import EpochNumber
 
 __all__ = ["SCHEMA", "EpochSeries", "SeriesColumns", "series_piece"]
@@ -58,37 +56,18 @@ class EpochSeries(msgspec.Struct, frozen=True, omit_defaults=True):
     listed: int | None = None
 
 
-class _Document(msgspec.Struct):
-    """What a series takes of a document; its entries are decoded one by one (see the tables)."""
-
-    epoch: int
-    window_start_s: int
-    window_end_s: int
-    outcome: str
-    reasons: list[str]
-    agreement: dict[str, Any] | None
-    records: list[msgspec.Raw]
-    queries: list[msgspec.Raw]
-    filtered: Filtered | None = None
-
-
-_decode_document = msgspec.json.Decoder(_Document).decode
-_decode_entry = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def series_piece(body: bytes, table: Table) -> bytes:
     """One document's part of a series, in the document's own order."""
-    document = _decode_document(body)
-    preferred = "blend" if document.agreement is None else str(document.agreement["prefer"])
+    document = EstimatesTables.of(body)
+    preferred = document.preferred
     own: dict[str, Column] = {name: [] for name in _FIGURES}
     together: dict[str, Column] = {name: [] for name in _FIGURES}
     names: dict[str, list[str | None]] = {"query": [], "url": []}
     disputed, is_filtered = [], False
-    raws = document.records if table == "records" else document.queries
-    listed = [_decode_entry(raw) for raw in raws]
-    queries = {entry["query"] for entry in listed}
-    unlisted = list(unlisted_entries(document.filtered, table, queries))
+    listed, unlisted = document.rows(table)
     for place, entry in enumerate((*listed, *unlisted)):
         for key, column in names.items():
             column.append(entry.get(key))

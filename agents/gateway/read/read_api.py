@@ -18,7 +18,8 @@ from starlette.requests import Request
 
 from agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
 from agents.gateway.read.epoch_series import series_piece
-from agents.gateway.read.estimates_csv import TABLES, Table, csv_head, csv_rows
+from agents.gateway.read.estimates_csv import csv_head, csv_rows
+from agents.gateway.read.estimates_tables import TABLES, Table
 from agents.gateway.read.gzip_join import Piece, pack, pack_together
 from agents.gateway.read.negotiation import (
     CSV,
