@@ -6,7 +6,8 @@ Prints two lines for the shell:
     export REDIS_URL=redis://127.0.0.1:PORT/0
 
 --brokers 3 starts three Kafka nodes that replicate, --redis cluster or sentinel a Redis that
-survives the loss of a node: end a node by its process id to see what the service does then.
+survives the loss of a node. Each node's process id is said: `kill -9` one to see what the service
+does then.
 
 The first time, Kafka's jars are fetched by Maven into the user's cache. Data lives in a temporary
 folder and ends with the command, unless --folder names one. With --kafka-port and --redis-port the
@@ -68,17 +69,24 @@ def run(arguments: argparse.Namespace) -> int:
         ) as stack:
             print(f"export KAFKA_URL={stack.kafka.url}")
             print(f"export REDIS_URL={stack.redis.url}", flush=True)
+            several = _several(stack)
+            for part in stack.started if several else ():
+                _say(f"{part.name}: process {part.server.pid}")
             _say(f"ready after {time.monotonic() - began:.1f} s; Ctrl-C stops it")
-            return _watch(stack)
+            return _watch(stack, alone=not several)
     except KeyboardInterrupt:
         _say("stopped")
         return 0
 
 
-def _watch(stack: Stack) -> int:
+def _several(stack: Stack) -> bool:
+    """Whether there are nodes of which one may be lost."""
+    return any(isinstance(part, RedisNode | ClusterNode) for part in stack.started)
+
+
+def _watch(stack: Stack, *, alone: bool) -> int:
     """Say which server ended by itself; one of several may, and the others go on."""
     running = stack.started
-    alone = not any(isinstance(part, RedisNode | ClusterNode) for part in running)
     while running:
         for part in [part for part in running if not part.server.running]:
             running.remove(part)

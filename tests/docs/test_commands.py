@@ -1,11 +1,15 @@
 """Every command that a page shows runs in CI: here, or in the test that `SHOWN_BY` names."""
 
+import importlib.util
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -19,25 +23,74 @@ PAGES = [
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
+#: What a command begins with in a block that is not marked as `sh`; there every line is one.
 TOOLS = (
-    r"blendstream|make|pip|curl|python|spin|gcc|mkdocs|kafka-[a-z-]+\.sh"
+    r"blendstream|make|pip|curl|python|spin|gcc|mkdocs|npm|docker|kubectl|kafka-[a-z-]+\.sh"
     r"|(?:\.venv/bin/)?localclient"
 )
 FIRST_SERVICE = (
     "test_the_pages_commands_lead_to_a_published_epoch_and_an_accepted_record_and_report"
 )
+GUIDE = "test_the_guide_of_the_client_works_as_printed_against_the_demo"
+PRACTICE = "test_on_three_brokers_and_sentinel_the_doctor_has_nothing_to_fix_and_a_node_may_go"
 MODEL = "test_the_order_of_steps_releases_once_and_never_waits_for_ever"
 VERBS = "test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild"
 WHOLE_SERVICE = "test_records_go_all_the_way_over_tls"
 
-#: For each page: how a command begins, and the test that runs it.
+#: For each page: how a command begins, and the test that runs it. One that no entry covers fails.
 SHOWN_BY = {
-    "first-service.md": {"": FIRST_SERVICE},
-    "api.md": {"": FIRST_SERVICE},
-    "localclient.md": {"": "test_the_guide_of_the_client_works_as_printed_against_the_demo"},
-    "demo.md": {"": "test_the_local_install_runs_the_demo"},
-    "install.md": {"blendstream": "test_the_settings_commands_run"},
-    "reading-results.md": {"pip": "test_the_server_install_imports_every_module"},
+    "first-service.md": dict.fromkeys(
+        (
+            "mkdir trial",
+            "cd trial",
+            "blendstream settings --sample trial",
+            "blendstream stack --folder data",
+            "blendstream keys new trial",
+            "TOKEN=$(blendstream tokens add trial-app",
+            "blendstream doctor --wait-s",
+            "blendstream run --settings",
+            "blendstream simulate --token",
+            "blendstream results",
+            "blendstream epochs --settings",
+        ),
+        FIRST_SERVICE,
+    ),
+    "api.md": dict.fromkeys(
+        (
+            "curl -sS http://127.0.0.1:8080/v1/optin-records",
+            "curl -sS http://127.0.0.1:8080/v1/head-lists/current",
+            'python -c "',
+            "curl -sS http://127.0.0.1:8080/v1/reports",
+        ),
+        FIRST_SERVICE,
+    ),
+    "localclient.md": dict.fromkeys(
+        (
+            "export GATEWAY=",
+            "export LOCALCLIENT_TOKEN=",
+            'trial="',
+            ".venv/bin/localclient record",
+            ".venv/bin/localclient report",
+            ".venv/bin/localclient search",
+            "curl -s $GATEWAY/v1/estimates/latest",
+        ),
+        GUIDE,
+    ),
+    # The test builds the wheel by the same backend, without pip.
+    "demo.md": dict.fromkeys(
+        (
+            ".venv/bin/python -m pip wheel --no-deps",
+            "pip install './blendstream-",
+            "blendstream demo",
+        ),
+        "test_the_local_install_runs_the_demo",
+    ),
+    "install.md": dict.fromkeys(
+        ("blendstream settings", "blendstream --help"), "test_the_settings_commands_run"
+    ),
+    "reading-results.md": {
+        "pip install 'blendstream[pandas]'": "test_the_server_install_imports_every_module"
+    },
     "evaluation.md": {
         "pip": "test_the_evaluation_brings_the_server_it_evaluates",
         "blendstream evaluate": "test_the_smoke_run_measures_every_experiment",
@@ -45,10 +98,13 @@ SHOWN_BY = {
         "python -m bench.blend_grid": "test_the_pages_tables_are_the_csv_files",
     },
     "fail-over.md": {
-        # The servers that this command starts; the test starts them by the same classes.
-        "blendstream stack": "test_a_primary_replaced_by_sentinel",
-        "blendstream doctor": FIRST_SERVICE,
-        "blendstream epochs --watch": VERBS,
+        "blendstream stack --brokers 3 --redis sentinel": PRACTICE,
+        "export BLENDSTREAM_TOPICS_": PRACTICE,
+        "blendstream doctor --settings": PRACTICE,
+        "kill -9 PROCESS": PRACTICE,
+        "blendstream run --settings": FIRST_SERVICE,
+        "blendstream simulate --token": FIRST_SERVICE,
+        "blendstream epochs --settings settings.toml --watch": VERBS,
     },
     "released-once.md": {"spin": MODEL, "gcc": MODEL},
     "runbook.md": {
@@ -65,6 +121,14 @@ SHOWN_BY = {
     },
 }
 
+#: For each page: how a line begins that no test runs, and why.
+NOT_RUN = {
+    "first-service.md": dict.fromkeys(
+        (". .venv/bin/activate", ". ../.venv/bin/activate"),
+        "the test puts the environment that runs it in its place",
+    ),
+    "runbook.md": {"echo '{": "writes the file that the next line reads, with names to fill in"},
+}
 
 #: For each page with code in another language: the test that runs it.
 CODE_RUN_BY = {
@@ -86,11 +150,30 @@ def shell_commands(page: Path) -> list[str]:
     """The commands in blocks of code: fenced as `sh` or without a language, or indented."""
     text = page.read_text()
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = [
-        line for language, code in fenced if language in ("", "sh") for line in code.splitlines()
-    ]
+    typed = [line for language, code in fenced if language == "sh" for line in whole_lines(code)]
+    lines = [line for language, code in fenced if language == "" for line in code.splitlines()]
     lines += re.findall(r"^ {4}(\S.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
-    return [line.partition("  #")[0].strip() for line in lines if re.match(rf"({TOOLS}) ", line)]
+    typed += [line for line in lines if re.match(rf"({TOOLS}) ", line)]
+    return [line.partition("  #")[0].strip() for line in typed]
+
+
+def whole_lines(code: str) -> list[str]:
+    """The lines of a shell script; what goes on after a backslash or within quotes is one."""
+    lines: list[str] = []
+    begun = ""
+    for line in code.splitlines():
+        begun += f"{line}\n"
+        try:
+            shlex.split(begun, comments=True)
+        except ValueError:  # a quotation that is still open
+            continue
+        if line.endswith("\\"):
+            continue
+        if begun.strip():
+            lines.append(begun.strip())
+        begun = ""
+    assert begun == "", f"a quotation must be closed: {begun}"
+    return lines
 
 
 def inline_commands(page: Path) -> list[str]:
@@ -103,14 +186,24 @@ def inline_commands(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_in_a_block_of_code_is_run_by_a_test(page):
     """A reader copies it; a command that no test runs is wrong sooner or later."""
-    shown = SHOWN_BY.get(page.name, {})
+    shown, not_run = SHOWN_BY.get(page.name, {}), NOT_RUN.get(page.name, {})
     commands = [line for line in shell_commands(page) if not line.startswith("make ")]
-    unrun = [line for line in commands if not any(map(line.startswith, shown))]
+    unrun = [line for line in commands if not any(map(line.startswith, {**shown, **not_run}))]
 
     assert unrun == [], "add the test that runs it to SHOWN_BY"
     assert set(shown.values()) <= defined_tests()
-    idle = [start for start in shown if not any(line.startswith(start) for line in commands)]
-    assert idle == []
+    assert all({**shown, **not_run}), "an empty beginning would cover every command"
+    known = [*shown, *not_run]
+    assert [start for start in known if not any(map(str.startswith, commands, repeat(start)))] == []
+
+
+def test_every_line_of_a_shell_block_is_a_command_and_only_its_end_begins_another():
+    """`echo`, `TOKEN=$(…)`, `npm` and `docker` were passed over, so no test had to run them."""
+    code = "T=$(date)  # it's now\n\ncurl a \\\n  -d '{\n}'\npython -c \"\nimport x\"\ndocker run\n"
+
+    assert [line.split()[0] for line in whole_lines(code)] == [
+        "T=$(date)", "curl", "python", "docker"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -145,6 +238,58 @@ def test_every_command_in_a_sentence_is_one_that_the_command_line_takes(page, ca
         # A verb may be named without what it needs; an option may not be wrong.
         if "arguments are required" not in complaint or any("-" in word for word in words):
             assert complaint == "", command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_file_extra_and_script_that_a_sentence_runs_exists(page):
+    """`python -m bench.growth` in a sentence is typed as well, and its module may be renamed."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    missing = [
+        command
+        for command in re.findall(r"`((?:python|pip|npm) [^`]+)`", text)
+        if not runnable(shlex.split(command))
+    ]
+
+    assert missing == []
+
+
+def runnable(words: list[str]) -> bool:
+    """Whether what these words name is there."""
+    if "&&" in words:
+        end = words.index("&&")
+        return runnable(words[:end]) and runnable(words[end + 1 :])
+    modules, files, known = [], [], False
+    match words:
+        case ["python", "-m", "bench", *names]:
+            modules = [f"bench.{name}" for name in names]
+        case ["python", "-m", module, *_]:
+            modules = [module]
+        case ["python", file, *_] | ["pip", "install", "-r", file]:
+            files = [file]
+        case ["pip", "install", what]:
+            project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+            named = re.fullmatch(r"blendstream(?:\[([a-z]+)\])?", what)
+            known = bool(named and named[1] in (None, *project["optional-dependencies"]))
+        case ["npm", "install"]:
+            known = True
+        case ["npm", "run", script]:
+            package = json.loads((REPOSITORY / "webclient" / "package.json").read_text())
+            known = script in package["scripts"]
+    there = [importlib.util.find_spec(module) is not None for module in modules]
+    there += [(REPOSITORY / file).is_file() for file in files]
+    return all(there) if there else known
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m bench no_such_benchmark", "python -m bench.gone", "python docs/gone.py",
+        "pip install 'blendstream[gone]'", "pip install -r gone.txt", "npm run gone",
+        "npm install && npm run gone",
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_noticed(command):
+    assert not runnable(shlex.split(command))
 
 
 @pytest.mark.parametrize("command", shell_commands(REPOSITORY / "docs" / "install.md"))
