@@ -6,13 +6,14 @@
     one budget              opt-in users in every epoch with noise for all T, clients in one of T
 
 Records are taken to follow Zipf's law: the r-th most common is what s/r of all people hold. The
-list finds a record if its noisy count reaches θ in an epoch (for known records: in any so far). Of
-those found the error is that of the combined estimate, of the others all of their share:
+paper lists a record if its noisy count reaches θ in an epoch. `sharp` lists it if that happened in
+any epoch so far, and two or more of S's users hold it: then it is never forgotten. Of those listed
+the error is that of the combined estimate, of the others all of their share:
 
     L1 = Σ over the M most common of  q·√(2/π)·σ + (1 − q)·s/r,        1/σ² = 1/σ²_O + 1/σ²_C
 
 Promises: uses no data. A rough guide: the formulas take records that do not change and normal
-errors; simulations (docs/over-time-benchmarks.md) come out within about a third of it. Where one
+errors; simulations (docs/evaluation.md) come out within about a third of it. Where one
 person holds several records, or none, take fewer people.
 Symbols: T = epochs, M = cells, s = top_share, n_O, n_C = people of each group in an epoch, θ =
 threshold, h = share of opt-in users who stay with their records.
@@ -37,7 +38,8 @@ from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.period_budget import calibrate_period
 from blender.record import Record
 from blender.registry import randomizer_for
-from blender.stable_histogram import drop_level, stable_threshold
+from blender.remembered_records import SHOWN_FROM
+from blender.stable_histogram import stable_threshold
 
 __all__ = ["Expectation", "PlannedService", "expectations"]
 
@@ -94,16 +96,14 @@ def expectations(service: PlannedService) -> list[Expectation]:
     rotated = replace(s, clients=max(1, s.clients // t))
     laplace = laplace_variance(laplace_scale(sensitivity=2, epsilon=s.epsilon))
     theta = stable_threshold(s.epsilon, s.delta)
-    drop = drop_level(laplace_scale(sensitivity=2, epsilon=s.epsilon))
     rule = calibrate_period(s.epsilon, s.delta, 1, t)
     return [
         _paper(s, every),
-        _sharp("sharp, each epoch", s, (every, every), (theta, drop), laplace, s.staying),
+        _sharp("sharp, each epoch", s, (every, every), theta, laplace, s.staying),
         # Those of the next epoch are other people.
-        _sharp("sharp, taking turns", turns, (s.epsilon, s.epsilon), (theta, drop), laplace, 0.0),
+        _sharp("sharp, taking turns", turns, (s.epsilon, s.epsilon), theta, laplace, 0.0),
         _sharp(
-            "one budget", rotated, (s.epsilon, s.epsilon), (rule.threshold, None), rule.scale**2,
-            s.staying,
+            "one budget", rotated, (s.epsilon, s.epsilon), rule.threshold, rule.scale**2, s.staying
         ),
     ]  # fmt: skip
 
@@ -129,19 +129,17 @@ def _sharp(
     way: str,
     s: PlannedService,
     totals: tuple[float, float],
-    levels: tuple[int, int | None],
+    theta: int,
     noise: float,
     staying: float,
 ) -> Expectation:
-    """`levels`: from where new records show, and known ones stay (None: at any count)."""
     p, n = _shares(s), float(s.optin_users)
-    theta, drop = levels
-    # Only people who changed give a record another chance to show.
-    chances = 1 + (s.epochs - 1) * (1 - staying)
-    once = -np.expm1(chances * np.log1p(-np.minimum(_passes(p * n, noise, theta), 1 - 1e-12)))
-    q = np.where(p * n >= 2, once, 0.0)
-    if drop is not None:
-        q = q * _passes(p * n, noise, drop)
+    held = SELECTION_SHARES["sharp"] * n * p
+    # What a count has in common with the next epoch's gives a record no other chance to show:
+    # people who stay, but not the noise.
+    chances = 1 + (s.epochs - 1) * (1 - staying * held / (held + noise))
+    once = -np.expm1(chances * np.log1p(-np.minimum(_passes(held, noise, theta), 1 - 1e-12)))
+    q = np.where(held >= SHOWN_FROM, once, 0.0)
     top = p[: s.cells]
     # Averaged over T epochs: noise and devices' randomisation by T, people by those who change.
     fresh = min(1.0, (1 + staying) / (1 - staying) / s.epochs)
@@ -158,10 +156,15 @@ def _shares(s: PlannedService) -> FloatArray:
 
 
 def _passes(mean: FloatArray, noise: float, level: int) -> FloatArray:
-    """P(a count of this mean, with this variance of noise added, is at least `level`)."""
-    deviation = np.sqrt(mean + noise)
-    z = (level - 0.5 - mean) / deviation
-    return np.array([math.erfc(x / math.sqrt(2)) / 2 for x in z.tolist()])
+    """P(a Poisson count of this mean, with normal noise of this variance, is at least `level`)."""
+    most = 4 * level + 100  # A count of so large a mean is never as low as the level.
+    low = np.minimum(mean, most)
+    logs, total = np.log(low), np.zeros(len(mean))
+    for count in range(math.ceil(most + 8 * math.sqrt(most)) + 1):
+        over = math.erfc((level - 0.5 - count) / math.sqrt(2 * noise)) / 2
+        if over > 0:
+            total += over * np.exp(count * logs - low - math.lgamma(count + 1))
+    return np.asarray(np.minimum(total, 1.0))
 
 
 def _error(p: FloatArray, found: FloatArray, variance: FloatArray) -> float:

@@ -4,18 +4,25 @@ For these sizes, ε, δ and number of epochs: what a person who takes part in ev
 them spends in all (plain sums), how many records a head list finds, and how far the estimates of
 the M most common records are off in all (L1; a record that is not listed counts in full). By
 formulas, for records that follow Zipf's law and do not change: a guide, right within about a third.
+ε, δ, M and the number of epochs are those of the settings, where they say; options win.
 
   blendstream plan                                         sizes of the paper's first data set
   blendstream plan --optin-users 32850 --clients 624150 --epochs 30
+  blendstream plan --settings service.toml --epsilon 2
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 from blender.parameters import PERIOD_EPOCHS
 from blender.spending_plan import Expectation, PlannedService, expectations
+from streams.errors import SettingsError
+from streams.settings import given_settings
 from streams.settings.sections import PrivacySettings
+from streams.settings.settings import read_values
 
 __all__ = ["add_arguments", "run", "show"]
 
@@ -26,42 +33,62 @@ SETTINGS = (
     "budget.period_epochs = 0, privacy.cohorts = {epochs}, and keys.cohort_id",
     "budget.period_epochs = {epochs}",
 )
+#: How many epochs are looked at where neither options nor settings say.
+EPOCHS = 30
 #: For so many epochs nothing is to be set: it is the default.
 DEFAULT = PERIOD_EPOCHS["sharp"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sizes, with defaults of the paper's first data set."""
-    default = {field: getattr(PrivacySettings(), field) for field in ("epsilon", "delta")}
-    cells = PrivacySettings().head_list_cells
+    privacy = PrivacySettings()
     for name, kind, value, text in (
         ("--optin-users", int, 32_850, "opt-in users"),
         ("--clients", int, 624_150, "all other people, whose devices report"),
-        ("--epochs", int, 30, "epochs that the total is for"),
-        ("--epsilon", float, default["epsilon"], "ε"),
-        ("--delta", float, default["delta"], "δ"),
-        ("--cells", int, cells, "M: records that clients report on"),
         ("--top-share", float, 0.05, "share of people who hold the most common record"),
         ("--staying", float, 0.5, "share of opt-in users who are there again with their record"),
     ):
         parser.add_argument(name, type=kind, default=value, help=f"{text}; default: %(default)s")
+    # No default here: an option that was not given is taken from the settings.
+    for name, kind, value, text in (
+        ("--epochs", int, EPOCHS, "epochs that the total is for"),
+        ("--epsilon", float, privacy.epsilon, "ε"),
+        ("--delta", float, privacy.delta, "δ"),
+        ("--cells", int, privacy.head_list_cells, "M: records that clients report on"),
+    ):
+        said = f"{text}; default: that of the settings, or {value}"
+        parser.add_argument(name, type=kind, help=said)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print."""
+    privacy, period = _settings(arguments.settings)
     service = PlannedService(
         optin_users=arguments.optin_users,
         clients=arguments.clients,
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        epochs=arguments.epochs,
-        cells=arguments.cells,
+        epsilon=_either(arguments.epsilon, privacy.epsilon),
+        delta=_either(arguments.delta, privacy.delta),
+        epochs=_either(arguments.epochs, period or EPOCHS),
+        cells=_either(arguments.cells, privacy.head_list_cells),
         top_share=arguments.top_share,
         staying=arguments.staying,
     )
     for line in show(service, expectations(service)):
         print(line)
     return 0
+
+
+def _settings(file: Path | None) -> tuple[PrivacySettings, int | None]:
+    """The privacy settings, and the period's epochs if any; the others need not be given yet."""
+    given = given_settings(file)
+    sections, wrong = read_values(given.values)
+    if problems := [*given.problems, *wrong]:
+        raise SettingsError(problems)
+    return PrivacySettings(**sections["privacy"]), sections["budget"].get("period_epochs")
+
+
+def _either(option: Any, setting: Any) -> Any:
+    return setting if option is None else option
 
 
 def show(service: PlannedService, found: list[Expectation]) -> list[str]:
