@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from bench._two_groups import Groups
 from blender.cell_estimates import FloatArray
+from blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
 from blender.interfaces import OptinCounts
-from blender.profiles import EpochEstimates, OptinRelease, build_head_list, estimate_epoch
+from blender.profiles import build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 

@@ -22,13 +22,14 @@ from typing import Final
 import numpy as np
 
 from blender.cell_estimates import FloatArray
+from blender.epoch_estimates import OptinRelease
 from blender.evaluation.populations import People
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
 from blender.interfaces import OptinCounts
 from blender.noise import IntArray
 from blender.parameters import PrivacyParameters
-from blender.profiles import OptinRelease, build_head_list
+from blender.profiles import build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 from blender.whole_records import choose_batch

@@ -29,9 +29,9 @@ from bench._grid_figures import draw_grid
 from bench._sharp_settings import PEOPLE
 from bench._two_groups import DIFFERENCES, Groups, draw_release, draw_reports
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
+from blender.epoch_estimates import OptinRelease, estimate_epoch
 from blender.intervals import Z_95
 from blender.noise import laplace_variance
-from blender.profiles import OptinRelease, estimate_epoch
 
 ACTIVITIES = (1.0, 0.9, 0.7, 0.5)
 LIST_SIZES = (50, 500)

@@ -11,11 +11,12 @@ from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, project_onto_simplex
 from blender.cells import Cells, RandomizerSpec
 from blender.difference_blend import blend_groups
+from blender.epoch_estimates import OptinRelease, estimate_epoch
 from blender.interfaces import OptinCounts
 from blender.noise import ExactNoise
 from blender.optin import add_noise, estimate_noisy_counts
 from blender.parameters import PrivacyParameters
-from blender.profiles import OptinRelease, build_head_list, estimate_epoch
+from blender.profiles import build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 from blender.two_stage_estimates import TwoStageEstimator

@@ -32,8 +32,8 @@ from bench._two_groups import (
 )
 from blender.agreement import measure_agreement
 from blender.cell_estimates import FloatArray
+from blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
 from blender.noise import IntArray
-from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
 from blender.registry import randomizer_for
 
 SETTINGS = ((50, 400_000), (500, 2_000_000))

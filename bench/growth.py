@@ -2,33 +2,37 @@
 
     python -m bench growth                           the table
     python -m bench.growth --figure docs/growth      and the figure, in both themes (needs [eval])
+    python -m bench.growth --table docs/growth.txt --figure docs/growth      from an earlier run
 
 Each row is one process that does one stage at one size; what takes less than a second is done
 three times, and the least counts: others on the machine only ever add. `cpu` is its processor time,
 `memory` the most that it held beyond the smallest size of its stage; *n^x* compares a size with the
-one before, and in brackets stands what n·log n would be. No stage may grow faster than that, but
-for what small sizes do without: a table that fits a processor's own cache, rows that need no second
-merge. Reading from Redis is measured by `head_list_records`, the servers by `counting`.
+one before, and in brackets stands what n·log n would be; the line of all sizes compares the last
+with the first. No stage may grow faster than that, but for what small sizes do without: a table
+that fits a processor's own cache, rows that need no second merge. Reading from Redis is measured by
+`head_list_records`, the servers by `counting`.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from agents.worker.entry_checks import judge_reports
-from bench._measured import Measured, measure
+from bench._measured import measure
 from blender.agreement import measure_agreement
+from blender.epoch_estimates import OptinRelease, estimate_epoch
 from blender.evaluation.drawing import Line, Panel, draw_figure
 from blender.evaluation.summary import Curve, Mean
 from blender.interfaces import OptinCounts
 from blender.noise import ExactNoise
 from blender.parameters import PrivacyParameters
-from blender.profiles import OptinRelease, build_head_list, estimate_epoch
+from blender.profiles import build_head_list
 from blender.publication_filter import ClientFigures, Publication, RecordFilter
 from blender.record import Record
 from blender.registry import randomizer_for
@@ -232,58 +236,108 @@ def _cuts(size: int, step: int) -> list[tuple[int, int]]:
     return [(at, min(at + step, size)) for at in range(0, size, step)]
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One stage at one size; memory is what it held beyond the stage's smallest size."""
+
+    size: int
+    seconds: float
+    cpu_seconds: float
+    memory_mib: float
+
+
 def main() -> None:
     """Every stage at each of its sizes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--table", type=Path, help="take what an earlier run printed; measure none")
     options, _ = parser.parse_known_args()
+    earlier = None if options.table is None else read_table(options.table.read_text())
     print(f"   {'stage':<36}{'size':>12}{'wall s':>9}{'cpu s':>9}{'memory MiB':>12}   growth")
-    found: dict[str, list[tuple[int, Measured]]] = {}
+    found: dict[str, list[Row]] = {}
     for stage, (prepare, sizes) in STAGES.items():
         rows = found.setdefault(stage, [])
-        for size in sizes:
-            one = measure(prepare, size)
-            if one.cpu_seconds < 1:
-                again = [one, *(measure(prepare, size) for _ in range(2))]
-                one = min(again, key=lambda measured: measured.cpu_seconds)
-            grown = ""
-            if rows:
-                before, least = rows[-1]
-                grown = (
-                    f"n^{_exponent(before, least, size, one):.2f} ({_n_log_n(before, size):.2f})"
-                )
-            rows.append((size, one))
-            memory = one.peak_mib - rows[0][1].peak_mib
+        for row in _measured(prepare, sizes) if earlier is None else earlier[stage]:
+            rows.append(row)
+            grown = time_growth(rows[-2:]) if len(rows) > 1 else ""
             print(
-                f"   {stage:<36}{size:>12,}{one.seconds:9.2f}{one.cpu_seconds:9.3f}{memory:12.0f}"
-                f"   {grown}",
+                f"   {stage:<36}{row.size:>12,}{row.seconds:9.2f}{row.cpu_seconds:9.3f}"
+                f"{row.memory_mib:12.0f}   {grown}",
                 flush=True,
             )
+        print(f"   {stage:<36}{ALL:>12}{'':30}   {time_growth(rows)}, memory {memory_growth(rows)}")
     if options.figure:
         _draw(found, options.figure)
 
 
-def _exponent(small: int, before: Measured, large: int, after: Measured) -> float:
-    return math.log(after.cpu_seconds / before.cpu_seconds) / math.log(large / small)
+#: In place of a size: the line of a stage's whole range.
+ALL = "all sizes"
 
 
-def _n_log_n(small: int, large: int) -> float:
-    return 1 + math.log(math.log(large) / math.log(small)) / math.log(large / small)
+def _measured(prepare: Callable[[int], Callable[[], float]], sizes: Sequence[int]) -> Iterator[Row]:
+    smallest_mib: float | None = None
+    for size in sizes:
+        one = measure(prepare, size)
+        again = [measure(prepare, size) for _ in range(2)] if one.cpu_seconds < 1 else []
+        least = min([one, *again], key=lambda measured: measured.cpu_seconds)
+        smallest_mib = least.peak_mib if smallest_mib is None else smallest_mib
+        yield Row(size, least.seconds, least.cpu_seconds, least.peak_mib - smallest_mib)
 
 
-def _draw(found: dict[str, list[tuple[int, Measured]]], path: Path) -> None:
+def read_table(text: str) -> dict[str, list[Row]]:
+    """The rows that a run has printed, by stage."""
+    found: dict[str, list[Row]] = {}
+    for line in text.splitlines():
+        stage, numbers = line[3:39].strip(), line[39:].split()
+        if stage in STAGES and not line[39:].strip().startswith(ALL):
+            size, wall, cpu, memory = (float(n.replace(",", "")) for n in numbers[:4])
+            found.setdefault(stage, []).append(Row(int(size), wall, cpu, memory))
+    return found
+
+
+def time_growth(rows: Sequence[Row]) -> str:
+    """The power of processor time from the first size to the last, and that of n·log n."""
+    first, last = rows[0], rows[-1]
+    ratio = math.log(last.size / first.size)
+    power = math.log(last.cpu_seconds / first.cpu_seconds) / ratio
+    n_log_n = 1 + math.log(math.log(last.size) / math.log(first.size)) / ratio
+    return f"n^{power:.2f} ({n_log_n:.2f})"
+
+
+def memory_growth(rows: Sequence[Row]) -> str:
+    """The power of memory from the second size on: it is counted from the first one's."""
+    taken = [row for row in rows if row.memory_mib >= 1]
+    if len(taken) < 2:
+        return "none to speak of"
+    first, last = taken[0], taken[-1]
+    power = math.log(last.memory_mib / first.memory_mib) / math.log(last.size / first.size)
+    return f"n^{power:.2f} from {first.size:,} on"
+
+
+def _draw(found: dict[str, list[Row]], path: Path) -> None:
+    """Of each stage two panels side by side: processor time, and memory."""
     panels = []
     for stage, rows in found.items():
-        sizes = [float(size) for size, _ in rows]
-        seconds = [Mean(one.cpu_seconds, 0.0, 1) for _, one in rows]
-        first, last = rows[0], rows[-1]
-        linear = [last[1].cpu_seconds * size / last[0] for size, _ in rows]
-        lines = [
-            Line(Curve(stage, sizes, seconds), "measured", "sharp"),
-            Line(Curve("n", sizes, [Mean(s, 0.0, 1) for s in linear]), "in proportion", "plain", 1),
-        ]
-        sizes_label = f"{first[0]:,} to {last[0]:,}"
-        panels.append(Panel(stage, sizes_label, "processor s", lines, "log", "log", x_ticks=sizes))
+        for unit, points in (
+            ("processor s", [(row.size, row.cpu_seconds) for row in rows]),
+            ("MiB", [(row.size, row.memory_mib) for row in rows if row.memory_mib >= 1]),
+        ):
+            sizes = [float(size) for size, _ in points]
+            size, value = points[-1]
+            linear = [value * each / size for each in sizes]
+            lines = [
+                Line(
+                    Curve(stage, sizes, [Mean(v, 0.0, 1) for _, v in points]), "measured", "sharp"
+                ),
+                Line(
+                    Curve("n", sizes, [Mean(v, 0.0, 1) for v in linear]),
+                    "in proportion",
+                    "plain",
+                    1,
+                ),
+            ]
+            label = f"{points[0][0]:,} to {size:,}"
+            panels.append(Panel(stage, label, unit, lines, "log", "log", x_ticks=sizes))
     for drawn in draw_figure(panels, path, columns=2, kinds=["svg"]):
         print(f"   wrote {drawn}")
 

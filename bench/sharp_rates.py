@@ -14,10 +14,11 @@ import numpy as np
 
 from blender.cells import Cells, RandomizerSpec
 from blender.dice import SystemDice
+from blender.epoch_estimates import estimate_epoch
 from blender.interfaces import OptinCounts
 from blender.noise import ExactNoise
 from blender.parameters import PrivacyParameters
-from blender.profiles import PROFILES, build_head_list, estimate_epoch
+from blender.profiles import PROFILES, build_head_list
 from blender.record import Record
 from blender.registry import RANDOMIZERS, randomizer_for
 

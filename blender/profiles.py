@@ -1,4 +1,4 @@
-"""The mechanisms put together: from opt-in counts to a head list, from reports to a blend.
+"""The mechanisms put together: which of them fills each role, and the opt-in group's draw.
 
 Two profiles, one setting. `paper` is Figures 2 to 7, departures listed in the README. `sharp`
 fills the same roles with what makes more of the same budget, and is the default:
@@ -17,8 +17,8 @@ so far say of a record.
 
 Promises: `build_head_list` is (ε,δ)-DP for S and (ε,0)-DP for T, who are different people, so
 (ε,δ)-DP for the opt-in group; neighbouring: replace-one. In a period that is the promise of all its
-epochs together. Everything after it is post-processing
-of what it returns and of what devices sent.
+epochs together. Everything after it (`blender.epoch_estimates`) is post-processing of what it
+returns and of what devices sent.
 Assumes: a user's records were limited to m_O and, for m_O > 1, to distinct ones, when counted; T
 is counted by one record a user (the one in slot 0); `known` is already published.
 """
@@ -26,7 +26,7 @@ is counted by one record a user (the one in slot 0); `known` is already publishe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -35,26 +35,26 @@ from numpy.typing import NDArray
 from blender import registry
 from blender.best_randomizer import best_randomizer, share_in_64ths
 from blender.blend import VarianceBlender
-from blender.cell_estimates import GroupEstimates
 from blender.cells import HeadList, RandomizerSpec
-from blender.count_law import gaussian_law, laplace_law
 from blender.difference_blend import NAME as BETWEEN_GROUPS
-from blender.difference_blend import blend_groups, optin_group
+from blender.epoch_estimates import (
+    FROM_S_AND_T,
+    Mechanisms,
+    OptinRelease,
+    optin_estimates,
+)
 from blender.epoch_memory import EpochMemory, ListRanking, remember
 from blender.errors import ParameterError
 from blender.gaussian_histogram import calibrate
-from blender.group_difference import Difference
 from blender.head_list import create_head_list
-from blender.interfaces import HeadListSelector, OptinCounts
+from blender.interfaces import HeadListSelector, OptinCounts, Selection
 from blender.local import TwoStage
 from blender.noise import IntArray, Noise, laplace_scale, laplace_variance
 from blender.optin import (
     NoisyCounts,
     add_noise,
-    estimate_noisy_counts,
     estimate_optin_probabilities,
 )
-from blender.optin_shares import OptinShares, SelectionCounts, optin_shares
 from blender.parameters import SELECTION_SHARES, PrivacyParameters
 from blender.period_budget import PERIOD_HISTOGRAM, PeriodRule, check_rule, select_in_period
 from blender.record import Record
@@ -64,12 +64,7 @@ from blender.subset_or_none import TYPICAL_64THS
 __all__ = [
     "PROFILES",
     "SELECTION_SHARES",
-    "EpochEstimates",
-    "Mechanisms",
-    "OptinRelease",
     "build_head_list",
-    "estimate_epoch",
-    "optin_estimates",
     "prepare_head_list",
     "selector_of",
 ]
@@ -77,64 +72,6 @@ __all__ = [
 
 #: What the one setting may say.
 PROFILES: Final = ("paper", "sharp")
-
-#: What estimates p_O in `sharp` where S's counts are of one record a user.
-_FROM_S_AND_T: Final = "listed-and-noisy-counts"
-
-
-@dataclass(frozen=True, slots=True)
-class Mechanisms:
-    """Who filled each role, by name: every publication says so."""
-
-    profile: str
-    selector: str
-    optin_estimator: str
-    randomizer: str
-    blender: str
-
-
-@dataclass(frozen=True, slots=True)
-class OptinRelease:
-    """All that the opt-in group releases in an epoch, and all that the estimates need of it.
-
-    `noisy` are T's counts over the list's cells (`users` = 0 if there is no T). S's counts are in
-    the head list; new records show from `threshold` on, and one below it with probability `luck`.
-    `known` are the places in the head list of records that the last one had, too, `forgotten` those
-    of records that are new again in the next epoch. `optin` is p̂_O as
-    it is known before any device reports, `shares` what the blend needs of it (`None` where
-    there is nothing to tell, and in `paper`). `filter_failure` is why records were ranked or
-    forgotten without the filter over epochs.
-    """
-
-    mechanisms: Mechanisms
-    head_list: HeadList
-    noisy: NoisyCounts
-    threshold: int | None
-    selection_users: int
-    selection_scale: float
-    luck: float
-    known: tuple[int, ...]
-    best_trimmed: int | None
-    optin: GroupEstimates
-    shares: OptinShares | None
-    forgotten: tuple[int, ...] = ()
-    filter_failure: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEstimates:
-    """What both groups and their blend say about every cell and query.
-
-    `difference` is how far the groups differ, where that was asked; of a `disputed` cell the blend
-    shows one group's value, and an interval that spans both groups'.
-    """
-
-    mechanisms: Mechanisms
-    optin: GroupEstimates
-    client: GroupEstimates
-    blended: GroupEstimates
-    difference: Difference | None
-    disputed: NDArray[np.bool_]
 
 
 def prepare_head_list(
@@ -181,30 +118,6 @@ def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector
     return registry.selector_of("stable-histogram" if one_record else "gaussian-histogram")
 
 
-def estimate_epoch(
-    release: OptinRelease, cell_counts: IntArray, reports: int, *, devices_admitted: bool = False
-) -> EpochEstimates:
-    """Denoise the devices' answers and blend them with the opt-in release. Post-processing.
-
-    `devices_admitted` says that every report came from a device that was checked; otherwise reports
-    may be forged, and of a disputed record the opt-in users' number is shown.
-    """
-    client = registry.randomizer_for(release.head_list).estimate(cell_counts, reports)
-    cells = release.head_list.cells
-    if release.mechanisms.profile == "paper":
-        blended = release.optin
-        if reports > 0:
-            blended = VarianceBlender().blend(release.optin, client, cells)
-        nothing = np.zeros(len(cells), dtype=np.bool_)
-        return EpochEstimates(release.mechanisms, release.optin, client, blended, None, nothing)
-    blend = blend_groups(
-        release.shares, release.optin, client, cells, devices_admitted=devices_admitted
-    )
-    return EpochEstimates(
-        release.mechanisms, release.optin, client, blend.estimates, blend.difference, blend.disputed
-    )
-
-
 def _paper_head_list(
     counts: OptinCounts, parameters: PrivacyParameters, noise: Noise
 ) -> OptinRelease:
@@ -248,30 +161,20 @@ def _sharp_head_list(
     memory: EpochMemory | None,
 ) -> OptinRelease:
     one_record = parameters.records_per_optin_user == 1
-    absent, raw, is_known = _with_known(counts, known)
     rule = None if memory is None or memory.rule is None else _checked(memory.rule, parameters)
-    if rule is None:
-        selector = selector_of("sharp", parameters)
-        name = selector.name
-        selection = selector.select(raw, is_known, parameters, noise, keep_known=memory is not None)
-    else:
-        name = PERIOD_HISTOGRAM
-        selection = select_in_period(rule, raw, is_known, noise)
-    if selection.noisy_counts is None:
+    scale = _noise_of(parameters) if rule is None else rule.scale
+    name, kept, selection = _selected(
+        counts, parameters, noise, known, rule, keep_known=memory is not None
+    )
+    noisy_s = selection.noisy_counts
+    if noisy_s is None:
         raise ParameterError(f"{name} must keep its noisy counts")
-
     # Ranked by S's noisy counts, or in a period by what the filter makes of them; ties by text. T
     # has no part in the choice, so T stays unbiased.
-    counted, noisy_s = len(counts.table), selection.noisy_counts
-    kept = [
-        counts.table[i] if i < counted else absent[i - counted] for i in selection.kept.tolist()
-    ]
     own = noisy_s.astype(np.float64)
-    scale = _noise_of(parameters) if rule is None else rule.scale
     ranking = ListRanking(own, np.zeros(len(kept), dtype=np.bool_))
     if memory is not None:
-        laplace = name == StableHistogram.name
-        variance = laplace_variance(scale) if laplace else scale**2
+        variance = laplace_variance(scale) if name == StableHistogram.name else scale**2
         ranking = remember(
             memory, kept, noisy_s, users=counts.selection_users, noise_variance=variance
         )
@@ -296,7 +199,7 @@ def _sharp_head_list(
     names = Mechanisms(
         "sharp",
         name,
-        _FROM_S_AND_T if one_record else "noisy-counts",
+        FROM_S_AND_T if one_record else "noisy-counts",
         spec.name,
         BETWEEN_GROUPS,
     )
@@ -326,6 +229,31 @@ def _sharp_head_list(
         forgotten=tuple(np.flatnonzero(ranking.forgotten[places]).tolist()),
         filter_failure=ranking.failure,
     )
+
+
+def _selected(
+    counts: OptinCounts,
+    parameters: PrivacyParameters,
+    noise: Noise,
+    known: Sequence[Record],
+    rule: PeriodRule | None,
+    *,
+    keep_known: bool,
+) -> tuple[str, list[Record], Selection]:
+    """S's draw: who selected, and the records that passed, in the order of its counts."""
+    absent, raw, is_known = _with_known(counts, known)
+    if rule is None:
+        selector = selector_of("sharp", parameters)
+        name = selector.name
+        selection = selector.select(raw, is_known, parameters, noise, keep_known=keep_known)
+    else:
+        name = PERIOD_HISTOGRAM
+        selection = select_in_period(rule, raw, is_known, noise)
+    counted = len(counts.table)
+    kept = [
+        counts.table[i] if i < counted else absent[i - counted] for i in selection.kept.tolist()
+    ]
+    return name, kept, selection
 
 
 def _checked(rule: PeriodRule, parameters: PrivacyParameters) -> PeriodRule:
@@ -386,38 +314,3 @@ def _noise_of(parameters: PrivacyParameters) -> float:
     if parameters.records_per_optin_user == 1:
         return laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
     return calibrate(parameters.epsilon, parameters.delta, parameters.records_per_optin_user).scale
-
-
-def optin_estimates(
-    mechanisms: Mechanisms,
-    head_list: HeadList,
-    noisy: NoisyCounts,
-    threshold: int | None,
-    selection_users: int,
-    selection_scale: float,
-    *,
-    known: Sequence[int] = (),
-) -> tuple[GroupEstimates, OptinShares | None]:
-    """p̂_O and what the blend needs of it, from released numbers alone. Post-processing: the same
-    numbers, the same p̂_O.
-    """
-    cells, listed = head_list.cells, head_list.listed
-    if mechanisms.profile == "paper":
-        return estimate_noisy_counts(noisy, cells), None
-    selected = None
-    counts = head_list.noisy_counts
-    if mechanisms.optin_estimator == _FROM_S_AND_T and counts and threshold and selection_users:
-        is_known = np.zeros(len(counts), dtype=np.bool_)
-        is_known[list(known)] = True
-        law = gaussian_law if mechanisms.selector == PERIOD_HISTOGRAM else laplace_law
-        noise = law(selection_scale)
-        selected = SelectionCounts(np.array(counts), selection_users, noise, threshold, is_known)
-    # Where S's counts estimate, T's exact intervals, which take most of the time, are needed of the
-    # wildcards alone. Otherwise T's own are published as they are, and what is known of records in
-    # general enters the blend.
-    own_of = 0 if selected is None else listed
-    t_alone = estimate_noisy_counts(noisy, cells, intervals_from=own_of)
-    if listed == 0 or (selected is None and noisy.users == 0):
-        return t_alone, None
-    shares = optin_shares(selected, noisy, listed)
-    return (t_alone if selected is None else optin_group(shares, t_alone, cells)), shares

@@ -22,7 +22,7 @@ from agents.jobs.release_step import Due, Made, Release
 from blender.agreement import measure_agreement
 from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
 from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
-from blender.profiles import EpochEstimates, OptinRelease, estimate_epoch
+from blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
 from blender.registry import randomizer_for
 from streams.releases import entries
 from streams.releases.documents import split

@@ -16,10 +16,11 @@ from agents.jobs.estimates import empty_estimates
 from agents.jobs.filter_memory import selection_memory
 from agents.jobs.job_context import JobContext
 from agents.jobs.release_step import Due, Made, Release
+from blender.epoch_estimates import OptinRelease
 from blender.epoch_memory import EpochMemory
 from blender.errors import ParameterError
 from blender.interfaces import OptinCounts
-from blender.profiles import OptinRelease, build_head_list, prepare_head_list
+from blender.profiles import build_head_list, prepare_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 from streams.releases import entries

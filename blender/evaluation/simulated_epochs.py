@@ -17,19 +17,14 @@ import numpy as np
 
 from blender.cell_estimates import FloatArray
 from blender.cells import Cells
+from blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
 from blender.evaluation.populations import People, Setting
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
 from blender.interfaces import OptinCounts
 from blender.noise import IntArray
 from blender.parameters import PrivacyParameters
-from blender.profiles import (
-    SELECTION_SHARES,
-    EpochEstimates,
-    OptinRelease,
-    build_head_list,
-    estimate_epoch,
-)
+from blender.profiles import SELECTION_SHARES, build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from blender.cells import HeadList
+from blender.epoch_estimates import Mechanisms, OptinRelease, optin_estimates
 from blender.noise import laplace_variance
 from blender.optin import NoisyCounts
-from blender.profiles import Mechanisms, OptinRelease, optin_estimates
 from streams.errors import StoreMismatch
 from streams.wire.canonical_json import canonical_json
 

@@ -9,11 +9,12 @@ import pytest
 
 from blender import OptinCounts, ParameterError, PrivacyParameters, Record
 from blender.count_law import gaussian_law
+from blender.epoch_estimates import estimate_epoch
 from blender.epoch_memory import EpochMemory
 from blender.intervals import noisy_count_interval, sum_of_gaussians
 from blender.noise import IntArray
 from blender.period_budget import calibrate_period, check_rule
-from blender.profiles import build_head_list, estimate_epoch, prepare_head_list
+from blender.profiles import build_head_list, prepare_head_list
 from blender.publication_filter import Publication, RecordFilter
 from tests.doubles import NoNoise, SeededNoise
 

@@ -9,8 +9,9 @@ import pytest
 
 from blender import OptinCounts, ParameterError, PrivacyParameters, Record, randomizer_for
 from blender.best_randomizer import share_in_64ths
+from blender.epoch_estimates import estimate_epoch
 from blender.gaussian_histogram import calibrate
-from blender.profiles import PROFILES, build_head_list, estimate_epoch
+from blender.profiles import PROFILES, build_head_list
 from blender.stable_histogram import luck_below
 from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
 

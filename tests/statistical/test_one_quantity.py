@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from agents.worker.entry_checks import judge_optin_records
+from blender.epoch_estimates import estimate_epoch
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.parameters import PrivacyParameters
-from blender.profiles import build_head_list, estimate_epoch
+from blender.profiles import build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 from localclient.store import draw_for_answers, shuffled

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from blender import OptinCounts, PrivacyParameters, Record, measure_agreement, randomizer_for
+from blender.epoch_estimates import estimate_epoch
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
-from blender.profiles import build_head_list, estimate_epoch
+from blender.profiles import build_head_list
 
 pytestmark = pytest.mark.statistical
 

@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 
 from blender import PrivacyParameters, randomizer_for
+from blender.epoch_estimates import estimate_epoch
 from blender.evaluation.populations import AOL, ZipfPeople
 from blender.evaluation.simulated_epochs import draw_optin, truth_of
 from blender.evaluation.simulated_noise import SimulatedNoise
 from blender.evaluation.simulated_reports import draw_report_counts
-from blender.profiles import build_head_list, estimate_epoch
+from blender.profiles import build_head_list
 
 pytestmark = pytest.mark.statistical
 

@@ -16,7 +16,7 @@ from bench._sharp_settings import PEOPLE
 from bench._staying_people import last_of_some_epochs
 from bench._two_groups import DIFFERENCES, Groups, draw_release, draw_reports, forge
 from blender import measure_agreement, randomizer_for
-from blender.profiles import estimate_epoch
+from blender.epoch_estimates import estimate_epoch
 
 pytestmark = pytest.mark.statistical
 

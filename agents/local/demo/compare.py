@@ -13,10 +13,11 @@ import numpy as np
 
 from agents.local.demo.people import NO_RECORD, Crowd, Window
 from blender.accuracy import l1_distance, ndcg
+from blender.epoch_estimates import estimate_epoch
 from blender.interfaces import OptinCounts
 from blender.noise import ExactNoise
 from blender.parameters import PrivacyParameters
-from blender.profiles import build_head_list, estimate_epoch
+from blender.profiles import build_head_list
 from blender.record import Record
 from blender.registry import randomizer_for
 

@@ -1,0 +1,159 @@
+"""From what both groups released to the estimates of an epoch: the opt-in group's, then the blend.
+
+    opt-in release ──▶ `optin_estimates` ──┐
+    cell counts of reports ────────────────┴──▶ `estimate_epoch`: denoise, blend
+
+Paper: EstimateClientProbabilities and BlendProbabilities (Figures 5 and 7), in either profile.
+
+Promises: post-processing only, of what `blender.profiles.build_head_list` returned and of what
+devices sent; the same numbers give the same estimates.
+Assumes: the counts are of reports on this release's head list.
+Symbols: S, T = the opt-in users who select and who estimate; p̂_O = the opt-in group's estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender.blend import VarianceBlender
+from blender.cell_estimates import GroupEstimates
+from blender.cells import HeadList
+from blender.count_law import gaussian_law, laplace_law
+from blender.difference_blend import blend_groups, optin_group
+from blender.group_difference import Difference
+from blender.noise import IntArray
+from blender.optin import NoisyCounts, estimate_noisy_counts
+from blender.optin_shares import OptinShares, SelectionCounts, optin_shares
+from blender.period_budget import PERIOD_HISTOGRAM
+from blender.registry import randomizer_for
+
+__all__ = [
+    "FROM_S_AND_T",
+    "EpochEstimates",
+    "Mechanisms",
+    "OptinRelease",
+    "estimate_epoch",
+    "optin_estimates",
+]
+
+#: What estimates p_O in `sharp` where S's counts are of one record a user.
+FROM_S_AND_T: Final = "listed-and-noisy-counts"
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanisms:
+    """Who filled each role, by name: every publication says so."""
+
+    profile: str
+    selector: str
+    optin_estimator: str
+    randomizer: str
+    blender: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptinRelease:
+    """All that the opt-in group releases in an epoch, and all that the estimates need of it.
+
+    `noisy` are T's counts over the list's cells (`users` = 0 if there is no T). S's counts are in
+    the head list; new records show from `threshold` on, and one below it with probability `luck`.
+    `known` are the places in the head list of records that the last one had, too, `forgotten` those
+    of records that are new again in the next epoch. `optin` is p̂_O as
+    it is known before any device reports, `shares` what the blend needs of it (`None` where
+    there is nothing to tell, and in `paper`). `filter_failure` is why records were ranked or
+    forgotten without the filter over epochs.
+    """
+
+    mechanisms: Mechanisms
+    head_list: HeadList
+    noisy: NoisyCounts
+    threshold: int | None
+    selection_users: int
+    selection_scale: float
+    luck: float
+    known: tuple[int, ...]
+    best_trimmed: int | None
+    optin: GroupEstimates
+    shares: OptinShares | None
+    forgotten: tuple[int, ...] = ()
+    filter_failure: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEstimates:
+    """What both groups and their blend say about every cell and query.
+
+    `difference` is how far the groups differ, where that was asked; of a `disputed` cell the blend
+    shows one group's value, and an interval that spans both groups'.
+    """
+
+    mechanisms: Mechanisms
+    optin: GroupEstimates
+    client: GroupEstimates
+    blended: GroupEstimates
+    difference: Difference | None
+    disputed: NDArray[np.bool_]
+
+
+def estimate_epoch(
+    release: OptinRelease, cell_counts: IntArray, reports: int, *, devices_admitted: bool = False
+) -> EpochEstimates:
+    """Denoise the devices' answers and blend them with the opt-in release. Post-processing.
+
+    `devices_admitted` says that every report came from a device that was checked; otherwise reports
+    may be forged, and of a disputed record the opt-in users' number is shown.
+    """
+    client = randomizer_for(release.head_list).estimate(cell_counts, reports)
+    cells = release.head_list.cells
+    if release.mechanisms.profile == "paper":
+        blended = release.optin
+        if reports > 0:
+            blended = VarianceBlender().blend(release.optin, client, cells)
+        nothing = np.zeros(len(cells), dtype=np.bool_)
+        return EpochEstimates(release.mechanisms, release.optin, client, blended, None, nothing)
+    blend = blend_groups(
+        release.shares, release.optin, client, cells, devices_admitted=devices_admitted
+    )
+    return EpochEstimates(
+        release.mechanisms, release.optin, client, blend.estimates, blend.difference, blend.disputed
+    )
+
+
+def optin_estimates(
+    mechanisms: Mechanisms,
+    head_list: HeadList,
+    noisy: NoisyCounts,
+    threshold: int | None,
+    selection_users: int,
+    selection_scale: float,
+    *,
+    known: Sequence[int] = (),
+) -> tuple[GroupEstimates, OptinShares | None]:
+    """p̂_O and what the blend needs of it, from released numbers alone. Post-processing: the same
+    numbers, the same p̂_O.
+    """
+    cells, listed = head_list.cells, head_list.listed
+    if mechanisms.profile == "paper":
+        return estimate_noisy_counts(noisy, cells), None
+    selected = None
+    counts = head_list.noisy_counts
+    if mechanisms.optin_estimator == FROM_S_AND_T and counts and threshold and selection_users:
+        is_known = np.zeros(len(counts), dtype=np.bool_)
+        is_known[list(known)] = True
+        law = gaussian_law if mechanisms.selector == PERIOD_HISTOGRAM else laplace_law
+        noise = law(selection_scale)
+        selected = SelectionCounts(np.array(counts), selection_users, noise, threshold, is_known)
+    # Where S's counts estimate, T's exact intervals, which take most of the time, are needed of the
+    # wildcards alone. Otherwise T's own are published as they are, and what is known of records in
+    # general enters the blend.
+    own_of = 0 if selected is None else listed
+    t_alone = estimate_noisy_counts(noisy, cells, intervals_from=own_of)
+    if listed == 0 or (selected is None and noisy.users == 0):
+        return t_alone, None
+    shares = optin_shares(selected, noisy, listed)
+    return (t_alone if selected is None else optin_group(shares, t_alone, cells)), shares
