@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import NormalDist
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as PageTimeout
 
-from streams.wire.estimates_document import EstimatedShare, EstimatesDocument
+from streams.wire.estimates_document import EstimatedShare
 from tests.browser.conftest import Visit
 
 Open = Callable[..., Visit]
@@ -83,26 +82,3 @@ def fits(visit: Visit) -> bool:
     """Nothing is wider than the window: phones do not scroll sideways."""
     width, window = visit.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     return bool(width <= window)
-
-
-def clear_changes(
-    now: EstimatesDocument, then: EstimatesDocument, estimate: str = "blend"
-) -> dict[str, float | None]:
-    """How each query changed over the results that both list, None where that may be chance.
-
-    By Benjamini and Hochberg's rule: one in twenty of those called clear may be wrong.
-    """
-    before = {(row.query, row.url): getattr(row, estimate) for row in then.records}
-    sums: dict[str, tuple[float, float]] = {}
-    for row in now.records:
-        figure, past = getattr(row, estimate), before.get((row.query, row.url))
-        if row.query is not None and past is not None:
-            by, variance = sums.get(row.query, (0.0, 0.0))
-            by += figure.probability - past.probability
-            sums[row.query] = by, variance + figure.variance + past.variance
-    chances = {q: 2 * NormalDist().cdf(-abs(by) / v**0.5) for q, (by, v) in sums.items()}
-    limit = -1.0
-    for place, chance in enumerate(sorted(chances.values()), 1):
-        if chance <= 0.05 * place / len(chances):
-            limit = chance
-    return {query: by if chances[query] <= limit else None for query, (by, _) in sums.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 from playwright.sync_api import Browser
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser
 from agents.gateway.read.publications import PauseView
 from blender.record import normalise
 from tests.browser.conftest import Site, serving
+from tests.browser.page_trends import clear_changes, in_node
 from tests.browser.publications import (
     disputed,
     emptied,
@@ -21,7 +23,6 @@ from tests.browser.publications import (
 )
 from tests.browser.results_page import (
     Open,
-    clear_changes,
     fits,
     interval,
     percent,
@@ -83,6 +84,20 @@ def test_it_shows_the_latest_epoch_to_everyone(
     assert serious(opened) == []
     assert opened.complaints == []
     assert opened.strangers == []
+
+
+def test_chance_and_the_rule_are_those_of_the_books():
+    """Benjamini and Hochberg (1995) print an example: of fifteen comparisons four are clear."""
+    told = [
+        0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262,
+        0.5719, 0.6528, 0.7590, 1.0,
+    ]  # fmt: skip
+    z = [0.0, 0.5, -1.0, 1.959964, 2.575829, -4.0]
+    program = "const found = [small(given.told), given.z.map(chance)];"
+    clear, chances = in_node(program, {"told": told, "z": z})
+
+    assert clear == [True] * 4 + [False] * 11
+    assert chances == pytest.approx([2 * NormalDist().cdf(-abs(x)) for x in z], abs=2e-7)
 
 
 def test_rising_falling_and_new_are_more_than_chance(visit: Open):
