@@ -26,9 +26,11 @@ from pathlib import Path
 from blender.errors import ParameterError, require
 from blender.evaluation.drawing import require_matplotlib
 from blender.evaluation.experiment import Experiment
-from blender.evaluation.experiments import EXPERIMENTS
 from blender.evaluation.figures import draw_all
 from blender.evaluation.measurements import Measurements
+from blender.evaluation.over_time_experiments import OVER_TIME_EXPERIMENTS
+from blender.evaluation.own_experiments import OWN_EXPERIMENTS
+from blender.evaluation.paper_experiments import PAPER_EXPERIMENTS
 from blender.evaluation.populations import (
     AOL,
     SETTING_A,
@@ -42,7 +44,10 @@ from blender.evaluation.summary import Summary
 from blender.evaluation.work import compute, plan
 from streams.version import version_of
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXPERIMENTS", "add_arguments", "run"]
+
+#: In the order of docs/evaluation.md.
+EXPERIMENTS = (*PAPER_EXPERIMENTS, *OWN_EXPERIMENTS, *OVER_TIME_EXPERIMENTS)
 
 #: A fifth of the people, one run, both ends of each axis: enough to see that everything works.
 SMOKE_SCALE, SMOKE_RUNS, SMOKE_POINTS = 0.2, 1, 2

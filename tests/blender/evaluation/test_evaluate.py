@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from agents.cli import main
+from agents.commands.evaluate import EXPERIMENTS
 from blender.evaluation.claims import CLAIMS
-from blender.evaluation.experiments import EXPERIMENTS
 from blender.evaluation.figures import FIGURES
 from blender.evaluation.report import NO_EVIDENCE
 

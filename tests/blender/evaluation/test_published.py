@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from agents.commands.evaluate import EXPERIMENTS
 from blender.evaluation.claims import CLAIMS, check_claims
-from blender.evaluation.experiments import EXPERIMENTS
 from blender.evaluation.figures import FIGURES
 from blender.evaluation.paper_experiments import TOP_TEN_COLUMNS
 from blender.evaluation.populations import AOL, SETTING_A, SETTING_B, YANDEX
