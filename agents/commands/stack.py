@@ -33,8 +33,9 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--folder", type=Path, metavar="DIR", help="keep the data there for the next start"
-    )
+        "--folder", type=Path, metavar="DIR",
+        help="keep the data there for the next start (not of a replicated Redis)",
+    )  # fmt: skip
     parser.add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="Kafka nodes (default: 1)"
     )

@@ -5,7 +5,9 @@
 
 A cluster has three masters, each with a replica; behind Sentinel are a primary and a replica, with
 three Sentinels that agree by majority. Replication is asynchronous: a replica that is promoted may
-lack the newest acknowledged writes. Every node is killed, paused and restarted alone.
+lack the newest acknowledged writes. Every node is killed, paused and restarted alone. All data ends
+with them: nodes know each other by their ports, which are others at each start, and which of two
+was the primary would have to be remembered too.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Final
 
 import redis
@@ -39,12 +40,12 @@ _WHOLE_WITHIN_S: Final = 30.0
 class RedisNode(LocalRedis):
     """One of several nodes."""
 
-    def __init__(self, name: str, folder: Path | None, options: Mapping[str, str]) -> None:
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
         self.name = name
         self.bus_port = free_port()
         if "cluster-enabled" in options:
             options = {**options, "cluster-port": str(self.bus_port)}
-        super().__init__(folder, options=options)
+        super().__init__(options=options)
 
     def ask(self, *command: object) -> Any:
         """A command for this node alone."""
@@ -63,12 +64,9 @@ class _Nodes(Closing):
     def __init__(self) -> None:
         self.nodes: list[RedisNode] = []
 
-    def _start(self, names: list[str], folder: Path | None, options: Mapping[str, str]) -> None:
-        def start(name: str) -> RedisNode:
-            return RedisNode(name, folder / name if folder else None, options)
-
+    def _start(self, names: list[str], options: Mapping[str, str]) -> None:
         with ThreadPoolExecutor(len(names)) as threads:
-            started = [threads.submit(start, name) for name in names]
+            started = [threads.submit(RedisNode, name, options) for name in names]
         # One that failed must not leave the others running.
         self.nodes = [one.result() for one in started if one.exception() is None]
         for one in started:
@@ -80,11 +78,9 @@ class _Nodes(Closing):
 
 
 class LocalRedisCluster(_Nodes):
-    """Three masters and a replica of each. `folder` keeps the data for the next start."""
+    """Three masters and a replica of each."""
 
-    def __init__(
-        self, folder: Path | None = None, *, options: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, *, options: Mapping[str, str] | None = None) -> None:
         super().__init__()
         settings = {
             "cluster-enabled": "yes",
@@ -97,9 +93,8 @@ class LocalRedisCluster(_Nodes):
         with ExitStack() as undo:
             undo.callback(self.close)
             names = [f"redis-{number}" for number in range(1, 2 * MASTERS + 1)]
-            self._start(names, folder, settings)
-            if int(self.nodes[0].ask("CLUSTER INFO")["cluster_known_nodes"]) == 1:
-                self._join()
+            self._start(names, settings)
+            self._join()
             self.wait_until_whole()
             undo.pop_all()
 
@@ -144,10 +139,10 @@ class SentinelNode(LocalPart):
     name = "Redis Sentinel"
     ready_within_s = 20.0
 
-    def __init__(self, folder: Path | None, primary_port: int) -> None:
+    def __init__(self, primary_port: int) -> None:
         self.port = free_port()
         self._primary_port = primary_port
-        super().__init__(folder)
+        super().__init__()
 
     @property
     def url(self) -> str:
@@ -180,19 +175,16 @@ class SentinelNode(LocalPart):
 class LocalSentinels(_Nodes):
     """A primary with its replica, and three Sentinels that replace it when it is silent."""
 
-    def __init__(
-        self, folder: Path | None = None, *, options: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, *, options: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self.sentinels: list[SentinelNode] = []
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._start(["redis-1", "redis-2"], folder, options or {})
+            self._start(["redis-1", "redis-2"], options or {})
             primary, replica = self.nodes
             replica.ask("REPLICAOF", "127.0.0.1", primary.port)
-            for number in range(1, SENTINELS + 1):
-                place = folder / f"sentinel-{number}" if folder else None
-                self.sentinels.append(SentinelNode(place, primary.port))
+            for _ in range(SENTINELS):
+                self.sentinels.append(SentinelNode(primary.port))
             self.wait_until_whole()
             undo.pop_all()
 

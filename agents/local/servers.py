@@ -57,8 +57,7 @@ class GivenServer:
 #: One server, six nodes of a cluster, or a primary with a replica that Sentinels watch.
 RedisKind = Literal["single", "cluster", "sentinel"]
 LocalRedisKind = LocalRedis | LocalRedisCluster | LocalSentinels
-_REDIS: Final[Mapping[RedisKind, Callable[[Path | None], LocalRedisKind]]] = {
-    "single": LocalRedis,
+_REPLICATED: Final[Mapping[RedisKind, Callable[[], LocalRedisKind]]] = {
     "cluster": LocalRedisCluster,
     "sentinel": LocalSentinels,
 }
@@ -101,6 +100,7 @@ class Stack(Closing):
         """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
 
         `folder` keeps the data of both for the next start; without it the data ends with the stack.
+        That of a replicated Redis always does, so it takes no folder.
         `ports` are Kafka's and Redis's, where they must not change from start to start.
         `archive_option` is `LocalKafka`'s: for those who start it once.
         """
@@ -112,8 +112,7 @@ class Stack(Closing):
                     _ask_redis(environment)
             else:
                 progress("starting Redis ...")
-                place = folder / "redis" if folder else None
-                redis = LocalRedis(place, port=ports[1]) if ports[1] else _REDIS[redis_kind](place)
+                redis = _start_redis(redis_kind, folder, ports[1])
             undo.callback(redis.close)
             kafka: LocalKafka | LocalCluster | GivenServer
             if url := environment.get("KAFKA_URL"):
@@ -139,6 +138,17 @@ class Stack(Closing):
             self.kafka.close()
         finally:
             self.redis.close()
+
+
+def _start_redis(kind: RedisKind, folder: Path | None, port: int | None) -> LocalRedisKind:
+    if kind == "single":
+        return LocalRedis(folder / "redis" if folder else None, port=port)
+    if folder:
+        raise StackError(
+            "a folder keeps the data of a single Redis for the next start, and a replicated one "
+            f"was asked for ({kind}); leave --folder out, or take --redis single"
+        )
+    return _REPLICATED[kind]()
 
 
 def _ask_kafka(environment: Mapping[str, str]) -> None:

@@ -228,6 +228,14 @@ def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tm
     assert left == []
 
 
+def test_a_replicated_redis_refuses_a_folder_that_it_would_not_keep(tmp_path, monkeypatch):
+    """Its nodes know each other by ports that are others tomorrow."""
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    for kind in ("cluster", "sentinel"):
+        with pytest.raises(StackError, match="leave --folder out, or take --redis single"):
+            Stack.start(tmp_path, redis_kind=kind)
+
+
 def is_alive(process: psutil.Process) -> bool:
     """Whether it still does anything."""
     try:
