@@ -25,6 +25,7 @@ from blender.exact_law import NoiseLaw
 from blender.exact_rejection import _below, _happens, draw_gaussian, draw_laplace
 from blender.exact_sampler import InversionTable, draw, inversion_table
 from blender.noise import _TABLED_GAUSSIAN, _TABLED_LAPLACE, laplace_scale
+from blender.period_budget import calibrate_period
 from streams.settings.value_checks import LEAST_EPSILON
 from tests.exact_laws import DIGITS, cumulative, floor_of, size_at
 
@@ -94,23 +95,26 @@ def test_a_uniform_just_below_or_above_a_probability_falls_on_the_right_side(kin
 @pytest.mark.parametrize(("kind", "scale"), LAWS)
 @pytest.mark.parametrize("off_by", [-1, 1])
 def test_a_table_one_unit_off_in_its_last_place_is_caught(kind, scale, off_by):
-    """Deliberately broken, one entry after the other.
-
-    Not where entries are less than three units apart: there the 64 bits still equal one of them,
-    so the exact comparison decides and the draw comes out right.
+    """Deliberately broken, one entry after the other. Not where two entries are equal: there the 64
+    bits still equal one of them, so the exact comparison decides and the draw comes out right.
     """
     right = table_of(kind, scale)
-    for j in np.flatnonzero(np.diff(right.floors) > 2).tolist():
+    gaps = np.diff(right.floors)
+    apart = (gaps > 0) & np.r_[True, gaps[:-1] > 0]
+    for j in np.flatnonzero(apart).tolist():
         floors = right.floors.copy()
         floors[j] = int(floors[j]) + off_by
         broken = InversionTable(right.law, floors, right.guide)
         assert wrong_draws(broken, kind, scale, [j])
 
 
+@pytest.mark.parametrize(("kind", "scale"), LAWS)
 @pytest.mark.parametrize("rounding", [0, 1])
-def test_a_sampler_that_rounds_what_64_bits_leave_open_is_caught(monkeypatch, rounding):
+def test_a_sampler_that_rounds_what_64_bits_leave_open_is_caught(
+    monkeypatch, kind, scale, rounding
+):
     """Deliberately broken: equal bits are taken for below, or for above."""
-    table = table_of("laplace", 0.5)
+    table = table_of(kind, scale)
     floors = table.floors.tolist()
     monkeypatch.setattr(
         blender.exact_sampler,
@@ -118,7 +122,7 @@ def test_a_sampler_that_rounds_what_64_bits_leave_open_is_caught(monkeypatch, ro
         lambda law, uniform: floors.index(uniform._prefix) + rounding,
     )
     for j in range(len(floors) - 1):
-        assert wrong_draws(table, "laplace", 0.5, [j])
+        assert wrong_draws(table, kind, scale, [j])
 
 
 @pytest.mark.parametrize(("kind", "scale"), LAWS)
@@ -257,6 +261,14 @@ def test_tables_are_made_once_and_only_some_are_kept():
 def test_every_scale_that_s_and_t_can_ask_for_has_a_table():
     """Beyond, a draw takes thousands of times as long."""
     assert laplace_scale(sensitivity=2, epsilon=LEAST_EPSILON) <= _TABLED_LAPLACE
+
+
+@pytest.mark.parametrize(("epsilon", "records"), [(4.0, 1), (4.0, 10), (0.1, 1), (0.1, 10)])
+def test_the_noise_of_a_period_has_a_table(epsilon, records):
+    """The default first; then ten records in each of thirty epochs, at a fortieth of its ε. Only
+    budgets far below that ask for more (docs/exact-noise.md)."""
+    rule = calibrate_period(epsilon, 1e-5, records_per_user=records, epochs=30)
+    assert rule.scale <= _TABLED_GAUSSIAN
 
 
 @pytest.mark.parametrize("scale", [5e-324, 1e-9, 0.01])
