@@ -3,6 +3,8 @@
 Promises: the smaller of two bounds that both hold: the client's own report, which is private
 against everyone, and its report among all others of the epoch (`blender.shuffled_reports`), which
 is private against those who see nothing but publications. Half of the reports are taken for forged.
+The first is stated only where its δ, of all epochs together, is within that of the statement: in
+`paper` a client spends δ in every epoch, so over several only the second holds.
 """
 
 from __future__ import annotations
@@ -39,15 +41,20 @@ def readers_guarantee(
     """`None` where nothing is published of reports."""
     if reports == 0:
         return None
-    delta, own = parameters.plan.privacy.delta, parameters.charge.clients.epsilon
+    delta, own = parameters.plan.privacy.delta, parameters.charge.clients
     hidden = HiddenAmong.among(randomizer_for(head_list), reports)
     epochs = _epochs_of_a_client(parameters)
+
+    def at_most(times: int) -> float:
+        among = readers_epsilon([hidden] * times, delta)
+        return min(times * own.epsilon, among) if times * own.delta <= delta else among
+
     return ReadersGuarantee(
-        epsilon=min(own, readers_epsilon([hidden], delta)),
+        epsilon=at_most(1),
         delta=delta,
         honest_reports=hidden.honest,
         epochs=epochs,
-        period_epsilon=min(epochs * own, readers_epsilon([hidden] * epochs, delta)),
+        period_epsilon=at_most(epochs),
     )
 
 

@@ -560,6 +560,30 @@ def test_a_long_period_of_short_epochs_does_not_hold_a_publication_up():
     assert found.epochs == MOST_EPOCHS
 
 
+def test_where_a_report_spends_delta_several_do_not_add_up_to_epsilon_alone(monkeypatch):
+    """In `paper` a client's report has (ε, δ). Over epochs T·ε would need T·δ, and one δ is stated:
+    T·ε must not be said, even where the other bound is larger."""
+    from agents.jobs.readers_guarantee import readers_guarantee
+
+    large = 1e6
+    monkeypatch.setattr("agents.jobs.readers_guarantee.readers_epsilon", lambda *_: large)
+    state = epoch_state(profile="paper")
+    parameters = state.parameters
+    spends = parameters.charge.clients
+    assert spends.delta > 0
+    release = build_head_list("paper", counts(np.random.default_rng(2)),
+                              parameters.plan.privacy, RepeatableNoise(3))  # fmt: skip
+    found = readers_guarantee(parameters, release.head_list, 2)
+    free = replace(parameters.charge, clients=replace(spends, delta=0.0))
+    pure = readers_guarantee(replace(parameters, charge=free), release.head_list, 2)
+
+    assert found is not None
+    assert pure is not None
+    assert found.epochs == pure.epochs > 1
+    assert (found.epsilon, found.period_epsilon) == (spends.epsilon, large)
+    assert (pure.epsilon, pure.period_epsilon) == (spends.epsilon, pure.epochs * spends.epsilon)
+
+
 def test_over_a_period_the_epochs_in_which_a_device_reports_compose():
     from agents.jobs.readers_guarantee import readers_guarantee
 
