@@ -96,7 +96,7 @@ function table(view) {
   const earlier = names.length - listed.length;
   say("found", !find ? "" : [
     listed.length ? `${count(listed.length, "query", "queries")} on this epoch’s list.` : "",
-    earlier ? `${count(earlier, "query is", "queries are")} published, but not on it:` : "",
+    earlier ? `${count(earlier, "query is", "queries are")} published, but not on this epoch’s list:` : "",
     names.length ? "" : view.missing ?? `Nothing is published for “${find}”: too few people searched for it, or no one did.`,
   ].filter(Boolean).join(" "));
   show(byId("earlier"), ...(find ? names : []).filter((name) => !view.shown.place.has(name)).slice(0, TOP).map((name) =>
