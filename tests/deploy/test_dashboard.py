@@ -236,3 +236,11 @@ def test_every_query_is_answered_while_nothing_happens(idle):
             ):
                 wrong[place, expression] = "NaN"
     assert wrong == {}
+
+
+@pytest.mark.long
+def test_no_publication_is_marked_while_nothing_happens(idle):
+    """A mark that is always there says nothing; that it comes is shown by a service that runs."""
+    (asked,) = expressions()["annotation Publications"]
+
+    assert (idle.ask("query", query=asked) or {}).get("result") == []
