@@ -138,8 +138,12 @@ def _released(
         mechanisms=tuple(sorted(names.items())),
         quantity=head_list_quantity(parameters.plan.privacy.records_per_optin_user),
     )
-    head_list = split("head-list", _fitting(document).to_bytes())
-    documents = [head_list, split("optin", write_optin_release(release))]
+    fitting = _fitting(document)
+    # Places that the list lacks are forgotten as well: all that is new again is in the log.
+    cut = range(len(fitting.head_list.records), len(release.head_list.records))
+    gone = tuple(sorted({*release.forgotten, *cut}))
+    head_list = split("head-list", fitting.to_bytes())
+    documents = [head_list, split("optin", write_optin_release(replace(release, forgotten=gone)))]
     randomizer = randomizer_for(release.head_list)
     added = [
         entries.head_list_released(

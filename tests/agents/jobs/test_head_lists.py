@@ -200,6 +200,26 @@ async def test_known_is_all_that_was_ever_published_and_what_is_forgotten_is_in_
     assert set(third.records) == {A, B, C, D} - set(gone), "3 is below the threshold"
 
 
+async def test_what_is_cut_off_a_list_that_is_too_long_is_forgotten_in_the_log(monkeypatch):
+    """It was once dropped without a word: the log did not say what was new again."""
+    held = {A: 50, B: 40, C: 9, D: 8}
+    epochs = Epochs()
+    assert (await epochs.drawn(0, held)).records == (A, B, C, D)
+    reference = HEAD_LISTS.document(epochs.log.book.epochs[0])
+    assert reference is not None
+    size = len(await epochs.log.read_document(reference))
+    monkeypatch.setattr("agents.jobs.head_lists.MAX_HEAD_LIST_BYTES", size - 1)
+
+    epochs = Epochs()
+    assert (await epochs.drawn(0, held)).records == (A, B, C)
+    released = epochs.log.book.epochs[0].head_list
+    assert released is not None
+    numbers = SelectionNumbers.read(await epochs.log.read_document(released.optin))
+    assert numbers.forgotten == (3,), "the place of D, which the list lacks"
+    second = await epochs.drawn(1, {A: 50, B: 40, C: 3, D: 6})
+    assert second.records == (A, B, C), "D must pass the threshold again"
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_new_process_knows_and_forgets_the_same_from_the_log_alone(way):
     held = [{A: 300, B: 200, C: 90}, {A: 290, D: 100}, {A: 310, B: 150, D: 120, E: 90}]
