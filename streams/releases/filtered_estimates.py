@@ -58,7 +58,8 @@ class FilterMemory:
 
     How far the groups differ (τ) is taken from all of them together. When that changes, which it
     seldom does after the first few, all are followed again: so the state depends on the
-    publications alone, and not on when each was read.
+    publications alone, and not on when each was read. With 31 of them and 50 000 known records that
+    takes 5.7 s of processor time (`python -m bench epoch_filter`), in the publication that moves τ.
     """
 
     publications: tuple[Publication, ...] = ()
