@@ -15,7 +15,8 @@ when the reader of committed ones has passed it, however long an open transactio
 Promises: records are folded once, in the log's order, on the event loop. None is passed over: what
 was fetched and not folded, because of an error or because a caller gave up waiting, is fetched
 again or folded before anything else. A consumer that shows nothing new although there is more is
-replaced: its server may have been cut off, and another may know more.
+replaced: its server may have been cut off, and another may know more. So is one whose partition has
+a leader that it does not know of (`streams.releases.leader_watch`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from streams.errors import StoreUnavailable
 from streams.releases.epoch_state import ReleaseBook
+from streams.releases.leader_watch import LeaderWatch
 from streams.releases.ledger import Ledger
 from streams.releases.log_consumer import LogConsumer, LogRecord
 from streams.settings.sections import KafkaSettings
@@ -92,6 +94,7 @@ class LogReader:
         self._now_ms = now_ms
         self._book: ReleaseBook | None = None
         self._consumer: LogConsumer | None = None
+        self._leader = LeaderWatch(kafka, topic)
         self._reading = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         #: Everything below this offset was read, and the listener has it.
@@ -149,6 +152,7 @@ class LogReader:
     async def close(self) -> None:
         """Close the connection. A read that hangs is left to the end of the process."""
         self._closing = True
+        await self._leader.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S), self._reading:
                 await self._drop_consumer()
@@ -196,12 +200,14 @@ class LogReader:
                 return False
             before = book.read_upto
             await self._fold_some(book, await self._opened_consumer(before))
+            await self._keep_to_leader(book.read_upto > before)
             return book.read_upto > before
 
     async def _catch_up(self) -> ReleaseBook:
         async with self._reading:
             book = await self._opened_book()
-            consumer = await self._opened_consumer(book.read_upto)
+            begun = book.read_upto
+            consumer = await self._opened_consumer(begun)
             # A consumer reports the end once for each start.
             await asyncio.to_thread(consumer.start_at, book.read_upto)
             answered = time.monotonic()
@@ -209,6 +215,7 @@ class LogReader:
                 before = book.read_upto
                 end = await self._fold_some(book, consumer)
                 if end is not None:
+                    await self._keep_to_leader(book.read_upto > begun)
                     return book
                 if book.read_upto > before:
                     answered = time.monotonic()
@@ -221,9 +228,17 @@ class LogReader:
             self._book = ReleaseBook(*await self.apart(self._find_start))
         return self._book
 
+    async def _keep_to_leader(self, came: bool) -> None:
+        """Leave a consumer whose server no longer leads, but does not know it."""
+        if came:
+            self._leader.records_came()
+        elif self._leader.moved():
+            log.info("release_log_moved")
+            await self._drop_consumer()
+
     async def _opened_consumer(self, offset: int) -> LogConsumer:
         if self._consumer is None:
-            consumer = await asyncio.to_thread(self._new_consumer)
+            consumer = await asyncio.to_thread(self._new_consumer, self._leader.bootstrap())
             await asyncio.to_thread(consumer.start_at, offset)
             self._consumer = consumer
         return self._consumer
@@ -259,8 +274,9 @@ class LogReader:
             self._moved.clear()
         return end
 
-    def _new_consumer(self) -> LogConsumer:
-        return LogConsumer(self._settings, self._topic, self._timeout_s)
+    def _new_consumer(self, begin: Mapping[str, str] | None = None) -> LogConsumer:
+        settings = {**self._settings, **(begin or {})}
+        return LogConsumer(settings, self._topic, self._timeout_s)
 
     async def _drop_consumer(self) -> None:
         if self._consumer is not None:

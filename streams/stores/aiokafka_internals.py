@@ -8,7 +8,8 @@ Tested with aiokafka>=0.14,<0.15. Raise the bound only when the tests named here
     AIOKafkaProducer._sender, .client and
         ._message_accumulator                  tests/faults/test_gateway_faults.py
     client, conn, protocol.api, .types and
-        .metadata                              tests/integration/test_kafka_transactions.py
+        .metadata                              tests/integration/test_kafka_transactions.py,
+                                               tests/faults/test_frozen_leader.py
     AIOKafkaClient._metadata_update, its
         settings, AIOKafkaConsumer._client     tests/integration/test_finding_brokers.py
 """
@@ -41,7 +42,7 @@ from aiokafka.protocol.types import (
 __all__ = [
     "AIOKafkaClient", "Boolean", "CompactArray", "CompactString", "Int16", "Int32", "Int64",
     "Schema", "TaggedFields",
-    "ask_metadata", "coordination_ended", "discard_producer", "keep_finding_brokers",
+    "ask_metadata", "coordination_ended", "create_conn", "discard_producer", "keep_finding_brokers",
     "request_type", "set_fetch_wait",
 ]  # fmt: skip
 
