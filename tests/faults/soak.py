@@ -47,15 +47,6 @@ SETTINGS = {
 }
 #: As in production, where files of Redis are written anew now and then.
 REDIS = {"auto-aof-rewrite-percentage": "100", "auto-aof-rewrite-min-size": "4mb"}
-_FIVE_MINUTES_MS, _TEN_MINUTES_MS = "300000", "600000"
-#: Kafka closes a segment of its own topics after a week, and only then compacts or deletes it. In
-#: minutes, an hour shows what happens over weeks.
-KAFKA = {
-    "log.roll.ms": _FIVE_MINUTES_MS,
-    "metadata.log.segment.ms": _FIVE_MINUTES_MS,
-    "metadata.log.max.snapshot.interval.ms": _FIVE_MINUTES_MS,
-    "metadata.max.retention.ms": _TEN_MINUTES_MS,
-}
 
 
 class Samples:
@@ -160,7 +151,7 @@ def _size(pid: int) -> tuple[float, int] | None:
 async def soak(minutes: float, first_seed: int, to: Path) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="soak-") as folder,
-        LinkedCluster(KAFKA) as kafka,
+        LinkedCluster() as kafka,
         LocalRedisCluster(options=REDIS) as nodes,
     ):
         servers = WithRedisCluster(kafka, nodes)
