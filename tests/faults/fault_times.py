@@ -56,25 +56,30 @@ def _write(*columns: str, running: ReplicatedService, verdict: str) -> None:
         table.writerow([now, *columns, *people, verdict])
 
 
+#: The columns of the table in docs/counting-faults.md.
+MOMENTS = ("under load", "sealing", "drawing", "commit")
+
+
 def table(file: Path) -> Iterator[str]:
-    """The file in Markdown, by fault and moment; entries are those since the fault before."""
+    """The file in Markdown: a line for each fault, seconds until accepting · counting · releasing.
+
+    Only of services whose publications were right; what else the file has is for a reader of it.
+    """
     with file.open(newline="") as rows:
         lines = list(csv.DictReader(rows))
-    verdicts = {line["session"]: line["verdict"] for line in lines if line["verdict"]}
-    before: dict[str, int] = {}
-    found = []
-    for line in lines:
-        session, accepted = line["session"], int(line["accepted"])
-        entries = accepted - before.get(session, 0)
-        before[session] = accepted
-        if line["fault"] != "(all)":
-            columns = [line["fault"], line["moment"], *(line[name] for name in FIELDS[4:7])]
-            redis, verdict = session.split()[0], verdicts.get(session, "not compared")
-            found.append((redis, *columns, str(entries), verdict))
-    yield "| Redis | fault | moment | accepting | counting | releasing | entries | verdict |"
-    yield "|---|---|---|---:|---:|---:|---:|---|"
-    for row in sorted(found):
-        yield f"| {' | '.join(row)} |"
+    right = {line["session"] for line in lines if line["verdict"] == "right"}
+    seconds = {
+        (line["session"].split()[0], line["fault"], line["moment"]): " · ".join(
+            line[name] for name in FIELDS[4:7]
+        )
+        for line in lines
+        if line["session"] in right and line["fault"] != "(all)"
+    }
+    yield f"| Redis | fault | {' | '.join(MOMENTS)} |"
+    yield "|---|---|" + "---|" * len(MOMENTS)
+    for redis, fault in sorted({case[:2] for case in seconds}):
+        at = " | ".join(seconds.get((redis, fault, moment), "") for moment in MOMENTS)
+        yield f"| {redis} | {fault} | {at} |"
 
 
 if __name__ == "__main__":
