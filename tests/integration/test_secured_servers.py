@@ -26,6 +26,7 @@ from streams.errors import StoreUnavailable
 from streams.settings import Settings
 from streams.stores.kafka import KafkaLog
 from streams.stores.kafka_transactions import transaction_admin
+from streams.stores.partition_leaders import newest_leadership
 from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
 from tests.secured_servers import (
@@ -185,6 +186,16 @@ async def test_the_other_mechanisms_get_in_too(secured: Secured, mechanism: str)
     settings = Settings.from_values(secured.values | {"kafka.sasl_mechanism": mechanism})
     found = await KafkaLog(settings.kafka).describe(["not-there"])
     assert found == {"not-there": None}
+
+
+async def test_who_leads_is_asked_over_tls_too(secured: Secured) -> None:
+    create_topic(secured.kafka.bootstrap, "led", partitions=1)
+    kafka = Settings.from_values(secured.values).kafka
+    found = await newest_leadership(kafka, "led")
+
+    assert found is not None
+    assert found.agreed
+    assert found.epoch >= 0
 
 
 async def test_open_transactions_are_asked_for_over_tls_too(secured: Secured) -> None:
