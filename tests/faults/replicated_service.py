@@ -185,7 +185,8 @@ class ReplicatedService(ModelledService):
         wrong = self.twice()
         for epoch in range(first, last + 1):
             wrong += await self._wrong_with(epoch)
-        assert not wrong, "\n".join([self.made.logs(), *wrong])
+        # First, and last: a log of a run may be cut at either end.
+        assert not wrong, "\n".join([*wrong, self.made.logs(), *wrong])
 
         async def all_out() -> bool:
             out = await self.made.published(self.made.topics.estimates.name)
@@ -197,7 +198,8 @@ class ReplicatedService(ModelledService):
     async def _finish(self, last: int) -> None:
         """Let the jobs' time run ahead until this epoch is over; nobody sends any more.
 
-        Never past an epoch that only waits for its work: that would make its head list late.
+        To the first thing that any of them waits for, and not while one only waits for its work:
+        else the epoch after it would be late, by no fault of the service.
         """
 
         async def over() -> bool:
@@ -209,14 +211,9 @@ class ReplicatedService(ModelledService):
             ]
             if not open_now:
                 return True
-            state = open_now[0]
-            due_ms = 0
-            if state.stage is Stage.COLLECTING:
-                due_ms = state.parameters.records_sealable_at_ms
-            elif state.stage is Stage.REPORTING and state.head_list is not None:
-                plan = state.parameters.plan
-                due_ms = state.head_list.reports_until_ms + plan.grace_ms + plan.skew_ms
-            ahead_ms = due_ms - now_ms() + 200
+            # An epoch whose reports are sealed is next when those before it are out.
+            waiting = [state for state in open_now if state.stage is not Stage.REPORTS_SEALED]
+            ahead_ms = min(map(_due_ms, waiting), default=0) - now_ms() + 200
             if ahead_ms > self._ahead_ms:
                 self._ahead_ms = ahead_ms
                 self.made.run_ahead(ahead_ms)
@@ -251,6 +248,16 @@ class ReplicatedService(ModelledService):
         if state.head_list is not None and state.head_list.at_ms >= late_ms:
             excused |= {Shortfall.HEAD_LIST_TOO_LATE, Shortfall.TOO_FEW_REPORTS}
         return excused
+
+
+def _due_ms(state: EpochState) -> int:
+    """Until when this epoch waits for the clock; 0 if it waits for its head list."""
+    if state.stage is Stage.COLLECTING:
+        return state.parameters.records_sealable_at_ms
+    if state.stage is Stage.REPORTING and state.head_list is not None:
+        plan = state.parameters.plan
+        return state.head_list.reports_until_ms + plan.grace_ms + plan.skew_ms
+    return 0
 
 
 @contextlib.asynccontextmanager
