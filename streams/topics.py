@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
@@ -37,6 +37,7 @@ __all__ = [
 FOR_EVER = "-1"
 #: Clocks are compared with at least this many brokers, if there are as many.
 CLOCK_PARTITIONS = 6
+CLOCK_KEPT_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Topic:
     version: int = 1
     #: Any number of partitions will do; `partitions` is for making the topic.
     any_partitions: bool = False
+    #: More settings for making it; a topic that lacks them will do.
+    made_with: Mapping[str, str] = field(default_factory=dict)
 
 
 class Topics:
@@ -83,9 +86,13 @@ class Topics:
         self.click_graphs = Topic(f"{prefix}.click-graphs", 1, compacted)
         self.dead_letters = Topic(f"{prefix}.dead-letters", 1, letters)
         # Gateways and jobs send a byte now and then to learn the brokers' time; it is never read.
-        # Several partitions, because jobs compare with every broker that leads one.
-        hour = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
-        self.clock = Topic(f"{prefix}.clock", CLOCK_PARTITIONS, letters | hour, any_partitions=True)
+        # Several partitions, because jobs compare with every broker that leads one. Kafka deletes
+        # closed segments alone, so retention without `segment.ms` would keep a week of it.
+        told = letters | {"message.timestamp.type": "LogAppendTime"}
+        brief = dict.fromkeys(("retention.ms", "segment.ms"), str(CLOCK_KEPT_MS))
+        self.clock = Topic(
+            f"{prefix}.clock", CLOCK_PARTITIONS, told, any_partitions=True, made_with=brief
+        )
 
     def name(self, stem: Stem, version: int) -> str:
         """The name of a stem's topic in a version of the topics."""
@@ -202,7 +209,7 @@ async def _create(
 ) -> None:
     wanted = [
         NewTopic(t.name, num_partitions=t.partitions, replication_factor=replication,
-                 config=dict(t.config))
+                 config={**t.config, **t.made_with})
         for t in topics
     ]  # fmt: skip
     futures = admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s)

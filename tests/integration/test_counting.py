@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from aiokafka.cluster import ClusterMetadata
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
 from faust.assignor.partition_assignor import PartitionAssignor
 
 from agents.local.ports import free_port
@@ -146,6 +147,25 @@ async def test_a_topic_with_other_partitions_or_policy_is_refused_in_one_line(
     assert "must have message.timestamp.type=LogAppendTime, found CreateTime" in message
     assert "must have compression.type=producer, found zstd" in message
     assert "\n" not in message
+
+
+async def test_the_clock_topic_is_made_small_and_an_older_one_will_do(
+    made: Installation, name_prefix: str
+) -> None:
+    """It gets a byte every few seconds for ever, and Kafka deletes closed segments alone."""
+
+    def kept_ms(name: str) -> list[str]:
+        topic = ConfigResource(ConfigResource.Type.TOPIC, name)
+        admin = AdminClient({"bootstrap.servers": made.settings.kafka.bootstrap})
+        (found,) = admin.describe_configs([topic]).values()
+        return [found.result()[key].value for key in ("retention.ms", "segment.ms")]
+
+    assert kept_ms(made.topics.clock.name) == ["300000", "300000"]
+    older = Settings.from_values(made.values | {"topics.prefix": f"{name_prefix}-older"})
+    config = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
+    create_topic(older.kafka.bootstrap, f"{name_prefix}-older.clock", config=config)
+    topics = await ensure_topics(older, made.kafka)
+    assert kept_ms(topics.clock.name)[0] == "3600000"
 
 
 async def test_servers_that_do_not_answer_are_told_in_one_line(made: Installation) -> None:
