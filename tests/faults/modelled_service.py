@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from streams.releases.entries import Shortfall
 from streams.releases.epoch_state import Seal, Stage
 from streams.releases.optin_release import read_optin_release
 from streams.stems import Share, Stem
@@ -80,10 +81,11 @@ class ModelledService:
         assert state.estimates is not None
         data = await self.made.document(state.estimates.document)
         clients = EstimatesDocument.from_bytes(data).participants.clients
-        return [
-            *self._sealed_below(Stem.CLIENT_REPORTS, epoch, state.reports_sealed),
-            *self._differs(epoch, None, clients),
-        ]
+        wrong = self._differs(epoch, None, clients)
+        # A list without a record is published with its empty estimates: nobody is asked.
+        if Shortfall.EMPTY_HEAD_LIST not in state.estimates.reasons:
+            wrong += self._sealed_below(Stem.CLIENT_REPORTS, epoch, state.reports_sealed)
+        return wrong
 
     def _sealed_below(self, stem: Stem, epoch: int, seal: Seal | None) -> list[str]:
         """Accepted frames beyond the seal. A worker that read them before may have counted them,
