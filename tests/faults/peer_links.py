@@ -24,12 +24,12 @@ from agents.local.local_cluster import LocalCluster, NodePorts
 class LinkedCluster(LocalCluster):
     """Three brokers, each of which can be cut off from the others while clients still reach it."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
         ports = {number: NodePorts.free() for number in (1, 2, 3)}
         self._links = PeerLinks(ports)
         self.cut_off: int | None = None
         try:
-            super().__init__(ports=ports, peer_address=self._links.address)
+            super().__init__(ports=ports, peer_address=self._links.address, options=options)
         except BaseException:
             self._links.close()
             raise

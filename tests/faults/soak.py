@@ -25,6 +25,7 @@ from pathlib import Path
 
 import psutil
 import redis
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from agents.local import LocalRedisCluster
 from agents.local.replicated_redis import MASTERS
@@ -47,6 +48,16 @@ SETTINGS = {
 }
 #: As in production, where files of Redis are written anew now and then.
 REDIS = {"auto-aof-rewrite-percentage": "100", "auto-aof-rewrite-min-size": "4mb"}
+#: Kafka cleans closed segments alone, and closes those of its own topics after 100 MiB or a week.
+#: Here they are closed within the run, so that one sees whether cleaning keeps up.
+KAFKA = {
+    "metadata.log.segment.ms": "60000",
+    "metadata.max.retention.ms": "120000",
+    # By size: brokers are killed so often that none lives for the time between two snapshots.
+    "metadata.log.max.record.bytes.between.snapshots": str(32 * 1024),
+}
+CLOSED_SOON = ("__consumer_offsets", "__transaction_state")
+CLOSED_AFTER_MS = "120000"
 
 
 class Samples:
@@ -148,12 +159,24 @@ def _size(pid: int) -> tuple[float, int] | None:
     return None
 
 
+def _close_segments_soon(kafka: LinkedCluster) -> None:
+    entry = ConfigEntry("segment.ms", CLOSED_AFTER_MS, incremental_operation=AlterConfigOpType.SET)
+    topics = [
+        ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+        for name in CLOSED_SOON
+    ]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for changed in admin.incremental_alter_configs(topics).values():
+        changed.result()
+
+
 async def soak(minutes: float, first_seed: int, to: Path) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="soak-") as folder,
-        LinkedCluster() as kafka,
+        LinkedCluster(KAFKA) as kafka,
         LocalRedisCluster(options=REDIS) as nodes,
     ):
+        _close_segments_soon(kafka)
         servers = WithRedisCluster(kafka, nodes)
         async with service_world(
             servers, Path(folder), spare_oldest=True, settings=SETTINGS
