@@ -64,7 +64,8 @@ class Publisher:
             producer.flush(self._timeout_s + 0.1 * len(document.parts))
         except (KafkaException, BufferError, SystemError) as error:
             raise StoreUnavailable("Kafka did not take a publication") from error
-        if sent != [None] * len(document.parts):
+        # `is`: comparing one of confluent's errors with None by `!=` raises TypeError.
+        if len(sent) < len(document.parts) or any(error is not None for error in sent):
             raise StoreUnavailable("Kafka did not take a publication in time")
 
 

@@ -42,6 +42,13 @@ async def test_a_publication_that_the_client_refuses_is_tried_again(
         await PUBLISHER.publish("head-lists", 1, b"a document")
 
 
+async def test_a_publication_that_no_broker_acknowledged_is_tried_again() -> None:
+    """confluent's own client, and its own error: comparing that one with None raises TypeError."""
+    settings = KafkaSettings(url=Url("kafka://127.0.0.1:1"), request_timeout_s=1)
+    with pytest.raises(StoreUnavailable, match="did not take a publication in time"):
+        await compacted_topics.Publisher(settings).publish("head-lists", 1, b"a document")
+
+
 async def test_a_mistake_of_ours_is_not_tried_again_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
