@@ -12,6 +12,10 @@ message. Of these lines we write the logger, the place, and the text only if it 
 code that logged it; of their arguments only numbers. Of an exception we write its type and where it
 was raised; its message only if it is one of our own (`BlenderError`).
 
+A warning or error that says the same as one of the last ten seconds is counted, not written, and
+the next says how often (`repeated`): while a broker is away libraries complain a hundred times a
+second.
+
 Promises: what reaches the handler by `logging`, `warnings` or an unhandled exception obeys this.
 Assumes: no code prints to standard error in another way, or wraps foreign text in `Known`.
 """
@@ -67,6 +71,10 @@ FIELDS: Final = frozenset(
 )
 OURS: Final = ("blender", "streams", "agents", "localclient")
 DEEPEST_FRAMES: Final = 6
+#: A warning is not written twice within this time. Longer would hide that something goes on.
+REPEATED_S: Final = 10.0
+#: Of so many different ones at most it is known; older ones are forgotten first.
+_REMEMBERED: Final = 500
 #: How far above the call to `logging` a constant is looked for: libraries wrap it two or three
 # deep.  Further up the stack, code and data begin to meet.
 CALLERS: Final = 4
@@ -88,20 +96,53 @@ class SafeHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO, *, form: str = "json") -> None:
         super().__init__(stream)
         self._readable = form == "text" or (form == "auto" and stream.isatty())
+        #: When a warning was last written, and how often it was held back since.
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line, unless it was just written."""
+        try:
+            line = self.format(record)
+            if line:
+                self.stream.write(line + self.terminator)
+                self.flush()
+        except Exception:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Say nothing: what `logging` would print here has the message in it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line. Called in the stack of the code that logged, which `_is_constant` examines."""
+        """The line, empty if nothing is to be written. Called in the stack of the code that logged,
+        which `_is_constant` examines."""
         ours = record.name.partition(".")[0] in OURS
-        entry = {
-            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
+        said = {
             "level": record.levelname.lower(),
             "logger": record.name,
             **(_our_event(record) if ours else _foreign_event(record)),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            entry["error"] = _safe_error(record.exc_info[1])
+            said["error"] = _safe_error(record.exc_info[1])
+        if record.levelno >= logging.WARNING:
+            repeated = self._held_back(json.dumps(said), record.created)
+            if repeated is None:
+                return ""
+            said |= {"repeated": repeated} if repeated else {}
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry = {"at": f"{at}.{int(record.msecs):03d}Z", **said}
         return _for_people(entry) if self._readable else json.dumps(entry, ensure_ascii=False)
+
+    def _held_back(self, said: str, now_s: float) -> int | None:
+        """How often this was held back since it was last written; None: it is held back now."""
+        written_s, times = self._said.get(said, (-REPEATED_S, 0))
+        if 0 <= now_s - written_s < REPEATED_S:
+            self._said[said] = written_s, times + 1
+            return None
+        self._said.pop(said, None)
+        self._said[said] = now_s, 0  # The newest is last.
+        if len(self._said) > _REMEMBERED:
+            del self._said[next(iter(self._said))]
+        return times
 
 
 def configure_logging(settings: LogSettings | None = None, stream: TextIO | None = None) -> None:

@@ -182,6 +182,63 @@ def test_a_librarys_constant_text_and_numbers_are_written(written):
     assert "3000" in written.getvalue()
 
 
+def complain(broker: int) -> None:
+    theirs.error("Unable connect to node with id %s", broker)
+
+
+def test_a_complaint_is_written_once_and_then_with_how_often_it_was_repeated(written, monkeypatch):
+    """A library wrote a hundred lines a second for as long as a broker was away."""
+    now = [1000.0]
+    monkeypatch.setattr(logging.time, "time", lambda: now[0])
+    for _ in range(500):
+        now[0] += 0.01
+        complain(1)
+        complain(2)
+    assert len(written.getvalue().splitlines()) == 2
+    now[0] += 10
+    complain(1)
+    complain(1)
+    *_, last = written.getvalue().splitlines()
+    assert len(written.getvalue().splitlines()) == 3
+    assert "repeated" in last
+    assert "499" in last
+
+
+def test_what_differs_is_written_and_what_is_no_warning_too(written):
+    for epoch in range(3):
+        ours.warning("head_list_late", extra={"epoch": epoch})
+        ours.info("partition_counted")
+    assert written.getvalue().count("head_list_late") == 3
+    assert written.getvalue().count("partition_counted") == 3
+
+
+def test_a_clock_that_is_set_back_hides_nothing(written, monkeypatch):
+    for now in (1000.0, 10.0):
+        monkeypatch.setattr(logging.time, "time", lambda now=now: now)
+        complain(1)
+    assert len(written.getvalue().splitlines()) == 2
+
+
+def test_memory_of_what_was_said_is_bounded(written):
+    for broker in range(2000):
+        complain(broker)
+    complain(1999)
+    assert len(written.getvalue().splitlines()) == 2000
+    complain(0)  # Forgotten, and so written again.
+    assert len(written.getvalue().splitlines()) == 2001
+
+
+def test_a_line_that_cannot_be_written_stops_nobody_and_is_printed_nowhere_else(capsys):
+    stream = io.StringIO()
+    ours.addHandler(handler := SafeHandler(stream, form="json"))
+    try:
+        stream.close()
+        ours.error("record_counted", extra={"query": QUERY})
+    finally:
+        ours.removeHandler(handler)
+    assert QUERY not in "".join(capsys.readouterr())
+
+
 CRASH = """
 import logging, sys, threading, warnings, asyncio
 from streams.telemetry.structured_logs import configure_logging
