@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import time
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -47,6 +48,8 @@ __all__ = [
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
+#: A client says once in this time that no broker answers.
+SILENT_S = 10.0
 
 
 def set_fetch_wait(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
@@ -88,8 +91,10 @@ def keep_finding_brokers(user: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     """
     client = user.client if isinstance(user, AIOKafkaProducer) else user._client
     turns = itertools.count()
+    complained_s = -SILENT_S
 
     async def look_up(cluster: Any, topics: Any) -> bool:
+        nonlocal complained_s
         known = [(broker.host, broker.port) for broker in client.cluster.brokers()]
         named = [(host, port) for host, port, _ in client.hosts]
         # Another one first each time: one that was cut off answers too, and is wrong.
@@ -99,7 +104,9 @@ def keep_finding_brokers(user: AIOKafkaConsumer | AIOKafkaProducer) -> None:
             if answer is not None and answer.brokers:
                 cluster.update_metadata(answer)
                 return True
-        log.warning("no_broker_answered")
+        if time.monotonic() >= complained_s + SILENT_S:  # It asks up to thirty times a second.
+            complained_s = time.monotonic()
+            log.warning("no_broker_answered")
         cluster.failed_update(None)
         return False
 

@@ -12,9 +12,8 @@ message. Of these lines we write the logger, the place, and the text only if it 
 code that logged it; of their arguments only numbers. Of an exception we write its type and where it
 was raised; its message only if it is one of our own (`BlenderError`).
 
-A warning or error that says the same as one of the last ten seconds is counted, not written, and
-the next says how often (`repeated`): while a broker is away libraries complain a hundred times a
-second.
+A library's line that says the same as one of the last ten seconds is counted, not written, and the
+next says how often (`repeated`): while a broker is away they complain a hundred times a second.
 
 Promises: what reaches the handler by `logging`, `warnings` or an unhandled exception obeys this.
 Assumes: no code prints to standard error in another way, or wraps foreign text in `Known`.
@@ -71,7 +70,7 @@ FIELDS: Final = frozenset(
 )
 OURS: Final = ("blender", "streams", "agents", "localclient")
 DEEPEST_FRAMES: Final = 6
-#: A warning is not written twice within this time. Longer would hide that something goes on.
+#: A library says nothing twice within this time. Longer would hide that something goes on.
 REPEATED_S: Final = 10.0
 #: Of so many different ones at most it is known; older ones are forgotten first.
 _REMEMBERED: Final = 500
@@ -96,7 +95,7 @@ class SafeHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO, *, form: str = "json") -> None:
         super().__init__(stream)
         self._readable = form == "text" or (form == "auto" and stream.isatty())
-        #: When a warning was last written, and how often it was held back since.
+        #: When a line was last written, and how often it was held back since.
         self._said: dict[str, tuple[float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -123,7 +122,7 @@ class SafeHandler(logging.StreamHandler[TextIO]):
         }
         if record.exc_info and record.exc_info[1] is not None:
             said["error"] = _safe_error(record.exc_info[1])
-        if record.levelno >= logging.WARNING:
+        if not ours:
             repeated = self._held_back(json.dumps(said), record.created)
             if repeated is None:
                 return ""
