@@ -148,7 +148,7 @@ async def _answering(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        with listening(names, host, port):
+        with listening(names, f"{host}:{port}"):
             await web.TCPSite(runner, host, port).start()
         address = address_of(host, port, "/metrics")
         log.info("metrics_started", extra={"address": address})
@@ -164,17 +164,17 @@ def address_of(host: str, port: int, path: str, *, tls: bool = False) -> Known:
 
 
 @contextlib.contextmanager
-def listening(names: str, host: str, port: int) -> Iterator[None]:
+def listening(names: str, place: str) -> Iterator[None]:
     """Around what begins to listen: failing is one clear line. `names`: the settings for where."""
     try:
         yield
     except OSError as error:
         # asyncio puts a sentence and the address where the system's word should be.
         named = isinstance(error, socket.gaierror) or error.errno is None
-        why = error.strerror if named else os.strerror(error.errno or 0)
+        why = (error.strerror or error) if named else os.strerror(error.errno or 0)
         raise SettingsError(
             [
-                f"{names} must be an address that this process may listen on, got {host}:{port} "
+                f"{names} must be an address that this process may listen on, got {place} "
                 f"({why}); stop what listens there, or choose another"
             ]
         ) from error

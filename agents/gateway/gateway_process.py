@@ -28,9 +28,10 @@ from agents import process
 from agents.gateway import metrics
 from agents.gateway.app import Gateway
 from agents.gateway.http.cors import Cors
+from agents.gateway.http.listening import listen, listening_address, needs_edge
 from agents.gateway.http.loop_stalls import watch_stalls
 from agents.gateway.http.uvicorn_protocol import sweep
-from agents.gateway.http.uvicorn_server import BACKLOG, HttpServer, make_server
+from agents.gateway.http.uvicorn_server import HttpServer, make_server
 from agents.gateway.read.publications import Publications
 from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from agents.gateway.read.static_pages import StaticPages
@@ -40,13 +41,13 @@ from agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from agents.gateway.submit.frame_writer import FrameWriter, Place, append_time_ms
 from agents.gateway.submit.record_submissions import Cohorts
 from agents.gateway.submit.token_file import ApplicationTokens
-from agents.process import address_of, listening
 from streams.errors import StoreUnavailable
 from streams.releases.blocked import LogWatch
 from streams.settings import Settings
 from streams.stores.epoch_keys import KeyRing
 from streams.stores.kafka import KafkaLog
 from streams.telemetry.metrics import SERVER_UP
+from streams.telemetry.structured_logs import Known
 from streams.topics import Topics, ensure_topics
 
 __all__ = ["GatewayProcess", "run_gateway"]
@@ -63,6 +64,11 @@ _PROBE = b"clock"
 #: the most: a request waits for Kafka as long as `gateway.delivery_deadline_s`. What is not
 #: acknowledged when the flush ends was not accepted, and its sender sends it again.
 _ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
+
+_NEEDS_EDGE = Known(
+    "this gateway listens on a network address: an edge must be in front of it, which ends TLS and "
+    "closes slow connections; set gateway.unix_socket behind nginx (docs/install.md)"
+)
 
 
 def run_gateway(settings: Settings) -> NoReturn:
@@ -84,12 +90,6 @@ def _looked_back_s(settings: Settings) -> float:
     epochs = settings.gateway.history_epochs + settings.epoch.epochs_ahead + 3
     window_s = settings.epoch.window_s
     return max(epochs * window_s, settings.budget.period_s + window_s)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with listening("gateway.host and gateway.port", host, port):
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 class GatewayProcess:
@@ -140,7 +140,7 @@ class GatewayProcess:
                 f"Kafka must answer a producer at {settings.kafka.bootstrap}, got "
                 f"{type(error).__name__}; is it running, and may this user write?"
             ) from error
-        self._listening = _listen(gateway.host, gateway.port)
+        self._listening = listen(gateway)
         self._writer = FrameWriter(
             self._producer,
             gateway,
@@ -208,9 +208,10 @@ class GatewayProcess:
     async def run(self) -> None:
         assert self._server is not None
         gateway = self._settings.gateway
-        tls = gateway.tls_certificate_file is not None
-        address = address_of(gateway.host, gateway.port, "/", tls=tls)
-        log.info("gateway_started", extra={"address": address, "pid": os.getpid()})
+        extra = {"address": listening_address(gateway), "pid": os.getpid()}
+        log.info("gateway_started", extra=extra)
+        if needs_edge(gateway):
+            log.warning("gateway_needs_edge", extra={"advice": _NEEDS_EDGE})
         await self._server.serve(sockets=[self._listening])
 
     def stop(self) -> None:

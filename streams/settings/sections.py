@@ -307,6 +307,9 @@ class GatewaySettings:
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 for every interface.")
     port: int = setting(8080, "Port of the public API.", value_checks.port)
+    unix_socket: Path | None = setting(
+        None, "Socket file to listen on in place of host and port, for an edge on this machine."
+    )
     metrics_port: int = setting(9101, "Port of /metrics, not public.", value_checks.port)
     linger_s: float = setting(
         0.05, "How long a frame waits for more entries, in seconds.", between(0, 1)
