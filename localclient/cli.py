@@ -27,7 +27,7 @@ Keep searches on this device and report them privately, as an embedding applicat
 
   localclient record "weather tomorrow" https://weather.example/
   localclient status
-  localclient report --server https://gateway.example --epsilon 4 --period-epsilon 40
+  localclient report --server https://gateway.example --epsilon 4 --period-epsilon 4
   localclient search "weather" --result estimates.json
   localclient trends --result estimates.json
   localclient forget
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
         "--folder", default=_DEFAULT_FOLDER, help=f"where it is kept (default {_DEFAULT_FOLDER})"
     )
     on_device.add_argument(
-        "--period-days", type=int, default=30, help="the budget's period (default 30)"
+        "--period-days", type=int, default=28, help="the budget's period (default 28)"
     )
     published = argparse.ArgumentParser(add_help=False)
     published.add_argument(

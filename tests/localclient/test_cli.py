@@ -38,7 +38,7 @@ def test_a_search_is_kept_reported_and_forgotten(
     assert main([*report, "--now"]) == 0
     said = capsys.readouterr().out
     assert "Sent (epoch 7): accepted." in said
-    assert "Spent in 30 days: epsilon 4, delta 1e-05." in said
+    assert "Spent in 28 days: epsilon 4, delta 1e-05." in said
     assert len(gateway.posted) == 1
 
     assert main(["status", *folder]) == 0

@@ -41,8 +41,8 @@ REPORT = """
 import sys, time
 exec(sys.argv[3])
 from localclient import Limits, LocalClient
-limits = Limits(epsilon_per_report=4.0, delta_per_report=1e-5, epsilon_per_period=28.0,
-                delta_per_period=7e-5, period_s=30 * 86_400)
+limits = Limits(epsilon_per_report=4.0, delta_per_report=1e-5, epsilon_per_period=4.0,
+                delta_per_period=1e-5, period_s=28 * 86_400)
 client = LocalClient(sys.argv[1], sys.argv[2], limits)
 print(client.record("weather", "https://weather.example/").what, client.report_now().what)
 assert not any(name.split(".")[0] == "numpy" for name in sys.modules)
