@@ -71,11 +71,9 @@ def published(document: Mapping[str, Any], truth: Mapping[Record, float]) -> Sco
     return Score.of(rows, truth)
 
 
-def other_profile(
-    profile: str, crowd: Crowd, window: Window, document: Mapping[str, Any],
-    rng: np.random.Generator,
-) -> Score:  # fmt: skip
+def other_profile(profile: str, crowd: Crowd, window: Window, document: Mapping[str, Any]) -> Score:
     """What the other profile would have published about the same people at the same (ε, δ)."""
+    rng = np.random.default_rng()  # Seeded by the operating system: noise, as in the service.
     given = document["parameters"]
     parameters = PrivacyParameters(
         epsilon=given["epsilon"], delta=given["delta"], head_list_cells=given["head_list_cells"]

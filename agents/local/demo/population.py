@@ -30,6 +30,7 @@ class Population:
         self._http = http
         self._optin = round(people * optin_share)
         self._clients = people - self._optin
+        #: Decides what people search for, and nothing else.
         self.rng = np.random.default_rng(seed)
         self.crowd = Crowd()
         self.sender = BatchSender(http, token)
@@ -75,7 +76,7 @@ class Population:
         self._reported.add(document.id)
         left = max(0.5, (document.reports_until_s - time.time()) * 0.8)
         reporting = self.sender.send_reports(
-            document.head_list, document.id, self.crowd, window.clients, self.rng, left
+            document.head_list, document.id, self.crowd, window.clients, left
         )
         self._sending.append(tasks.create_task(reporting))
 

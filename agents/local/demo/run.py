@@ -139,9 +139,7 @@ class Demo:
                 (self._profile, published(document, window.truth)),
                 (
                     other,
-                    await asyncio.to_thread(
-                        other_profile, other, people.crowd, window, document, people.rng
-                    ),
+                    await asyncio.to_thread(other_profile, other, people.crowd, window, document),
                 ),
             ]
             took_part_text = (

@@ -1,8 +1,9 @@
 """Opt-in users and devices of the demo, over HTTP, as real ones would.
 
-Most devices are simulated: they randomise in bulk with the head list's own randomizer. A few are
-real `AsyncLocalClient`s with a folder each. What the gateway asks to repeat is repeated, with the
-same bytes.
+Most devices are simulated: they randomise in bulk with the head list's own randomizer, by a NumPy
+generator that the operating system seeds anew for each head list. A few are real
+`AsyncLocalClient`s with a folder each. What the gateway asks to repeat is repeated, with the same
+bytes.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ class BatchSender:
         head_list_id: str,
         crowd: Crowd,
         numbers: IntArray,
-        rng: np.random.Generator,
         over_s: float,
     ) -> None:
         """Every device's randomised report on one head list, spread over `over_s` seconds."""
         randomizer = randomizer_for(head_list)
+        # Never the people's generator: a seed that is known would tell what each device holds.
+        rng = np.random.default_rng()
         cells = crowd.cell_of_number(head_list.cells)[numbers]
         answers = [
             randomizer.answer_batch(cells, rng).tolist()
