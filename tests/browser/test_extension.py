@@ -113,6 +113,49 @@ def test_what_is_searched_and_opened_is_sent_counted_and_found_offline(
         assert page.locator("#trends tbody tr").count() == 20
 
 
+#: Every record on the device: [second, query, URL].
+RECORDS = """new Promise((resolve, reject) => {
+  const open = indexedDB.open('blendstream', 1)
+  open.onerror = () => reject(open.error)
+  open.onsuccess = () => {
+    const read = open.result.transaction('device').objectStore('device').get('records')
+    read.onsuccess = () => { open.result.close(); resolve(read.result ?? []) }
+  }
+})"""
+
+
+def test_a_page_that_changes_its_address_by_script_is_noted_by_the_new_address(
+    extension: Extension, site: str
+) -> None:
+    """On single-page sites the record once named the visit's first query, not the one shown."""
+    extension.turn_on("http://127.0.0.1:9", f"{site}/find?q=%s")
+    page = extension.context.new_page()
+    noted = ["first"]
+
+    def click() -> None:
+        page.click("#result")
+        until(lambda: len(extension.worker.evaluate(RECORDS)) == len(noted), "the record")
+
+    page.goto(f"{site}/find?q=first")
+    click()
+    for change in ("pushState", "replaceState"):
+        noted.append(f"by {change.lower()}")
+        page.evaluate(f"history.{change}({{}}, '', '/find?q={noted[-1]}')")
+        click()
+    noted.append("first")
+    page.evaluate("history.back()")
+    page.wait_for_url("**/find?q=first")
+    click()
+    # A script may also leave the search page: nothing is noted there.
+    page.evaluate("history.pushState({}, '', '/account?q=secret')")
+    page.click("#result")
+    page.goto(f"{site}/find?q=last")
+    noted.append("last")
+    click()
+
+    assert [query for _, query, _ in extension.worker.evaluate(RECORDS)] == noted
+
+
 def test_searches_are_sent_as_they_are_only_after_agreeing_to_that(
     extension: Extension, service: RealService, site: str
 ) -> None:

@@ -1,6 +1,6 @@
 // The whole device: conversations, the stores, and what must never happen.
 import assert from 'node:assert/strict'
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import * as fs from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
@@ -11,6 +11,7 @@ import { Device, MemoryStore, PublishedResult } from '../../webclient/src/index.
 import { vectors } from './support.mjs'
 import { camel, play } from './talking.mjs'
 
+const { chmod, mkdtemp, readdir, readFile, rm, stat, symlink, utimes, writeFile } = fs
 const conversations = vectors('conversations').conversations
 const folders = []
 const newFolder = async () => {
@@ -291,17 +292,42 @@ test('forgetting while another tab is about to report stops that report', async 
   assert.equal(JSON.parse(store.text).claims.length, 0)
 })
 
-test('the lock of a process that is gone is removed, that of a living one waited for', async () => {
+/** What a lock of this process says: process id, lock id, start, place. */
+const ownLock = async (folder) => {
+  const read = () => readFile(join(folder, 'busy'), 'utf8')
+  return (await new FileStore(folder).exclusively(read)).split(' ')
+}
+
+test('the lock of a process that ended is removed, that of a living one waited for', async () => {
   const folder = await newFolder()
   const store = new FileStore(folder)
   await device(store).status()
-  await writeFile(join(folder, 'busy'), '999999999 0000')
-  await writeFile(join(folder, 'lock'), '999999999 0000')
-  assert.equal(await store.exclusively(async () => 'mine'), 'mine')
-  await store.keep([1, 'q', 'u'], 1000)
-  await writeFile(join(folder, 'busy'), `${process.ppid} 0000`)
-  assert.equal(await store.exclusively(async () => 'mine'), undefined)
-  await rm(join(folder, 'busy'))
+  const [pid, id, start, place] = await ownLock(folder)
+  const gone = [
+    ['999999999', id, start, place],
+    [pid, id, start, place], // an earlier process had our id, as in a restarted container
+    [`${process.ppid}`, id, '1', place], // the id was given to another process since
+  ]
+  for (const lock of gone) {
+    await writeFile(join(folder, 'busy'), lock.join(' '))
+    await writeFile(join(folder, 'lock'), lock.join(' '))
+    assert.equal(await store.exclusively(async () => 'mine'), 'mine')
+    await store.keep([1, 'q', 'u'], 1000)
+  }
+  const parent = await readFile(`/proc/${process.ppid}/stat`, 'utf8')
+  const alive = [`${process.ppid}`, id, parent.replace(/^.*\) /s, '').split(' ')[19], place]
+  const unknown = [pid, id, start, 'elsewhere']
+  for (const lock of [alive, unknown, ['']]) {
+    await writeFile(join(folder, 'busy'), lock.join(' '))
+    assert.equal(await store.exclusively(async () => 'mine'), undefined)
+  }
+  // Of another container nothing is known but the time: it is abandoned after ten minutes.
+  const old = new Date(Date.now() - 601_000)
+  for (const lock of [unknown, ['']]) {
+    await writeFile(join(folder, 'busy'), lock.join(' '))
+    await utimes(join(folder, 'busy'), old, old)
+    assert.equal(await store.exclusively(async () => 'mine'), 'mine')
+  }
   let inside = 0
   const once = async () => {
     assert.equal(inside++, 0)
@@ -311,7 +337,58 @@ test('the lock of a process that is gone is removed, that of a living one waited
   const stores = Array.from({ length: 8 }, () => new FileStore(folder))
   await Promise.all(stores.map((other) => other.exclusively(once)))
   await Promise.all(stores.map((other, i) => other.keep([i, 'q', 'u'], 1e6)))
-  assert.equal((await store.load()).records.length, 9)
+  assert.equal((await store.load()).records.length, 11)
+})
+
+test('a planted link is never followed, and nothing of it is overwritten', async () => {
+  for (const name of ['state', 'begun', 'records', 'lock', 'busy']) {
+    const folder = await newFolder()
+    const other = join(await newFolder(), 'other')
+    await writeFile(other, "another's")
+    await symlink(other, join(folder, name))
+    const one = device(new FileStore(folder))
+    const kept = await one.record('a secret search', 'https://x.example/')
+    const asked = await one.maybeReport()
+    assert.ok([kept.what, asked.what].includes('storage refused'), name)
+    const { detail } = kept.what === 'storage refused' ? kept : asked
+    assert.match(detail, /must be a plain file, but it is a link: remove it/)
+    assert.equal(await readFile(other, 'utf8'), "another's")
+  }
+  for (const name of ['state.new', 'begun.new', 'records.new']) {
+    const folder = await newFolder()
+    const other = join(await newFolder(), 'other')
+    await writeFile(other, "another's")
+    await symlink(other, join(folder, name))
+    const one = device(new FileStore(folder))
+    assert.equal((await one.record('a secret search', 'https://x.example/')).what, 'kept')
+    await one.status()
+    assert.equal(await readFile(other, 'utf8'), "another's")
+    assert.ok(!(await readdir(folder)).includes(name))
+  }
+})
+
+test('the folder is for its owner alone, and a folder that is a link is refused', async () => {
+  const folder = await newFolder()
+  await chmod(folder, 0o755)
+  const one = device(new FileStore(folder))
+  await one.record('a secret search', 'https://x.example/')
+  await chmod(join(folder, 'records'), 0o644)
+  await one.status()
+  assert.equal((await stat(folder)).mode & 0o777, 0o700)
+  for (const name of await readdir(folder)) {
+    assert.equal((await stat(join(folder, name))).mode & 0o777, 0o600, name)
+  }
+  // One with others' files in it may be wide on purpose: it is refused, not closed to them.
+  await chmod(folder, 0o755)
+  await writeFile(join(folder, 'photo'), '')
+  const wide = await one.record('another', 'https://x.example/')
+  assert.deepEqual([wide.what, /chmod 700/.test(wide.detail)], ['storage refused', true])
+  assert.equal((await stat(folder)).mode & 0o777, 0o755)
+  const leads = `${folder}-link`
+  await symlink(folder, leads)
+  folders.unshift(leads)
+  const { what, detail } = await device(new FileStore(leads)).record('q', 'https://x.example/')
+  assert.deepEqual([what, /it is a link/.test(detail)], ['storage refused', true])
 })
 
 test('records take a bounded room: the older half goes', async () => {

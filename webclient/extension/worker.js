@@ -21,8 +21,17 @@ chrome.runtime.onStartup.addListener(wake)
 chrome.alarms.onAlarm.addListener(look)
 
 chrome.runtime.onMessage.addListener((message, sender) => {
-  if (sender.id === chrome.runtime.id && sender.url) noteClick(message?.clicked, sender.url)
+  if (sender.id !== chrome.runtime.id) return
+  const address = addressOf(sender)
+  if (address) noteClick(message?.clicked, address)
 })
+
+/** The address of the page where a click happened. On sites it is the tab's present address:
+ * `sender.url` still names the first page after a script changed the address
+ * (`history.pushState`), and the click would be noted under an earlier query.
+ * @param {chrome.runtime.MessageSender} sender */
+const addressOf = ({ origin, url, tab }) =>
+  origin === new URL(chrome.runtime.getURL('')).origin ? url : tab?.url
 
 /** @param {unknown} link @param {string} address */
 async function noteClick(link, address) {

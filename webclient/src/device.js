@@ -107,8 +107,9 @@ export class Device {
     try {
       await this.#store.keep([this.#now(), ...record], this.#limits.maxRecordBytes)
       return { what: 'kept', detail: '' }
-    } catch {
-      return { what: 'storage refused', detail: 'the browser did not take it' }
+    } catch (error) {
+      const detail = /** @type {any} */ (error)?.detail ?? 'the storage did not take it'
+      return { what: 'storage refused', detail }
     }
   }
 
