@@ -114,6 +114,11 @@ class PublishedResult:
             tuple(_ranked(queries, by="query")),
         )
 
+    @property
+    def empty(self) -> bool:
+        """Return True if nothing can be found in it: keep the publication fetched before."""
+        return not self._urls and not self._queries
+
     def search(self, query: str, limit: int | None = None) -> list[RankedUrl]:
         """What others clicked for this query, likeliest first; empty when it is not published."""
         wanted = _normalised(query)

@@ -185,10 +185,12 @@ class ReleaseLog:
         )
         return stored.id
 
-    def publish_estimates(self, epoch: int, body: bytes) -> None:
+    def publish_estimates(
+        self, epoch: int, body: bytes, outcome: EpochOutcome = EpochOutcome.COMPLETE
+    ) -> None:
         """Release an estimates document."""
         stored = split("estimates", body)
-        self.commit(entries.estimate_released(epoch, stored, EpochOutcome.COMPLETE, []), [stored])
+        self.commit(entries.estimate_released(epoch, stored, outcome, []), [stored])
 
 
 class GatewayService:

@@ -191,7 +191,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/estimates/latest",
         "get_latest_estimates",
-        "The newest published epoch.",
+        "The newest published epoch that has results. /v1/epochs has the newest states, and "
+        "/v1/estimates/{epoch} an epoch without results.",
         {**_DOCUMENT, **_READ},
         csv=True,
         schema="estimates",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Playwright, sync_playwright
 
 from agents.local.demo.people import Crowd
+from streams.releases.entries import EpochOutcome
 from tests.browser.extension import (
     EXTENSION,
     QUICK,
@@ -67,6 +70,11 @@ def searches_kept(extension: Extension, page: Page) -> str | None:
     return extension.told(page).get("Searches on this device")
 
 
+def fetched_at_s(page: Page) -> float:
+    """When the extension last got an answer about results."""
+    return page.evaluate("async () => (await chrome.storage.local.get('fetchedAtS')).fetchedAtS")
+
+
 def test_what_is_searched_and_opened_is_sent_counted_and_found_offline(
     driver: Playwright, tmp_path: Path, service: RealService, site: str
 ) -> None:
@@ -95,6 +103,16 @@ def test_what_is_searched_and_opened_is_sent_counted_and_found_offline(
         service.log.publish_estimates(7, replace(document, epoch=7).to_bytes())
         first = document.queries[0].query
         until(lambda: first in spent.locator("#trends").inner_text(), "the trends")
+
+        # An epoch without results follows. The extension asks again, and keeps the results.
+        empty = replace(document, epoch=8, outcome="empty", records=(), queries=(), agreement=None)
+        service.log.open_epoch(8)
+        service.log.seal_records(8)
+        service.log.publish_estimates(8, empty.to_bytes(), EpochOutcome.EMPTY)
+        until(lambda: httpx.get(f"{service.url}/v1/estimates/8").status_code == 200, "epoch 8")
+        published_s = time.time()
+        until(lambda: fetched_at_s(spent) > published_s, "another look at the results")
+        assert first in spent.locator("#trends").inner_text()
         assert extension.complaints == []
 
     assert not service.said(QUERY, "r1.example")

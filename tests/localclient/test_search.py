@@ -164,6 +164,8 @@ def test_an_empty_publication_has_nothing_to_find() -> None:
     result = PublishedResult.load(empty.to_bytes())
     assert result.search("weather") == []
     assert result.trends(5) == []
+    assert result.empty, "so that an application keeps the publication it has"
+    assert not PublishedResult.load(publication().to_bytes()).empty
 
 
 def test_searching_opens_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

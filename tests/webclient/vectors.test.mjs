@@ -143,6 +143,7 @@ test('search, completion and trends find the same', () => {
   for (const vector of publications) {
     const result = PublishedResult.read(vector.text)
     assert.equal(result.epoch, vector.epoch)
+    assert.equal(result.empty, vector.empty)
     const own = PublishedResult.read(vector.text, false)
     assert.equal(own.shown, vector.own.read)
     assert.deepEqual(own.trends(3).map(row), vector.own.trends)

@@ -128,7 +128,7 @@ export async function look() {
   if ((await loadSettings())?.on) await lookAt(Math.max(next.atS, nowS() + 1))
 }
 
-/** Keep the newest publication for searching it without a network.
+/** Keep the newest publication that has rows, for searching it without a network.
  * @param {Settings} settings */
 async function fetchResult({ server }) {
   try {
@@ -141,7 +141,9 @@ async function fetchResult({ server }) {
       signal: AbortSignal.timeout(20_000),
     })
     const text = response.ok ? await textOf(response) : null
-    if (text !== null && PublishedResult.read(text)) await storage.set({ result: text })
+    if (text !== null && PublishedResult.read(text)?.empty === false) {
+      await storage.set({ result: text })
+    }
     await storage.set({ fetchedAtS: nowS() })
   } catch {
     // Asked again at the next look.

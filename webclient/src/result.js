@@ -86,6 +86,11 @@ export class PublishedResult {
     }
   }
 
+  /** True if nothing can be found in it: keep the publication fetched before. */
+  get empty() {
+    return this.#urls.size === 0 && this.#queries.length === 0
+  }
+
   /** What others clicked for this query, likeliest first.
    * @param {string} query @param {number} [limit] @returns {RankedUrl[]} */
   search(query, limit = Infinity) {

@@ -8,7 +8,7 @@ loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,23 +18,33 @@ from agents.gateway.submit.record_submissions import OptinTargets
 from agents.gateway.submit.report_submissions import ReportTarget
 from agents.gateway.submit.request_types import EpochNumber
 
-__all__ = ["EpochView", "PauseView", "Publications", "PublishedDocument"]
+__all__ = ["EpochView", "PauseView", "Publications", "PublishedDocument", "newest_with_rows"]
 
 #: Smaller answers gain nothing from compression.
 _WORTH_COMPRESSING = 1024
 
 
 class PublishedDocument:
-    """One published document: its bytes, its compressed bytes and its name."""
+    """One published document: its bytes, its compressed bytes and its name.
 
-    __slots__ = ("body", "epoch", "id", "packed")
+    `empty` marks the publication of an epoch without results.
+    """
 
-    def __init__(self, epoch: int, document_id: str, body: bytes) -> None:
+    __slots__ = ("body", "empty", "epoch", "id", "packed")
+
+    def __init__(self, epoch: int, document_id: str, body: bytes, *, empty: bool = False) -> None:
         self.epoch = epoch
         self.id = document_id
+        self.empty = empty
         self.body = body
         packed = pack(body) if len(body) >= _WORTH_COMPRESSING else None
         self.packed = packed if packed is not None and len(packed) < len(body) else None
+
+
+def newest_with_rows(documents: Iterable[PublishedDocument]) -> PublishedDocument | None:
+    """Return the document of the highest epoch that has results; `None` if no epoch has any."""
+    with_rows = (document for document in documents if not document.empty)
+    return max(with_rows, key=lambda document: document.epoch, default=None)
 
 
 class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -32,7 +32,7 @@ from agents.gateway.read.negotiation import (
     page_answer,
 )
 from agents.gateway.read.openapi import openapi_document
-from agents.gateway.read.publications import Publications, PublishedDocument
+from agents.gateway.read.publications import Publications, PublishedDocument, newest_with_rows
 from agents.gateway.responses import JSON, Answer, json_answer, problem
 from agents.gateway.routes import Collecting, Epochs, Health, PausedView
 from streams.wire.epoch_numbers import MAX_EPOCH
@@ -103,10 +103,11 @@ class Reading:
         return _served(request, found, FOR_EVER)
 
     async def get_latest_estimates(self, request: Request) -> Answer:
-        estimates = self._publications.estimates
-        if not estimates:
-            return problem(404, "no epoch has been published yet; see /v1/epochs")
-        return await self._estimates(request, estimates[max(estimates)], FOR_A_MINUTE)
+        # A device replaces its copy by this answer: an epoch without results must not blank it.
+        found = newest_with_rows(self._publications.estimates.values())
+        if found is None:
+            return problem(404, "no epoch with results has been published yet; see /v1/epochs")
+        return await self._estimates(request, found, FOR_A_MINUTE)
 
     async def get_epoch_estimates(self, request: Request) -> Answer:
         found = _of_epoch(self._publications.estimates, request)

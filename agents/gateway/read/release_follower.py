@@ -23,13 +23,20 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from agents.gateway.read.publications import EpochView, PauseView, Publications, PublishedDocument
+from agents.gateway.read.publications import (
+    EpochView,
+    PauseView,
+    Publications,
+    PublishedDocument,
+    newest_with_rows,
+)
 from agents.gateway.submit.frame_writer import OptinFrames
 from agents.gateway.submit.record_submissions import OptinTarget, OptinTargets
 from agents.gateway.submit.report_submissions import ReportTarget
 from streams.errors import StoreMismatch, StoreUnavailable
 from streams.releases import entries
 from streams.releases.documents import DocumentReference, join
+from streams.releases.entries import EpochOutcome
 from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.log_consumer import LogRecord
 from streams.releases.reader import LogFollower
@@ -93,7 +100,8 @@ class ReleaseFold:
         if state.head_list is not None and reference.id == state.head_list.head_list.id:
             _keep(published.head_lists, reference.id, epoch, reference, parts, kept)
         elif state.estimates is not None and reference.id == state.estimates.document.id:
-            _keep(published.estimates, epoch, epoch, reference, parts, kept)
+            empty = state.estimates.outcome is EpochOutcome.EMPTY
+            _keep(published.estimates, epoch, epoch, reference, parts, kept, empty=empty)
         elif state.click_graph is not None and reference.id == state.click_graph.document.id:
             _keep(published.click_graphs, epoch, epoch, reference, parts, kept)
 
@@ -206,13 +214,20 @@ def _keep(
     reference: DocumentReference,
     parts: list[bytes],
     kept: int,
+    *,
+    empty: bool = False,
 ) -> None:
-    """Add a document, unless one of its name was released before: the first counts."""
+    """Add a document, unless one of its name was released before: the first counts.
+
+    Of more than `kept` documents the oldest is removed, but never the newest that has rows.
+    """
     if name not in documents:
-        documents[name] = PublishedDocument(epoch, reference.id, join(reference, parts))
+        body = join(reference, parts)
+        documents[name] = PublishedDocument(epoch, reference.id, body, empty=empty)
     while len(documents) > kept:
-        oldest = min(documents, key=lambda name: documents[name].epoch)
-        del documents[oldest]
+        newest = newest_with_rows(documents.values())
+        removable = [name for name, document in documents.items() if document is not newest]
+        del documents[min(removable, key=lambda name: documents[name].epoch)]
 
 
 def _view(state: EpochState) -> EpochView:

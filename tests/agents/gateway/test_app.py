@@ -102,6 +102,42 @@ async def test_who_has_the_document_gets_304_and_no_body():
     assert other.status == 200
 
 
+@pytest.mark.parametrize("form", ["", "?format=csv&table=records"])
+async def test_an_empty_epoch_leaves_the_latest_results_and_their_tag(form):
+    """A device replaces its copy by the answer, so an answer without rows would blank its search.
+
+    The tag stays that of the results: who has them gets 304, and fetches the next ones.
+    """
+    gateway = with_estimates(4)
+    before = await gateway.ask("GET", f"/v1/estimates/latest{form}")
+    gateway.publications.estimates[5] = PublishedDocument(5, f"{5:064x}", b"{}", empty=True)
+
+    known = {"if-none-match": before.headers["etag"]}
+    after = await gateway.ask("GET", f"/v1/estimates/latest{form}")
+    assert (after.status, after.body) == (200, before.body)
+    assert after.headers["etag"] == before.headers["etag"]
+    assert (await gateway.ask("GET", f"/v1/estimates/latest{form}", headers=known)).status == 304
+    assert (await gateway.ask("GET", "/v1/estimates/5")).body == b"{}"
+
+    gateway.publications.estimates[6] = PublishedDocument(6, f"{6:064x}", estimates(6))
+    newer = await gateway.ask("GET", f"/v1/estimates/latest{form}", headers=known)
+    assert newer.status == 200
+    assert newer.headers["etag"] != before.headers["etag"]
+
+
+async def test_without_results_there_is_no_latest_publication():
+    """A device keeps what it has; the answer names the address that has the states."""
+    gateway = make_gateway()
+    gateway.publications.estimates[5] = PublishedDocument(5, f"{5:064x}", b"{}", empty=True)
+
+    reply = await gateway.ask("GET", "/v1/estimates/latest")
+
+    assert reply.status == 404
+    assert reply.json()["detail"] == (
+        "no epoch with results has been published yet; see /v1/epochs"
+    )
+
+
 async def test_a_header_in_several_lines_is_one_list():
     """Proxies may split a list; its second line counts as well."""
     gateway = with_estimates(4)

@@ -120,6 +120,23 @@ def over_time(prefer: str | None = None) -> EstimatesDocument:
     )
 
 
+def without_rows() -> EstimatesDocument:
+    """An epoch without results: too few people took part."""
+    reasons = ("too_few_optin_users",)
+    changes = {"outcome": "empty", "reasons": reasons, "head_list_id": None}
+    return replace(publication(None), records=(), queries=(), **changes)
+
+
+def without_figures() -> EstimatesDocument:
+    """Rows of which nothing is known."""
+    document = publication()
+    return replace(
+        document,
+        records=tuple(replace(row, blend=figure(None)) for row in document.records),
+        queries=tuple(replace(row, blend=figure(None)) for row in document.queries),
+    )
+
+
 def of_version_1(document: EstimatesDocument) -> bytes:
     """As the first release wrote it."""
     body = json.loads(document.to_bytes())
@@ -161,7 +178,8 @@ def vectors() -> dict[str, object]:
     return {
         "about": "Publications and what is found in them: search (query, the URLs with their "
         "probability, low, high, whether they are disputed and which estimate it is), complete "
-        "(prefix, the queries), trends(3); `own`: what this epoch says by itself. Text that stands "
+        "(prefix, the queries), trends(3); `own`: what this epoch says by itself; `empty`: "
+        "it has no row to show and replaces no other publication. Text that stands "
         "for no record finds nothing. Then publications to refuse.",
         "publications": [
             *(found(of_version_1(publication(prefer))) for prefer in ("blend", "client", None)),
@@ -170,6 +188,8 @@ def vectors() -> dict[str, object]:
             found(with_more_keys(disputed())),
             found(over_time().to_bytes()),
             found(with_more_keys(over_time("client"))),
+            found(without_rows().to_bytes()),
+            found(without_figures().to_bytes()),
         ],
         "refused": [{"name": name, "text": text} for name, text in refused()],
     }
@@ -188,6 +208,7 @@ def found(data: bytes) -> dict[str, object]:
         "text": data.decode(),
         "read": result.read,
         "epoch": result.epoch,
+        "empty": result.empty,
         "search": [[query, urls(query)] for query in SEARCHES],
         "complete": [[prefix, queries(prefix)] for prefix in PREFIXES],
         "trends": [[r.query, *figures(r)] for r in result.trends(3)],

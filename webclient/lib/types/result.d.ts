@@ -12,6 +12,8 @@ export class PublishedResult {
      * publication says. Each row says so for itself.
      * @type {string} */
     shown: string;
+    /** True if nothing can be found in it: keep the publication fetched before. */
+    get empty(): boolean;
     /** What others clicked for this query, likeliest first.
      * @param {string} query @param {number} [limit] @returns {RankedUrl[]} */
     search(query: string, limit?: number): RankedUrl[];

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents.gateway.gateway_process import _looked_back_s
-from agents.gateway.read.publications import Publications
+from agents.gateway.read.publications import Publications, newest_with_rows
 from agents.gateway.read.release_follower import ReleaseFold
 from streams.errors import StoreMismatch
 from streams.releases import entries
@@ -80,10 +80,18 @@ class Log:
         )
         return stored
 
-    def publish_estimates(self, epoch: int, body: bytes) -> StoredDocument:
+    def publish_estimates(
+        self, epoch: int, body: bytes, outcome: EpochOutcome = EpochOutcome.COMPLETE
+    ) -> StoredDocument:
         stored = split("estimates", body)
-        self.commit(entries.estimate_released(epoch, stored, EpochOutcome.COMPLETE, []), stored)
+        self.commit(entries.estimate_released(epoch, stored, outcome, []), stored)
         return stored
+
+    def publish_nothing(self, epoch: int) -> None:
+        """The epoch has too few people: no head list, and a publication without rows."""
+        self.open_epoch(epoch)
+        self.commit(entries.records_sealed(epoch, [0] * 4))
+        self.publish_estimates(epoch, b'{"epoch":%d}' % epoch, EpochOutcome.EMPTY)
 
     def publish_click_graph(self, epoch: int) -> None:
         stored = split("click-graph", b'{"graph":%d}' % epoch)
@@ -205,6 +213,25 @@ def test_estimates_are_served_byte_for_byte_and_the_oldest_are_let_go():
     assert sorted(log.publications.estimates) == [3, 4, 5]
     assert log.publications.estimates[5].body == b'{"epoch":5}'
     assert len(log.publications.head_lists) == 3
+
+
+def test_the_newest_results_stay_while_empty_epochs_follow():
+    """Devices fetch the newest results; epochs without any must not push them out."""
+    log = Log(history_epochs=3)
+    log.open_epoch(1)
+    log.publish_head_list(1)
+    # Too few people ends an epoch before devices have reported on the one before it.
+    log.publish_nothing(2)
+    log.publish_estimates(1, b'{"epoch":1}')
+    for epoch in range(3, 8):
+        log.publish_nothing(epoch)
+
+    held = log.publications.estimates
+    newest = newest_with_rows(held.values())
+    assert newest is not None
+    assert (newest.epoch, newest.body) == (1, b'{"epoch":1}')
+    assert sorted(held) == [1, 6, 7], "an empty publication is still served under its number"
+    assert log.publications.epochs[7].outcome == "empty"
 
 
 def test_a_document_whose_bytes_are_not_its_name_stops_the_reader():
