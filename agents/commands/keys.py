@@ -16,10 +16,11 @@ import argparse
 import os
 import secrets
 from pathlib import Path
+from typing import TextIO
 
 from blender.errors import ParameterError
 from streams.settings import load_settings, value_checks
-from streams.settings.private_files import exposed
+from streams.settings.private_files import exposed, rewriting
 
 __all__ = ["add_arguments", "run"]
 
@@ -51,13 +52,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _opened(file: Path) -> TextIO:
+    # A new file is for its owner alone, under any umask; an existing one keeps its mode.
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    return os.fdopen(handle, "r+", encoding="utf-8")
+
+
 def _append(file: Path, name: str, line: str) -> None:
     try:
         if problem := exposed(file, "--file"):
             raise ParameterError(problem)
-        # A new file is for its owner alone, under any umask; an existing one keeps its mode.
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(handle, "r+", encoding="utf-8") as written:
+        with rewriting(file), _opened(file) as written:
             text = written.read()
             if name in (known.partition("=")[0].strip() for known in text.splitlines()):
                 raise ParameterError(f"a key's id must be new, {name!r} is in the file already")

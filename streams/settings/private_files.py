@@ -1,4 +1,4 @@
-"""Who may read and change a file that holds secrets.
+"""Checks who may read a file that holds secrets, and lets one command at a time rewrite it.
 
 Its owner and its group may read it: Kubernetes hands secrets to a group (fsGroup). Only its owner
 may change it: writing a token file decides who is let in.
@@ -6,13 +6,32 @@ may change it: writing a token file decides who is let in.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["exposed"]
+__all__ = ["exposed", "rewriting"]
 
 _TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+
+
+@contextmanager
+def rewriting(file: Path) -> Iterator[None]:
+    """Keep other commands from rewriting `file` until the block ends; read it inside the block.
+
+    Two that read the same text and then replaced it lost one of two changes. The folder is locked,
+    not the file: the file is replaced, and a lock file would lie among secrets that hosts copy.
+    """
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def exposed(file: Path, subject: str) -> str | None:

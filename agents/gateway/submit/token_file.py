@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from blender.errors import BlenderError
-from streams.settings.private_files import exposed
+from streams.settings.private_files import exposed, rewriting
 from streams.user_tokens import PUBLIC_BYTES, UserToken, new_signing_key
 
 __all__ = [
@@ -275,20 +275,21 @@ def add_token(
                 f"{what} must be 1 to 63 lower-case letters, digits or dashes, "
                 "beginning with a letter or digit"
             )
-    text = read_token_file(path) if path.exists() else ""
-    space = _space(read_tokens(text), name, user_ids)
-    if for_users:
-        key, public = new_signing_key(name, space)
-        line = f"{name} {_SIGNED} {public.hex()}"
-    else:
-        secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(_SALT_BYTES)
-        key = f"{name}.{secret}"
-        line = f"{name} {_SCHEME} {salt.hex()} {_hash(secret.encode(), salt).hex()}"
-    if text and not text.endswith("\n"):
-        text += "\n"
-    # The name's own space is not written, so that gateways of before can read the line.
-    shared = "" if space == name else f" {space}"
-    _write(path, f"{text}{line}{shared}\n")
+    with rewriting(path):
+        text = read_token_file(path) if path.exists() else ""
+        space = _space(read_tokens(text), name, user_ids)
+        if for_users:
+            key, public = new_signing_key(name, space)
+            line = f"{name} {_SIGNED} {public.hex()}"
+        else:
+            secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(_SALT_BYTES)
+            key = f"{name}.{secret}"
+            line = f"{name} {_SCHEME} {salt.hex()} {_hash(secret.encode(), salt).hex()}"
+        if text and not text.endswith("\n"):
+            text += "\n"
+        # The name's own space is not written, so that gateways of before can read the line.
+        shared = "" if space == name else f" {space}"
+        _write(path, f"{text}{line}{shared}\n")
     return key
 
 
@@ -314,10 +315,11 @@ def _space(applications: Mapping[str, Application], name: str, user_ids: str | N
 
 def remove_tokens(path: Path, name: str) -> int:
     """Take away every token of `name`; how many there were."""
-    lines = read_token_file(path).splitlines(keepends=True)
-    kept = [line for line in lines if line.split("#", 1)[0].split()[:1] != [name]]
-    if len(kept) < len(lines):
-        _write(path, "".join(kept))
+    with rewriting(path):
+        lines = read_token_file(path).splitlines(keepends=True)
+        kept = [line for line in lines if line.split("#", 1)[0].split()[:1] != [name]]
+        if len(kept) < len(lines):
+            _write(path, "".join(kept))
     return len(lines) - len(kept)
 
 

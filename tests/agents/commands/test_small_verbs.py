@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -77,6 +78,41 @@ def test_tokens_are_added_listed_and_removed(
     assert said("list") == "maps  1\n"
     assert "needs an application's NAME" in said("add", status=1)
     assert "1 to 63 lower-case letters" in said("add", "Two Words", status=1)
+
+
+#: One of eight processes: adds tokens, takes some away, and adds keys.
+AT_THE_SAME_TIME = """
+import sys
+from agents.cli import main
+number, tokens, keys = sys.argv[1:]
+for turn in range(6):
+    for name in (f"app-{number}-{turn}", f"gone-{number}-{turn}"):
+        assert main(["tokens", "add", name, "--file", tokens]) == 0
+    assert main(["tokens", "remove", f"gone-{number}-{turn}", "--file", tokens]) == 0
+    assert main(["keys", "new", f"{number}-{turn}", "--file", keys]) == 0
+    main(["keys", "new", f"same-{turn}", "--file", keys])
+"""
+
+
+def test_verbs_that_run_at_the_same_time_lose_nothing_and_undo_nothing(tmp_path: Path) -> None:
+    """Eight parallel `tokens add` once left five lines, and a removal was undone by another add."""
+    tokens, keys = tmp_path / "tokens", tmp_path / "keys"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", AT_THE_SAME_TIME, str(number), str(tokens), str(keys)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for number in range(8)
+    ]
+
+    assert [process.wait(timeout=120) for process in running] == [0] * 8
+
+    made = sorted(f"{number}-{turn}" for number in range(8) for turn in range(6))
+    names = sorted(line.split()[0] for line in tokens.read_text().splitlines())
+    assert names == [f"app-{name}" for name in made]
+    ids = sorted(line.partition("=")[0] for line in keys.read_text().splitlines())
+    assert ids == [*made, *(f"same-{turn}" for turn in range(6))]
 
 
 def test_a_key_for_users_is_added_and_mints_a_token_without_the_id_on_the_command_line(
