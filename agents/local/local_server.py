@@ -43,10 +43,12 @@ class LocalPart(Closing):
 
     name: str
     ready_within_s: float
+    #: Its temporary folder must not reach a disk.
+    in_memory = False
 
     def __init__(self, folder: Path | None = None, progress: Progress = lambda _line: None) -> None:
         self._keep_files = folder is not None
-        self._guard = ProcessGuard(folder)
+        self._guard = ProcessGuard(folder, in_memory=self.in_memory)
         self.folder = self._guard.folder
         self._server: Server | None = None
         try:

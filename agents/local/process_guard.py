@@ -23,6 +23,7 @@ from blender.errors import BlenderError
 __all__ = ["Closing", "ProcessGuard", "Server", "StackError"]
 
 PROCESS = Path(__file__).with_name("process_guard_main.py")
+TMPFS = Path("/dev/shm")  # noqa: S108 - Linux's own; the folder in it gets a random name
 
 
 class StackError(BlenderError):
@@ -47,16 +48,19 @@ class ProcessGuard(Closing):
     """Owns a folder and the server processes that work in it.
 
     `folder` names one to keep; without it a temporary folder is made, and removed with the guard.
+    `in_memory` makes it on a tmpfs, where the system has one.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, in_memory: bool = False) -> None:
         named = [str(folder.absolute())] if folder else []
+        tmpfs = {"TMPDIR": str(TMPFS)} if in_memory and TMPFS.is_dir() else {}
         self._lock = threading.Lock()
         self._process = subprocess.Popen(  # noqa: S603 - our own script
             [sys.executable, "-I", "-S", str(PROCESS), str(os.getpid()), *named],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=os.environ | tmpfs,
             start_new_session=True,  # Ctrl-C in the terminal must not reach the servers first.
         )
         self.folder = Path(self._answer()["folder"])

@@ -28,7 +28,12 @@ def run_on_a_bare_machine(
     (tmp_path / "id").chmod(0o755)
     return subprocess.run(
         [REPOSITORY / "deploy/setup/system-packages", sys.executable, *what],
-        env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(REPOSITORY)},
+        env={
+            "PATH": str(tmp_path),
+            "SBIN": str(tmp_path),
+            "XDG_CACHE_HOME": str(cache),
+            "PYTHONPATH": str(REPOSITORY),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -43,7 +48,8 @@ def test_where_nothing_may_be_installed_the_missing_is_named_with_how_to_get_it(
     assert "maven (mvn: fetches Kafka's jars)" in ended.stderr
     assert "chromium (chromium: looks at the pages)" in ended.stderr
     assert "spin (spin: checks the model of a release)" in ended.stderr
-    wanted = "maven chromium prometheus spin gcc libc6-dev"
+    assert "nginx (nginx: is the edge in front of the gateway)" in ended.stderr
+    wanted = "maven chromium prometheus nginx spin gcc libc6-dev"
     assert f"sudo apt-get install {wanted}" in ended.stderr
 
 
