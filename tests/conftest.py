@@ -286,6 +286,7 @@ LANES = {
     "tests/faults/test_machine_loss.py": "clusters",
     "integration": "servers",
     "faults": "servers",
+    "edge": "servers",
     "browser": "browser",
     "package": "package",
 }
