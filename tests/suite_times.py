@@ -45,7 +45,7 @@ PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
             "agents/jobs/*",
         ),
     ),
-    "edge": (3.5, ("edge/*", "*/gateway/*", "*/test_gateway*", "localclient/*")),
+    "edge": (2.5, ("edge/*", "*/gateway/*", "*/test_gateway*", "localclient/*")),
     "machines lost": (
         4,
         (
