@@ -213,8 +213,12 @@ class Jobs:
                 metrics.STEPS.labels(job.kind).inc()
             if job.kind is Kind.KEEPER:
                 await self._show()
-        except BaseException:
+        except (StoreUnavailable, ReleaseFailed, asyncio.CancelledError):
             lease.held = False  # The next attempt begins as if the lease were new.
+            raise
+        except Exception:
+            # Another process may succeed: one of a newer version, whose entries this one rejects.
+            await lease.leave()
             raise
         finally:
             renewing.cancel()

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 from streams.settings import Settings
+from streams.stems import Stem
 from streams.topics import Topics
 from tests.counting import settings_values
 
@@ -54,6 +55,13 @@ def test_the_way_has_every_file_that_judges_counts_or_estimates_a_report():
         "blender/publication_filter.py",
         "blender/epoch_filter.py",
     } <= passed
+
+
+def test_the_stems_of_the_page_are_those_of_the_code():
+    """Whoever searches for a stem must find its topic, agent, metrics and tests: two have them."""
+    sentence = PAGE.partition("*stem*")[2].partition(")")[0]
+
+    assert re.findall(r"`([a-z_]+)`", sentence) == [stem.value for stem in Stem]
 
 
 def test_topics_that_readme_and_walk_name_are_the_services_topics():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from agents.jobs.release_failures import ReleaseFailed
@@ -258,6 +258,66 @@ async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_serv
         assert newest.plan.privacy.epsilon == 2.0
         assert newest.window_ms == 2 * HOUR_MS
         assert newest.window_start_ms == book.epochs[max(book.epochs) - 1].parameters.window_end_ms
+
+
+@pytest.mark.timeout(120)
+async def test_jobs_of_two_versions_side_by_side_release_once(kafka, redis_server):
+    """In the middle of an upgrade. Both open, seal and release; each by what the log says.
+
+    The newer one opens epochs by other terms, and writes what the older one passes over. Once it
+    states a term of privacy that the older one does not know, the older one stops there.
+    """
+    rng, clock = np.random.default_rng(9), Clock()
+    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as older:
+        await older.keep()
+        made.change(privacy__epsilon="2", privacy__head_list_cells="4")
+        async with bench(made, clock) as newer:
+            _append(made, {"entry": "new to the older one", "epoch": 0})
+            for epoch in range(3):
+                await count_records(made, epoch, some_records(epoch, rng))
+                opened = (await made.book()).epochs[epoch].parameters
+                clock.now_ms = opened.records_sealable_at_ms
+                await asyncio.gather(older.keep(), newer.keep(), return_exceptions=True)
+                await newer.keep()
+                await _race(older, newer, Kind.HEAD_LISTS)
+                state = await made.until_stage(epoch, Stage.REPORTING, timeout_s=10)
+                assert state.head_list is not None
+                await count_reports(made, epoch, state.head_list.cells, 500, rng)
+                clock.now_ms = state.head_list.reports_until_ms + HOUR_MS // 10
+                await newer.keep()
+                await _race(older, newer, Kind.ESTIMATES)
+                state = await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=10)
+                assert state.parameters == opened
+                head_list, _ = await made.head_list(state)
+                assert head_list.randomizer.epsilon == opened.plan.privacy.epsilon
+            before = all_entries(made)
+            opening = [entry for entry in before if entry["entry"] == "epoch_opened"]
+            for name in ("head_list_released", "estimate_released"):
+                assert releases(made, name) == Counter(range(3))
+            assert len({entry["epoch"] for entry in opening}) == len(opening)
+            assert {entry["privacy"]["epsilon"] for entry in opening} == {4.0, 2.0}
+            await same_bytes_everywhere(made, range(3))
+
+            last = opening[-1]
+            _append(
+                made,
+                {**last, "epoch": last["epoch"] + 1, "privacy": {**last["privacy"], "novel": 1}},
+            )
+            clock.now_ms += 10 * HOUR_MS
+            drawn = len(older.steps)
+            for work in (older.keep, *(partial(older.run, kind) for kind in JOBS)):
+                with pytest.raises(StoreMismatch, match="upgrade this process"):
+                    await work()
+            assert not [step for step in older.steps[drawn:] if step.endswith("drawn")]
+
+
+def _append(made: Service, entry: dict) -> None:
+    """A committed record of another version."""
+    producer = Producer({"bootstrap.servers": made.settings.kafka.bootstrap, "acks": "all"})
+    producer.produce(
+        made.topics.releases.name, entries.encode([entry]), key=entries.ENTRY_KEY, partition=0
+    )
+    assert producer.flush(10) == 0
 
 
 @pytest.mark.timeout(120)

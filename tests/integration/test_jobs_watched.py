@@ -10,9 +10,11 @@ from prometheus_client import generate_latest
 from agents.jobs import metrics
 from agents.jobs.jobs_process import Jobs
 from agents.jobs.metrics import JOBS
+from streams.errors import StoreMismatch
 from streams.releases import entries
 from streams.releases.documents import split
 from streams.releases.entries import EpochOutcome, Kind
+from streams.releases.epoch_state import Stage
 from tests.epoch_service import service
 
 
@@ -60,3 +62,29 @@ async def test_a_keeper_tells_its_lease_at_once_and_outlives_an_unreadable_publi
             jobs.stop()
             await running
             await jobs.close()
+
+
+async def test_a_process_whose_job_fails_leaves_the_lease_to_another(
+    kafka, redis_server, written_logs
+):
+    """In an upgrade the older process rejects what the newer one wrote. It tried again every ten
+    seconds and so kept a lease of thirty: nothing was released until somebody stopped it."""
+
+    async def fail(step: str) -> None:
+        if step.startswith("keeper."):
+            raise StoreMismatch("the log must hold what this release writes")
+
+    async with service(kafka.url, redis_server.url, jobs__lease_s="30") as made:
+        older = await Jobs.connect(made.settings, observe=fail)
+        newer = await Jobs.connect(made.settings)
+        running = [asyncio.create_task(older.run())]
+        try:
+            await made.until(lambda: "job_failed" in written_logs.getvalue())
+            running.append(asyncio.create_task(newer.run()))
+            await made.until_stage(0, Stage.COLLECTING, timeout_s=20)
+        finally:
+            for jobs in (older, newer):
+                jobs.stop()
+            await asyncio.gather(*running)
+            for jobs in (older, newer):
+                await jobs.close()

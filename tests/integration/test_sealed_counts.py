@@ -174,6 +174,20 @@ async def test_counts_that_redis_loses_while_they_are_read_are_not_taken_for_who
         await SealedCounts(tables, 1, "test").read_optin(1, [1], complete=True)
 
 
+async def test_closing_an_epoch_bars_it_and_only_its_release_removes_the_counts(
+    redis_client, name_prefix
+):
+    """Raw text must go with the release; a page said that the script which closes removes it."""
+    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    await counted(tables, [OptinEntry(bytes(16), 0, b"query", b"https://site.example/")], frames=1)
+    key = tables.key(0, 1, "totals")
+
+    await tables.close_epochs(0, 1)
+    assert await redis_client.exists(key)
+    await tables.release_epoch(0, 1)
+    assert not [key async for key in redis_client.scan_iter(f"{name_prefix}:*:1:*")]
+
+
 @pytest.mark.parametrize("complete", [True, False])
 async def test_counts_of_a_released_epoch_are_an_error_and_not_an_empty_epoch(
     redis_client, name_prefix, complete: bool
