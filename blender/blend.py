@@ -29,7 +29,7 @@ __all__ = [
 
 
 def optin_weight(optin_variance: FloatArray, client_variance: FloatArray) -> FloatArray:
-    """w = σ̂²_C/(σ̂²_O + σ̂²_C), Figure 7 line 3; the weight under which the sum varies least.
+    """w = σ̂²_C/(σ̂²_O + σ̂²_C), Figure 7, line 3; the weight under which the sum varies least.
 
     A group that knows nothing (σ̂² = ∞) gets no weight. Two equally certain or equally ignorant
     groups (both 0, both ∞) get half each.
@@ -47,7 +47,7 @@ def optin_weight(optin_variance: FloatArray, client_variance: FloatArray) -> Flo
 def blend_probabilities(
     optin: Estimates, client: Estimates, *, weight: FloatArray | None = None
 ) -> Estimates:
-    """p̂ = w·p̂_O + (1−w)·p̂_C (line 4), its variance and normal interval.
+    """p̂ = w·p̂_O + (1−w)·p̂_C (Figure 7, line 4), its variance and normal interval.
 
     `weight` defaults to the paper's, from each group's own σ̂². That has two faults which are the
     paper's: a weight that shares the noise of its p̂ pulls small records down, and the interval
@@ -146,7 +146,7 @@ class VarianceBlender:
 
 
 def project_onto_simplex(p: FloatArray) -> FloatArray:
-    """The nearest vector that is a probability distribution (line 5, optional).
+    """The nearest vector that is a probability distribution (Figure 7, line 5: optional).
 
     It is p less one common amount λ, cut off at 0: with p sorted downwards, ρ the last place j at
     which p_j still exceeds λ_j = (p_1 + … + p_j − 1)/j, λ = λ_ρ.

@@ -6,7 +6,7 @@ the ancestor of CreateHeadList.
 Promises: (ε_alg, δ_alg)-DP as `ClickGraphParameters` states them (its Theorem 1); neighbouring:
 logs that differ by **adding or removing one user**. As replace-one, in which the rest of this
 project speaks, that is (2ε, (1+e^ε)δ): see `streams.releases.composition.click_graph_cost`.
-Assumes: at most d queries and d_c clicks a user are counted (line 2 of Algorithm 1); exact integer
+Assumes: at most d queries and d_c clicks a user are counted (Algorithm 1, line 2); exact integer
 noise; the query → URLs table comes from outside the data, which its type sees to.
 Symbols: d, d_c = queries, clicks kept a user; b, b_q, b_c = noise scales; M(q) = times q was
 asked; X = noise; θ = threshold (the paper's "> K" for integers: ≥ θ = K + 1).
@@ -212,7 +212,7 @@ def release_data(
     parameters: ClickGraphParameters,
     noise: Noise,
 ) -> ClickGraph:
-    """Algorithm 1 on counts over limited users (lines 3 to 6)."""
+    """Algorithm 1 on counts over limited users (Algorithm 1, lines 3 to 6)."""
     if not isinstance(urls, PublicUrlTable):
         raise ParameterError(
             "release_data needs a PublicUrlTable: candidate URLs must come from outside the data"

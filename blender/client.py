@@ -58,7 +58,8 @@ def estimate_client_probabilities(
     #
     #     r_q = t·p_q + lie·(1 − p_q),     lie = (1−t)/(k−1),     d = t − lie
     #
-    # and solving for p_q gives line 12; line 13 is σ̂²_q = r̂_q(1−r̂_q) / ((n−1)d²).
+    # and solving for p_q gives Figure 5, line 12.
+    # Figure 5, line 13 is σ̂²_q = r̂_q(1−r̂_q) / ((n−1)d²).
     lie, d = channel.lie, channel.d
     p_q = (r_q - lie) / d
     # Departure: no variance is taken at a p̂ outside [0, 1], where the plug-in falls towards 0 and
@@ -141,7 +142,7 @@ class TwoStageChannel:
         #     r_qu = t·t_q·p_qu + t·lie_q·(p_q − p_qu) + lie/k_q·(1 − p_q)
         #          = t·g_q·p_qu + [ t·lie_q·p_q + lie/k_q·(1 − p_q) ]
         #
-        # This is the bracket; solving for p_qu gives line 16:
+        # This is the bracket; solving for p_qu gives Figure 5, line 16:
         #
         #     p̂_qu = (r̂_qu − t·lie_q·p̂_q − lie/k_q·(1−p̂_q)) / (t·g_q)
         #

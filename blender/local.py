@@ -84,8 +84,8 @@ class TwoStage:
         self.cells = cells
         self.spec = spec
         spec.check_width(self.cells_per_answer)
-        # ε′ = ε/m_C, ε′_Q = f_C·ε′, ε′_U = ε′ − ε′_Q, and δ alike (lines 2 and 3), as exact
-        # fractions: the parts add up to the whole with nothing lost to rounding.
+        # ε′ = ε/m_C, ε′_Q = f_C·ε′, ε′_U = ε′ − ε′_Q, and δ alike (Figure 6, lines 2 and 3), as
+        # exact fractions: the parts add up to the whole with nothing lost to rounding.
         share = Fraction(spec.query_budget_share)
         epsilon = Fraction(spec.epsilon) / spec.answers
         delta = Fraction(spec.delta) / spec.answers
@@ -113,7 +113,7 @@ class TwoStage:
                 )
 
     def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
-        """Randomise one true cell (lines 12 to 21)."""
+        """Randomise one true cell (Figure 6, lines 12 to 21)."""
         if not 0 <= cell < len(self.cells):
             raise HeadListMismatch(f"cell must lie in 0..{len(self.cells) - 1}, got {cell}")
         k = len(self._members)

@@ -112,7 +112,8 @@ def estimate_optin_probabilities(
         parameters=parameters,
         noise=noise,
     )
-    # Line 11: the M records with the largest p̂, here with ties broken by text.
+    # Figure 4, lines 14 and 15: the M records with the largest p̂, here with ties broken by text;
+    # the others' counts go to their query's ⋆.
     shown = noisy.counts[: len(selected)].tolist()
     ranked = sorted(zip(selected, shown, strict=True), key=lambda pair: (-pair[1], pair[0]))
     head_list = HeadList(
@@ -203,7 +204,7 @@ def _noise_variance(noisy: NoisyCounts) -> FloatArray:
 
 
 def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray]:
-    """p̂ and σ̂² of each count (line 7 and Theorem 4); for at least one user."""
+    """p̂ and σ̂² of each count (Figure 4, lines 12 and 13, and Theorem 4); for at least one user."""
     #     p̂ = (N + X)/T,     σ̂² = T/(T−1) · ( p̂(1−p̂)/T + Var(X)/T² )
     #
     # Departure: a merged cell has the variance of all its noise, where the paper takes the

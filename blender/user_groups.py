@@ -1,6 +1,6 @@
 """Divides the opt-in users: S builds the head list, T estimates on it.
 
-Paper: BLENDER (Figure 2), line 1: partition O into S and T, |S| = f_O·|O|.
+Paper: BLENDER (Figure 2, line 1): partition O into S and T, |S| = f_O·|O|.
 Departure: a keyed hash decides, instead of a draw of exactly f_O·|O| users, so that every process
 puts a user into the same group; |S| is f_O·|O| on average
 (docs/decisions/0008-a-hash-parts-s-from-t.md).

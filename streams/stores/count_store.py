@@ -1,7 +1,8 @@
 """Windowed counts in Redis: every batch of a partition is added once, whole, or not at all.
 
 Redis stores the counts; they can be rebuilt from Kafka. Each partition's keys share a hash tag,
-topic and partition, so that one script may touch them all on a cluster too:
+topic and partition, so that one script may touch them all on a cluster too
+(docs/decisions/0064-windowed-counts-without-fausts-table.md says why these are not Faust's tables):
 
     blender:{topic/7}:state              hash    offset, topic_id, released_through (and applying)
     blender:{topic/7}:totals             hash    received, counted, refused:<reason>, of all time;
