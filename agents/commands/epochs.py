@@ -12,10 +12,10 @@ must not name a query, a URL or a person.
 
 `restored` is for a release log that is older than the service: run it before any jobs process. It
 abandons every epoch that is open, since it may have been released after the copy was made, and
-charges and abandons every epoch that may have been opened since then, as the settings say: so no
-release is drawn twice, no number is used twice, and the period's limit holds. Their raw counts are
-removed from Redis. `--until` says when the lost log's last jobs process ended, so that no more is
-charged than may have been opened.
+charges and abandons every epoch that may have been opened since then, by the shortest window that
+is known and through the highest epoch that is published: so no release is drawn twice, no number is
+used twice, and the period's limit holds. Their raw counts are removed from Redis. `--until` says
+when the lost log's last jobs process ended, so that no more is charged than may have been opened.
 
 `unblock` is for a release log that `doctor` or the alert ReleaseLogBlocked calls blocked: stop all
 jobs processes first. It commits the transaction if that is possible, else aborts it, and abandons
@@ -37,8 +37,9 @@ from agents.commands.operator_context import (
     waiting_for_log,
 )
 from agents.commands.output import say
-from agents.jobs.epoch_schedule import lost_epochs
 from agents.jobs.job_context import JobContext, limit_from
+from agents.jobs.older_log import published_since
+from agents.jobs.restored_log import lost_epochs
 from agents.operations.log_unblocking import unblock
 from blender.errors import ParameterError
 from streams.releases import entries
@@ -173,9 +174,11 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
         # Read back with the commit, or up to the turn's own record: the book is complete.
         book = turn.book
     say(f"abandoned, as they may have been released: epochs {_listed(still_open)}")
+    published = await published_since(context, book)
     lost = lost_epochs(
         book, plan_from(settings), limit_from(settings),
         now_ms if until_ms is None else until_ms, epochs_ahead=settings.epoch.epochs_ahead,
+        published_through=published.through, published_windows_ms=published.windows_ms,
     )  # fmt: skip
     for start in range(0, len(lost), _AT_ONCE):
         some = lost[start : start + _AT_ONCE]

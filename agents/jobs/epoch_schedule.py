@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from blender.errors import ParameterError
 from streams.releases.budget_period import BudgetPeriod
@@ -26,6 +27,7 @@ from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.ledger import Ledger, Limit, Paused
 
 __all__ = [
+    "PERIOD_FIELDS",
     "BuildClickGraph",
     "BuildEstimates",
     "BuildHeadList",
@@ -36,7 +38,7 @@ __all__ = [
     "SealRecords",
     "SealReports",
     "Wait",
-    "lost_epochs",
+    "affordable_epoch",
     "next_click_graph",
     "next_estimates",
     "next_head_list",
@@ -45,6 +47,10 @@ __all__ = [
     "reports_until_ms",
 ]
 
+#: The fields of a plan that a budget period keeps from its first epoch to its last.
+PERIOD_FIELDS: Final = (
+    "privacy", "profile", "graph_share_ppm", "click_graph", "optin_cohorts", "period_epochs",
+)  # fmt: skip
 #: How often a paused period may be followed by another that is full too, before we stop looking.
 _PERIODS_AHEAD = 8
 
@@ -185,7 +191,7 @@ def _next_opening(
             start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
     first_start_ms = start_ms
     plan, period = next_period(*_begun(last), plan, number)
-    parameters, refused = _affordable(book.ledger, plan, limit, number, start_ms, period)
+    parameters, refused = affordable_epoch(book.ledger, plan, limit, number, start_ms, period)
     if parameters is None:
         return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
     start_ms = parameters.window_start_ms
@@ -209,13 +215,9 @@ def next_period(
     wait for its end; all others take effect.
     """
     if begun and period and epoch < period.first_epoch + period.rule.epochs:
-        fixed = replace(
-            plan, privacy=begun.privacy, profile=begun.profile,
-            graph_share_ppm=begun.graph_share_ppm, click_graph=begun.click_graph,
-            optin_cohorts=begun.optin_cohorts, period_epochs=begun.period_epochs,
-            known_records=plan.known_records or begun.known_records,
-        )  # fmt: skip
-        return fixed, period
+        fixed: dict[str, Any] = {name: getattr(begun, name) for name in PERIOD_FIELDS}
+        known_records = plan.known_records or begun.known_records
+        return replace(plan, **fixed, known_records=known_records), period
     return plan, begin_period(plan, epoch) if plan.period_epochs else None
 
 
@@ -223,7 +225,7 @@ def _begun(last: EpochState | None) -> tuple[EpochPlan | None, BudgetPeriod | No
     return (None, None) if last is None else (last.parameters.plan, last.parameters.period)
 
 
-def _affordable(
+def affordable_epoch(
     ledger: Ledger, plan: EpochPlan, limit: Limit, epoch: int, start_ms: int,
     period: BudgetPeriod | None,
 ) -> tuple[EpochParameters | None, Paused | None]:  # fmt: skip
@@ -241,32 +243,6 @@ def _affordable(
         ahead_ms = paused.resumes_at_s * 1000 - start_ms
         start_ms += -(-ahead_ms // plan.window_ms) * plan.window_ms
     return None, refused
-
-
-def lost_epochs(
-    book: ReleaseBook, plan: EpochPlan, limit: Limit, now_ms: int, *, epochs_ahead: int = 1
-) -> list[EpochParameters]:
-    """What a log restored from an older copy may lack: every epoch that the service would have
-    opened since, with these settings.
-
-    Too many where the jobs were away meanwhile: too much is charged rather than too little, and no
-    number is used twice.
-    """
-    if book.last is None or book.ledger.last_epoch is None:
-        return []
-    found: list[EpochParameters] = []
-    ledger, last = book.ledger, book.last.parameters
-    while True:
-        number, start_ms = book.ledger.last_epoch + 1 + len(found), last.window_end_ms
-        of_epoch, period = next_period(last.plan, last.period, plan, number)
-        parameters, _ = _affordable(ledger, of_epoch, limit, number, start_ms, period)
-        if (
-            parameters is None
-            or now_ms < parameters.window_start_ms - epochs_ahead * plan.window_ms
-        ):
-            return found
-        found.append(parameters)
-        ledger, last = ledger.charged(parameters.charge), parameters
 
 
 def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildHeadList | Wait:

@@ -11,12 +11,15 @@ knows (`blendstream epochs restored`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agents.jobs.job_context import JobContext
 from streams.errors import StoreMismatch
 from streams.releases.compacted_topics import read_publications
 from streams.releases.epoch_state import ReleaseBook
+from streams.wire.head_list_document import HeadListDocument, MalformedDocument
 
-__all__ = ["OlderLogCheck"]
+__all__ = ["OlderLogCheck", "PublishedSince", "published_since"]
 
 
 class OlderLogCheck:
@@ -46,3 +49,38 @@ class OlderLogCheck:
                 "of the log was restored. Restore the newest one, or run `blendstream epochs "
                 "restored --reason TEXT`; nothing is opened until then"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSince:
+    """Traces that epochs missing in a restored log left in the topics of results."""
+
+    #: The highest epoch that is published anywhere or in the log; -1 when there is none.
+    through: int
+    #: How long the windows of their head lists were.
+    windows_ms: frozenset[int]
+
+
+async def published_since(context: JobContext, book: ReleaseBook) -> PublishedSince:
+    """Read the topics of results, and their marks in Redis, for epochs after the log's last."""
+    last, topics = book.last, context.topics
+    if last is None:
+        return PublishedSince(-1, frozenset())
+    since_ms = last.parameters.window_start_ms
+    epochs, windows_ms = {last.epoch}, set()
+    for topic in (topics.head_lists, topics.estimates, topics.click_graphs):
+        read = await read_publications(context.settings.kafka, topic.name, None, since_ms)
+        epochs |= read.keys() | (await context.published_marks(topic.name).all()).keys()
+        if topic is topics.head_lists:
+            lists = [data for epoch, data in read.items() if epoch > last.epoch]
+            windows_ms = {length for data in lists if (length := _window_ms(data)) is not None}
+    return PublishedSince(max(epochs), frozenset(windows_ms))
+
+
+def _window_ms(head_list: bytes) -> int | None:
+    """Length of a head list's window; `None` of a document that this release cannot read."""
+    try:
+        document = HeadListDocument.from_bytes(head_list)
+    except MalformedDocument:
+        return None
+    return (document.window_end_s - document.window_start_s) * 1000

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agents.commands.epochs import go_on_with_restored
 from streams.errors import StoreMismatch
 from streams.releases.compacted_topics import PublishedMarks
 from streams.releases.epoch_state import Stage
@@ -154,4 +155,15 @@ async def test_no_epoch_opens_with_a_log_that_lacks_what_was_published(kafka, re
         async with bench(made, clock) as jobs:
             with pytest.raises(StoreMismatch, match="head list of epoch 2 is published"):
                 await jobs.keep()
-        assert sorted((await made.book()).epochs) == [0, 1]
+            assert sorted((await made.book()).epochs) == [0, 1]
+
+            # The operator's remedy charges through the highest number published anywhere, even if
+            # the time since the copy allows for fewer.
+            await jobs.context.publisher.publish(
+                made.topics.estimates.name, 4, b"an epoch's figures"
+            )
+            last = (await made.book()).epochs[1].parameters
+            await go_on_with_restored(jobs.context, "log restored", last.window_start_ms)
+            assert not (await made.book()).unfinished()
+            assert max((await made.book()).epochs) == 4
+            await jobs.keep()

@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agents.jobs import epoch_schedule
 from agents.jobs.epoch_lifecycle import CHECKPOINT_EPOCHS, _checkpoint
 from agents.jobs.epoch_schedule import (
-    lost_epochs,
     next_estimates,
     next_head_list,
     next_keeper_move,
@@ -56,31 +55,6 @@ def keep(
             )
         else:
             return move
-
-
-@pytest.mark.parametrize("ahead", [1, 3])
-@pytest.mark.parametrize("epochs_a_period", [3, 100])
-def test_epochs_that_a_restored_log_lacks_are_those_that_were_opened_since(
-    ahead: int, epochs_a_period: int
-):
-    """Wherever the copy was made, also with pauses in between: charged again, the ledger is what it
-    was, so that the limit holds and no number is used twice."""
-    most = Cost(4.0 * epochs_a_period, 1e-3)
-    limit = Limit(300, optin=most, clients=most)
-    log, copies = ModelLog(), []
-    for minute in range(14):
-        keep(log, START + minute * WINDOW_MS, limit, ahead)
-        copies.append(log.reread())
-    end_ms = START + 14 * WINDOW_MS - 1
-    keep(log, end_ms, limit, ahead)
-    for book in copies:
-        ledger = book.ledger
-        for parameters in lost_epochs(book, plan(), limit, end_ms, epochs_ahead=ahead):
-            if (opened := log.book.epochs.get(parameters.epoch)) is not None:
-                assert parameters == opened.parameters
-            ledger = ledger.charged(parameters.charge)
-        assert ledger == log.book.ledger
-    assert lost_epochs(ReleaseBook(), plan(), limit, end_ms) == [], "nothing is known to go on from"
 
 
 ALL = [1_000_000, 1_000_000]

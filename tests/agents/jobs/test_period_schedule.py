@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from agents.jobs.epoch_schedule import lost_epochs
 from blender.parameters import PrivacyParameters
 from streams.releases.ledger import Cost, Limit
-from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
+from tests.agents.jobs.model_log import WINDOW_MS, ModelLog, plan
 from tests.agents.jobs.test_epoch_schedule import START, keep
 
 T = 3
@@ -107,22 +106,6 @@ def test_a_budget_for_each_epoch_and_one_for_a_period_follow_one_another():
 
     assert periods_of(log) == [None, None, (2, 0), (2, 1), (2, 2), None, None, None]
     assert log.book.ledger.basic_in_life("optin").epsilon == (2 + 1 + 3) * 4.0
-
-
-def test_epochs_that_a_restored_log_lacks_use_up_their_places_in_the_period():
-    """They may have been drawn with this period's noise: the restored log must not draw as many
-    again before it says that the period is full."""
-    log, copies = ModelLog(), []
-    for minute in range(8):
-        keep(log, START + minute * WINDOW_MS, **IN_PERIODS)
-        copies.append(log.reread())
-    end_ms = START + 8 * WINDOW_MS - 1
-    for book in copies:
-        ledger = book.ledger
-        for parameters in lost_epochs(book, plan(**IN_PERIODS), PLENTY, end_ms):
-            assert parameters == log.book.epochs[parameters.epoch].parameters
-            ledger = ledger.charged(parameters.charge)
-        assert ledger == log.book.ledger
 
 
 def test_clients_take_turns_while_opt_in_users_take_part_in_every_epoch():

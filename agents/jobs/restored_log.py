@@ -1,0 +1,99 @@
+"""List the epochs that a release log restored from an older copy lacks, so that they are charged.
+
+The log of an older copy does not contain the epochs opened after it, nor their charges. The
+operator's `blendstream epochs restored` charges and abandons the epochs listed here.
+
+Promises: the list contains every number that the lost log can have used, if the settings are those
+that were in force. So the limit's period is charged at least as much as it was, and the noise of
+one budget period serves at most the epochs it was made for.
+Assumes: no window was shorter than all of these: the last one of the restored log, the settings'
+and those of published head lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from agents.jobs.epoch_schedule import PERIOD_FIELDS, affordable_epoch, next_period
+from blender.errors import ParameterError
+from streams.releases.epoch_plan import EpochParameters, EpochPlan
+from streams.releases.epoch_state import ReleaseBook
+from streams.releases.ledger import Limit
+
+__all__ = ["lost_epochs"]
+
+
+def lost_epochs(
+    book: ReleaseBook, plan: EpochPlan, limit: Limit, until_ms: int, *, epochs_ahead: int = 1,
+    published_through: int = -1, published_windows_ms: Collection[int] = (),
+) -> list[EpochParameters]:  # fmt: skip
+    """List the epochs that a log restored from an older copy may lack: as many as the service can
+    have opened up to `until_ms`, and at least all through the highest published one.
+
+    Never too few: the windows are the shortest of those known to have been in force, which are the
+    log's last, the settings' and those of published head lists. Too many where windows were longer
+    or the jobs were away; then people are charged too much, and no number is used twice.
+    """
+    if book.last is None or book.ledger.last_epoch is None:
+        return []
+    found: list[EpochParameters] = []
+    known = last = book.last.parameters
+    ledger = book.ledger
+    windows = {last.window_ms, plan.window_ms, *published_windows_ms}
+    plan = replace(plan, window_ms=min(windows))
+    # Each length of windows that was in force may have opened so many epochs ahead.
+    most_ahead = epochs_ahead * len(windows)
+    ahead = sum(s.parameters.window_start_ms > until_ms for s in book.epochs.values())
+    while True:
+        number, start_ms = book.ledger.last_epoch + 1 + len(found), last.window_end_ms
+        of_epoch, period = next_period(last.plan, last.period, plan, number)
+        parameters, _ = affordable_epoch(ledger, of_epoch, limit, number, start_ms, period)
+        if number > published_through:
+            ahead += parameters is not None and parameters.window_start_ms > until_ms
+            if (
+                parameters is None
+                or ahead > most_ahead
+                or parameters.window_start_ms > until_ms + epochs_ahead * max(windows)
+            ):
+                break
+        elif parameters is None:
+            raise ParameterError(
+                f"epochs through {published_through} were published, and the limits in budget.* "
+                f"leave no room for epoch {number}: put back the limits that were in force"
+            )
+        found.append(parameters)
+        ledger, last = ledger.charged(parameters.charge), parameters
+    until = limit.period_of(until_ms // 1000)
+    return _without_doubtful_period([_charged_late(each, until) for each in found], known)
+
+
+def _charged_late(parameters: EpochParameters, until: tuple[int, int]) -> EpochParameters:
+    """Charge an epoch of a budget period to the limit's period in which the lost log ended.
+
+    Which epochs of a budget fell into which of the limit's periods is lost. Only the last one is
+    still to be spent from, and every budget that may have reached into it counts there.
+    """
+    charge, (start_s, end_s) = parameters.charge, until
+    if charge.period is None or charge.period_end_s > start_s:
+        return parameters
+    return replace(parameters, charge=replace(charge, period_start_s=start_s, period_end_s=end_s))
+
+
+def _without_doubtful_period(
+    found: list[EpochParameters], known: EpochParameters
+) -> list[EpochParameters]:
+    """End a budget period that began in the lost log, perhaps with other settings than today's.
+
+    Its remaining epochs would open without a charge. So the last epoch costs a budget of its own,
+    and the next one begins another period.
+    """
+    last = found[-1] if found else known
+    if last.period is None or last.period.first_epoch <= known.epoch:
+        return found
+    same = all(getattr(last.plan, f) == getattr(known.plan, f) for f in (*PERIOD_FIELDS, "key_id"))
+    if same:
+        return found
+    alone = replace(last.plan, period_epochs=0)
+    charge = replace(last.charge, optin=alone.optin_cost, period=None)
+    return [*found[:-1], replace(last, plan=alone, charge=charge)]
