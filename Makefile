@@ -8,8 +8,9 @@
 #   make test-statistical  tests/statistical, the long versions too (--slow)
 #   make bench             every module bench/NAME.py that has main(); BENCH="NAME ..." picks some
 
-PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3; do \
-	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p; done))
+# The first that is new enough and can make environments: Debian packs ensurepip separately, with venv.
+PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p; done))
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -34,8 +35,8 @@ help:  ## this list
 setup: $(INSTALLED)  ## install everything into .venv/
 
 $(INSTALLED): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed and was not found on the PATH." \
-	  "Install one (Debian: apt-get install python3.11-venv), or name it: make PYTHON=/path/to/python"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with its module venv is needed and was not found on the PATH." \
+	  "Install one (Debian: apt-get install python3-venv), or name it: make PYTHON=/path/to/python"; exit 1; }
 	@echo "installing into $(VENV)/ with $(PYTHON): making the environment ..."
 	@$(PYTHON) -m venv --clear $(VENV)
 	@sed -n '/^uv==/,/^    # via/p' requirements.lock > $(VENV)/uv.txt
@@ -97,16 +98,17 @@ docs: setup  ## the pages of docs/ as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is the first page. To search, too: $(BIN)/python -m http.server --directory site"
 
+# One version of each package for every Python: `fewest` chooses what the oldest, 3.11, can run too.
 lock: setup  ## choose the newest versions anew; write requirements.lock, the image's locks and licences
 	UV_SYSTEM_CERTS=true $(BIN)/uv pip compile pyproject.toml --all-extras --upgrade --universal --python-version 3.11 \
 	  --fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 	  --quiet --output-file requirements.lock
 	UV_SYSTEM_CERTS=true $(BIN)/uv pip compile pyproject.toml --extra server --constraint requirements.lock \
-	  --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" --quiet --output-file deploy/container/requirements-server.lock
 	@# What builds the wheel, so that an image or a host fetches nothing that is not held by hash.
 	echo hatchling | UV_SYSTEM_CERTS=true $(BIN)/uv pip compile - --constraint requirements.lock \
-	  --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" --quiet --output-file deploy/container/requirements-build.lock
 	$(MAKE) setup
 	$(BIN)/python docs/licences.py

@@ -35,9 +35,9 @@ files, with the licences of what they contain, are in `agents/gateway/pages/docs
 
 
 def locked(lock: Path) -> list[tuple[str, str]]:
-    """Name and version of everything a lock holds; a name may come once for each Python."""
-    found = re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", lock.read_text(), re.MULTILINE)
-    return sorted(set(found))
+    """Name and version of everything a lock holds for systems that the project runs on."""
+    found = re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)(.*)", lock.read_text(), re.MULTILINE)
+    return sorted({(name, version) for name, version, of in found if "win32" not in of})
 
 
 def licence_of(package: Distribution) -> str:

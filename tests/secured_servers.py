@@ -74,6 +74,7 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + datetime.timedelta(hours=12))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(_usage(authority), critical=True)
             .add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(key),
                 critical=False,
@@ -85,6 +86,21 @@ class Authority:
             .add_extension(here, critical=False)
             .sign(self._key, hashes.SHA256())
         )
+
+
+def _usage(authority: bool) -> x509.KeyUsage:
+    """Permitted uses of a key. Python 3.13 and newer reject an authority without them."""
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_encipherment=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -63,6 +63,37 @@ def test_with_the_jars_in_the_cache_nothing_is_missing_for_the_demo(tmp_path, mo
     assert run_on_a_bare_machine(tmp_path, tmp_path / "cache", "demo").returncode == 0
 
 
+def make_with_a_python(tmp_path: Path, version: str, *what: str) -> str:
+    """What `make` prints where the only Python is `python3`, of that version."""
+    for name in ("sh", "make", "echo"):
+        os.symlink(shutil.which(name) or name, tmp_path / name)
+    pretend = f"import sys; sys.version_info = ({version}); exec(sys.argv[1])"
+    (tmp_path / "python3").write_text(f"#!/bin/sh\nexec {sys.executable} -c '{pretend}' \"$2\"\n")
+    (tmp_path / "python3").chmod(0o755)
+    ended = subprocess.run(
+        ["make", *what, "INSTALLED=not-there", "--eval", "found: ; @echo $(PYTHON)"],
+        cwd=REPOSITORY,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout
+
+
+@pytest.mark.parametrize("version", ["3, 11", "3, 13", "3, 14"])
+def test_any_python_from_3_11_on_is_taken(tmp_path, version):
+    """Debian 13, Ubuntu 26.04, Fedora and Homebrew have 3.13 or 3.14 as their only one."""
+    assert make_with_a_python(tmp_path, version, "found") == "python3\n"
+
+
+def test_an_older_python_is_refused_with_what_to_install(tmp_path):
+    said = make_with_a_python(tmp_path, "3, 10", "setup")
+    assert "Python 3.11 or newer" in said
+    assert "apt-get install python3-venv" in said
+    assert "make PYTHON=" in said
+
+
 def test_the_lock_holds_every_dependency_by_hash_and_names_no_index():
     """What is not locked differs from machine to machine; an address would bind it to one."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
