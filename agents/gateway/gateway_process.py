@@ -208,8 +208,8 @@ class GatewayProcess:
     async def run(self) -> None:
         assert self._server is not None
         gateway = self._settings.gateway
-        extra = {"address": listening_address(gateway), "pid": os.getpid()}
-        log.info("gateway_started", extra=extra)
+        address = listening_address(gateway)
+        log.info("gateway_started", extra={"address": address, "pid": os.getpid()})
         if needs_edge(gateway):
             log.warning("gateway_needs_edge", extra={"advice": _NEEDS_EDGE})
         await self._server.serve(sockets=[self._listening])
