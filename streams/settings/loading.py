@@ -40,7 +40,11 @@ class Given(NamedTuple):
 
 
 def given_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Given:
-    """Read the file (or the one BLENDSTREAM_SETTINGS names), then the environment, which wins."""
+    """Read the file (or the one BLENDSTREAM_SETTINGS names), then the environment, which wins.
+
+    A file that cannot be read is a `SettingsError` of its own: every setting in it would seem
+    missing, and hide the one problem to correct.
+    """
     environment = os.environ if environment is None else environment
     given = Given({}, {}, [])
     if file is None and environment.get(FILE_VARIABLE):
@@ -57,11 +61,23 @@ def load_settings(file: Path | None = None, environment: Mapping[str, str] | Non
     try:
         settings = Settings.from_values(values)
     except SettingsError as error:
-        raise SettingsError([*problems, *error.problems]) from None
+        named = file or (os.environ if environment is None else environment).get(FILE_VARIABLE)
+        no_file = [] if named or not _is_missing_a_setting(values) else [_NO_FILE]
+        raise SettingsError([*no_file, *problems, *error.problems]) from None
     if problems:
         raise SettingsError(problems)
     names = [declared.name for declared in declared_settings()]
     return Loaded(settings, {name: origins.get(name, DEFAULT) for name in names})
+
+
+_NO_FILE = (
+    "no settings file was read: name yours with --settings FILE or in the variable "
+    f"{FILE_VARIABLE}, or give every setting below in the environment"
+)
+
+
+def _is_missing_a_setting(values: Mapping[str, object]) -> bool:
+    return any(one.required and one.name not in values for one in declared_settings())
 
 
 def load_kafka(environment: Mapping[str, str]) -> KafkaSettings:
@@ -117,18 +133,34 @@ def _sources(
             problems.append(_unknown(variable, [*by_variable, FILE_VARIABLE], "the environment"))
 
 
-def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -> Iterator[_Found]:
+def _document(file: Path) -> dict[str, Any]:
+    """Read a TOML file; `SettingsError` if it cannot be read or is something else."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        return tomllib.loads(text)
     except OSError as error:
-        problems.append(
-            f"the settings file must be readable, got {error.strerror} for {file}; "
-            f"correct the path in --settings or {FILE_VARIABLE}"
-        )
-        return
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"the settings file must be TOML, got {error} in {file}; correct that line")
-        return
+        raise SettingsError(
+            [
+                f"the settings file must be readable, got {error.strerror} for {file}; "
+                f"correct the path in --settings or {FILE_VARIABLE}"
+            ]
+        ) from None
+    except UnicodeDecodeError:
+        raise SettingsError(
+            [f"the settings file must be TOML, got other bytes than UTF-8 text in {file}"]
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        if text.lstrip().startswith("{"):
+            found, advice = "JSON", "`blendstream settings --sample basic` prints one to begin with"
+        else:
+            found, advice = str(error), "correct that line"
+        raise SettingsError(
+            [f"the settings file must be TOML, got {found} in {file}; {advice}"]
+        ) from None
+
+
+def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -> Iterator[_Found]:
+    document = _document(file)
     secrets: list[str] = []
     for section, table in document.items():
         if not isinstance(table, dict):

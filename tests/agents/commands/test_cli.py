@@ -96,7 +96,7 @@ def test_bad_settings_end_with_the_problems_and_a_failing_exit_code(monkeypatch,
     assert cli.main(["settings"]) == 1
 
     said = capsys.readouterr()
-    assert "blendstream: 9 settings must be corrected" in said.err
+    assert "blendstream: 10 settings must be corrected" in said.err
     assert "budget.client_epsilon_limit must be given and has no default" in said.err
     assert "optin_epsilon_limit = (must be given)   (not given)" in said.out
 

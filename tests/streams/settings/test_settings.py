@@ -280,15 +280,33 @@ def test_a_secret_can_come_from_a_file_of_its_own(setting_values, tmp_path):
     )
 
 
-@pytest.mark.parametrize("content", [None, "not = [toml", b"\xff\xfe"])
-def test_an_unreadable_file_is_named(setting_values, tmp_path, content):
-    """The path was wrong, or the file is."""
+@pytest.mark.parametrize("content", [None, "not = [toml", b"\xff\xfe", '{"kafka": {}}'])
+def test_an_unreadable_file_is_named_alone(setting_values, tmp_path, content):
+    """The path was wrong, or the file is: the settings that it would give are no problems too."""
     file = tmp_path / "settings.toml"
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    with pytest.raises(SettingsError, match=r"settings file must be .*settings\.toml"):
-        load_settings(None, environment_of(setting_values) | {"BLENDSTREAM_SETTINGS": str(file)})
+    for environment in ({}, environment_of(setting_values)):
+        with pytest.raises(SettingsError, match=r"settings file must be .*settings\.toml") as found:
+            load_settings(None, environment | {"BLENDSTREAM_SETTINGS": str(file)})
+        assert len(found.value.problems) == 1
+        assert ("got JSON" in str(found.value)) == (content == '{"kafka": {}}')
+
+
+def test_a_forgotten_file_is_said_first_and_only_where_something_is_missing(
+    setting_values, tmp_path
+):
+    """`--settings` was left out: the list of nine missing settings does not say so by itself."""
+    with pytest.raises(SettingsError) as found:
+        load_settings(None, {})
+    assert found.value.problems[0].startswith("no settings file was read: name yours with --sett")
+    (tmp_path / "settings.toml").write_text("")
+    wrong = environment_of(setting_values) | {"BLENDSTREAM_EPOCH_WINDOW_S": "soon"}
+    for file, environment in ((tmp_path / "settings.toml", {}), (None, wrong)):
+        with pytest.raises(SettingsError) as found:
+            load_settings(file, environment)
+        assert not any("no settings file" in problem for problem in found.value.problems)
 
 
 def test_settings_cannot_be_changed_after_they_were_read(setting_values):
