@@ -5,6 +5,7 @@ deadline     a stop that takes longer than its deadline ends at once, even if so
 exit codes   0 stopped in order · 3 past the deadline · 4 must be restarted (`Service.run`)
 health       /metrics, /healthz (the event loop answers) and /readyz on a port of its own
 errors       one clear line when it cannot start; one warning for a set-up that is risky
+memory       never written to a core file: it has master secrets and raw opt-in records
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -80,6 +82,7 @@ async def run(
     `section` names the settings in errors; `host` is metrics.host, `registry` has the metrics.
     Raises what `connect` and listening raise, so that the command can say it in one line.
     """
+    _forbid_core_dumps()
     # A thread of its own: the event loop may be what hangs. A failed start does not wait for it.
     deadline = threading.Timer(settings.stop_deadline_s, _end_hung, [settings.stop_deadline_s])
     deadline.daemon = True
@@ -109,6 +112,18 @@ async def run(
         stop()
         await service.close()
     _leave(0 if unfit is None else _EXIT_UNFIT)
+
+
+def _forbid_core_dumps() -> None:
+    """Keep a crash from writing this process's memory to a file or to a collector of crashes.
+
+    The limit is one byte, not 0: below a page Linux writes no file, and 1 is the value with which
+    it does not start a collector (`kernel.core_pattern` with a pipe) either; 0 lets that run.
+    Where the limit is 0 already, as in our systemd units, nobody but root may raise it.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if hard != 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
 
 
 def _end_hung(seconds: float) -> None:

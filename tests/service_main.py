@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 
@@ -33,6 +34,8 @@ class SmallService:
 
     async def run(self) -> str | None:
         print("running", flush=True)
+        if self.fault == "crash":
+            os.abort()
         if self.fault == "unfit":
             return "it cannot go on"
         await self._stopping.wait()

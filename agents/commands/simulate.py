@@ -1,7 +1,10 @@
 """Send a population of simulated people to a running service: the demo's, with their habits.
 
-    blendstream simulate --server http://127.0.0.1:8080 --token TOKEN
+    export TOKEN=$(blendstream tokens add trial-app --file tokens.txt)
+    blendstream simulate --server http://127.0.0.1:8080
 
+The application's token is read from the variable TOKEN, or from a file with --token-file: every
+user of a machine can read command lines.
 Opt-in users search in each window, and devices report on each head list, through the public API.
 Prints each epoch that is published. Never point it at a service that people use: it invents users.
 """
@@ -10,10 +13,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 from agents.commands.demo import add_people, within
+from blender.errors import BlenderError
+from streams.settings.private_files import exposed
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,13 +29,15 @@ _LOOK_EVERY_S = 0.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the service, the token and who takes part."""
+    parser.allow_abbrev = False  # `--token T` would take the token for a file's name, and print it
     parser.add_argument(
         "--server", default="http://127.0.0.1:8080", metavar="URL",
         help="the gateway; default: %(default)s",
     )  # fmt: skip
     parser.add_argument(
-        "--token", required=True, metavar="T",
-        help="of an application, from `blendstream tokens add`",
+        "--token-file", type=Path, metavar="FILE",
+        help="has the token of an application, as `blendstream tokens add` printed it; "
+        "default: the token is in the variable TOKEN",
     )  # fmt: skip
     parser.add_argument(
         "--epochs", type=within(int, 1), metavar="N", help="end after N epochs with estimates"
@@ -40,8 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Send until the epochs are published, or Ctrl-C."""
     from agents.local.demo.run import first_error  # noqa: PLC0415 - for --help's sake
 
+    token = _token(arguments.token_file)
     try:
-        asyncio.run(_course(arguments))
+        asyncio.run(_course(arguments, token))
     except KeyboardInterrupt:
         pass
     except BaseExceptionGroup as errors:
@@ -49,7 +59,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _course(arguments: argparse.Namespace) -> None:
+def _token(file: Path | None) -> str:
+    """Return the application's token from a file that nobody else can read, or from TOKEN."""
+    if file is None:
+        if token := os.environ.get("TOKEN", ""):
+            return token
+        raise BlenderError(
+            "simulate must have an application's token, and neither the variable TOKEN nor "
+            "--token-file gives one; run: export TOKEN=$(blendstream tokens add NAME)"
+        )
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "text that is not UTF-8"
+        raise BlenderError(
+            f"--token-file must name a readable file, got {why} for {file}; correct the path"
+        ) from None
+    if problem := exposed(file, "the file of the token"):
+        raise BlenderError(problem)
+    return token
+
+
+async def _course(arguments: argparse.Namespace, token: str) -> None:
     import httpx  # noqa: PLC0415 - for --help's sake
 
     from agents.local.demo.population import Population  # noqa: PLC0415
@@ -59,7 +90,7 @@ async def _course(arguments: argparse.Namespace) -> None:
     ) as http, asyncio.TaskGroup() as tasks:  # fmt: skip
         people = Population(
             http,
-            arguments.token,
+            token,
             people=arguments.people,
             optin_share=arguments.optin,
             seed=arguments.seed,

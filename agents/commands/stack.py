@@ -10,14 +10,16 @@ survives the loss of a node. Each node's process id is said: `kill -9` one to se
 does then.
 
 The first time, Kafka's jars are fetched by Maven into the user's cache. Data lives in a temporary
-folder and ends with the command, unless --folder names one. With --kafka-port and --redis-port the
-addresses stay the same from start to start, as a file of settings needs them. Where KAFKA_URL or
-REDIS_URL is already set, that server is used and nothing is started in its place.
+folder and ends with the command, unless --folder names one; only the user who runs the command can
+read either, and a --folder with links is refused. With --kafka-port and --redis-port the addresses
+stay the same from start to start, as a file of settings needs them. Where KAFKA_URL or REDIS_URL is
+already set, that server is used and nothing is started in its place.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -56,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start, print the addresses, watch until a signal comes or a server ends by itself."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    os.umask(0o077)  # for the servers too, whose files have raw opt-in records
     began = time.monotonic()
     try:
         ports = arguments.kafka_port, arguments.redis_port

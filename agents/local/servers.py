@@ -17,6 +17,7 @@ from agents.local.local_cluster import LocalCluster
 from agents.local.local_kafka import LocalKafka, Member
 from agents.local.local_redis import LocalRedis
 from agents.local.local_server import LocalPart, ticking
+from agents.local.private_folder import claim_folder
 from agents.local.process_guard import Closing, StackError
 from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
 from streams.errors import StoreMismatch, StoreUnavailable
@@ -100,10 +101,13 @@ class Stack(Closing):
         """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
 
         `folder` keeps the data of both for the next start; without it the data ends with the stack.
-        That of a replicated Redis always does, so it takes no folder.
+        It is for this user alone and has no links. The data of a replicated Redis always ends with
+        the stack, so it takes no folder.
         `ports` are Kafka's and Redis's, where they must not change from start to start.
         `archive_option` is `LocalKafka`'s: for those who start it once.
         """
+        if folder:
+            claim_folder(folder, "kafka", "redis")
         with ExitStack() as undo:
             redis: LocalRedisKind | GivenServer
             if url := environment.get("REDIS_URL"):

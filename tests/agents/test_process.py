@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -65,6 +67,23 @@ def test_a_service_that_cannot_go_on_is_closed_and_says_so_by_its_exit_code():
     with small_service("unfit") as (it, _):
         _until(it, "closed")
         assert it.wait(10) == 4
+
+
+def test_a_crash_writes_no_core_file(tmp_path):
+    """Its memory has master secrets and raw opt-in records; a core file keeps them for years.
+
+    The kernel reports whether it wrote one, to a file or to a collector, when the process ends.
+    """
+    words = f"{sys.executable} -m tests.service_main crash {free_port()}"
+    it = subprocess.Popen(
+        ["sh", "-c", f"ulimit -S -c $(ulimit -H -c); exec {words}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    _, status = os.waitpid(it.pid, 0)
+    assert os.WTERMSIG(status) == signal.SIGABRT
+    assert not os.WCOREDUMP(status)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_health_checks_and_prometheus_find_their_paths():

@@ -139,6 +139,9 @@ def test_the_pages_commands_lead_to_a_published_epoch_and_an_accepted_record_and
     # But a new topic's leader may not be known when the first frame is sent, and aiokafka says so.
     unknown_leader = {("aiokafka.producer.sender", "library_said")}
     assert warnings(said) - unknown_leader == {("agents.process", "not_for_production")}
+    kept = [tmp_path / "trial/data", *(tmp_path / "trial/data").rglob("*")]
+    assert {"server.properties", "server.log", "appendonlydir"} <= {path.name for path in kept}
+    assert [path for path in kept if path.lstat().st_mode & 0o077] == [], "raw opt-in records"
 
     began = time.monotonic()
     epoch = f"http://127.0.0.1:8080/v1/estimates/{published[1]}"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from agents.cli import VERBS, main
+from agents.commands import simulate
 from streams.user_tokens import UserToken
 
 
@@ -310,3 +311,36 @@ def test_bash_takes_the_completion_and_it_knows_every_verb(
     script = capsys.readouterr().out
     assert all(verb.name in script for verb in VERBS)
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_simulate_takes_its_token_from_a_private_file_or_the_environment_never_from_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every user of a machine can read command lines; a token lets its holder invent people."""
+    assert "--token-file" in (simulate.__doc__ or "")
+    with pytest.raises(SystemExit):
+        main(["simulate", "--token", "secret"])
+    monkeypatch.delenv("TOKEN", raising=False)
+    assert main(["simulate"]) == 1
+    assert "export TOKEN=$(blendstream tokens add NAME)" in capsys.readouterr().err
+
+    used: list[str] = []
+
+    async def course(_arguments: object, token: str) -> None:
+        used.append(token)
+
+    monkeypatch.setattr(simulate, "_course", course)
+    file = tmp_path / "token"
+    file.write_text("from-a-file\n")
+    file.chmod(0o644)
+    assert main(["simulate", "--token-file", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert "must be readable by its owner and group only" in said
+    assert "from-a-file" not in said
+    file.chmod(0o600)
+    assert main(["simulate", "--token-file", str(file)]) == 0
+    monkeypatch.setenv("TOKEN", "from-the-environment")
+    assert main(["simulate"]) == 0
+    assert used == ["from-a-file", "from-the-environment"]
+    assert main(["simulate", "--token-file", str(tmp_path / "none")]) == 1
+    assert "No such file" in capsys.readouterr().err
