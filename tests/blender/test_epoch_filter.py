@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -225,3 +226,15 @@ def test_what_does_not_fit_is_refused(y_o, y_c, tau, message):
     state = advance(empty_state(STILL), optin(0.003), clients(0.003))
     with pytest.raises(ParameterError, match=message):
         advance(state, optin(*y_o), clients(*y_c), between_groups=tau)
+
+
+def test_one_epoch_in_a_hundred_the_world_may_change_its_mode():
+    """Two modes that predict alike, so that no count tells them apart: certainty fades by 1 % per
+    epoch. At 5 % the filter would forget after twenty epochs what it learned."""
+    twins = FilterModes(((0.0, 0.0, 0.0),), (0.0, 0.0), (1e-12,))
+    state = after(empty_state(twins), 1, 0.003, 0.003)
+    certain = replace(state, scouts=replace(state.scouts, weights=np.array([1.0, 0.0])))
+
+    weights = after(certain, 1, 0.003, 0.003).scouts.weights
+
+    assert weights == pytest.approx([0.99 + 0.01 / 2, 0.01 / 2])
