@@ -172,10 +172,10 @@ async def _answering(
         await runner.cleanup()
 
 
-def address_of(host: str, port: int, path: str, *, tls: bool = False) -> Known:
+def address_of(host: str, port: int, path: str) -> Known:
     """Where people and programs find what listens, as a browser takes it."""
     named = f"[{host}]" if ":" in host else host
-    return Known(f"http{'s' if tls else ''}://{named}:{port}{path}")
+    return Known(f"http://{named}:{port}{path}")
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ from tests.gateway_service import GatewayService, head_list_document, running
 
 ROUNDS = 5
 SECONDS = 4.0
-CONNECTIONS = 2000
+CONNECTIONS = 512
 BATCH = 1000
 MANY_CONNECTIONS = 10_000
 
@@ -50,9 +50,7 @@ def main() -> None:
                     kafka.url,
                     "bench",
                     partitions=64,
-                    gateway__connections="20000",
                     gateway__delivery_deadline_s="20",
-                    gateway__read_timeout_s="60",
                     epoch__grace_s="120",
                     gateway__batch_entries=str(BATCH),
                 )

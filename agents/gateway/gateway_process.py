@@ -22,6 +22,7 @@ import time
 from functools import partial
 from typing import NoReturn
 
+import uvicorn
 import uvloop
 
 from agents import process
@@ -30,8 +31,7 @@ from agents.gateway.app import Gateway
 from agents.gateway.http.cors import Cors
 from agents.gateway.http.listening import listen, listening_address, needs_edge
 from agents.gateway.http.loop_stalls import watch_stalls
-from agents.gateway.http.uvicorn_protocol import sweep
-from agents.gateway.http.uvicorn_server import HttpServer, make_server
+from agents.gateway.http.server import make_server
 from agents.gateway.read.publications import Publications
 from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from agents.gateway.read.static_pages import StaticPages
@@ -107,7 +107,7 @@ class GatewayProcess:
         self._caught_up_at: float | None = None
         self._kafka_answered_at = time.monotonic()
         self._listening: socket.socket
-        self._server: HttpServer | None = None
+        self._server: uvicorn.Server | None = None
         self._writer: FrameWriter | None = None
         self._reader: ReleaseFollower | None = None
         self._log_watch: LogWatch | None = None
@@ -160,7 +160,7 @@ class GatewayProcess:
             pages=StaticPages(),
             unready=self._unready,
         )
-        self._server = make_server(app, gateway, stop_s=_ANSWERED * gateway.stop_deadline_s)
+        self._server = make_server(app, stop_s=_ANSWERED * gateway.stop_deadline_s)
         metrics.GATEWAY_IN_FLIGHT.set_function(lambda: app.in_flight)
         self._watch(topics)
 
@@ -187,9 +187,7 @@ class GatewayProcess:
         self._tasks.append(asyncio.create_task(self._reader.run()))
 
     def _watch(self, topics: Topics) -> None:
-        assert self._server is not None
         self._tasks += [
-            asyncio.create_task(sweep(self._server.connections)),
             asyncio.create_task(self._probe_clock(topics)),
             asyncio.create_task(self._probe_kafka()),
             asyncio.create_task(watch_stalls(metrics.GATEWAY_LOOP_LAG.observe)),
@@ -202,8 +200,6 @@ class GatewayProcess:
         metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
         metrics.GATEWAY_READY.set_function(lambda: not self.unready)
         SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
-        connections = self._server.connections
-        metrics.GATEWAY_CONNECTIONS.set_function(lambda: len(connections))
 
     async def run(self) -> None:
         assert self._server is not None

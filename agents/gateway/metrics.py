@@ -21,7 +21,6 @@ __all__ = [
     "GATEWAY",
     "GATEWAY_CLOCK_SKEW_LIMIT",
     "GATEWAY_CLOCK_SKEW_SECONDS",
-    "GATEWAY_CONNECTIONS",
     "GATEWAY_FRAMES",
     "GATEWAY_FRAME_BYTES",
     "GATEWAY_FRAME_ENTRIES",
@@ -66,7 +65,6 @@ GATEWAY_STALLED_PARTITIONS = _meters.gauge(
     "Partitions with an overdue acknowledgement; their entries are answered 503.",
 )
 GATEWAY_IN_FLIGHT = _meters.gauge("blender_gateway_requests_in_flight", "Requests being answered.")
-GATEWAY_CONNECTIONS = _meters.gauge("blender_gateway_connections", "Open HTTP connections.")
 GATEWAY_LOOP_LAG = _meters.histogram(
     "blender_gateway_loop_lag_seconds",
     "How late a timer rang that is set twenty times a second: no request was served meanwhile.",

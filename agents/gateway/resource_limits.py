@@ -13,7 +13,7 @@ __all__ = ["ByteBudget", "TokenBucket", "Turns"]
 
 
 class TokenBucket:
-    """At most `rate_per_s` entries a second on average, with bursts of `burst` entries.
+    """At most `rate_per_s` entries per second on average, with bursts of `burst` entries.
 
     >>> bucket = TokenBucket(rate_per_s=10, burst=5)
     >>> bucket.take(5, now=0.0), round(bucket.take(5, now=0.1), 3), bucket.take(1, now=0.1)
@@ -23,28 +23,24 @@ class TokenBucket:
     __slots__ = ("_at", "_left", "burst", "rate_per_s")
 
     def __init__(self, *, rate_per_s: float, burst: float) -> None:
+        """`burst` must be at least the largest request, which would otherwise never pass."""
         self.rate_per_s = rate_per_s
         self.burst = burst
         self._left = burst
         self._at = 0.0
 
     def take(self, entries: int, *, now: float) -> float:
-        """0 when `entries` may pass; otherwise the seconds after which they could.
-
-        A batch larger than the bucket passes when the bucket is full and leaves it in debt:
-        refusing it for ever would only make its sender repeat it for ever.
-        """
+        """Take `entries` and return 0; or take none and return the seconds until they fit."""
         self._left = min(self.burst, self._left + (now - self._at) * self.rate_per_s)
         self._at = now
-        needed = min(float(entries), self.burst)
-        if self._left >= needed:
+        if self._left >= entries:
             self._left -= entries
             return 0.0
-        return (needed - self._left) / self.rate_per_s
+        return (entries - self._left) / self.rate_per_s
 
     def give_back(self, entries: int) -> None:
-        """Entries that were taken for nothing: they are asked for once more."""
-        self._left += entries
+        """Return entries that were taken and not used."""
+        self._left = min(self.burst, self._left + entries)
 
 
 class ByteBudget:

@@ -28,9 +28,8 @@ __all__ = [
 Headers = list[tuple[bytes, bytes]]
 Part = bytes | memoryview
 
-#: A larger answer is sent in pieces of this size, and over only when its reader has taken it but
-#: for so much: what a request holds is counted for as long as it is there, and TLS, which copies
-#: what it is given, copies a piece at a time. Servers stop writing here too.
+#: A larger response is sent in pieces of this size, and is over only when its reader has taken it
+#: but for so much: what a request reserves is reserved for as long as it is there.
 TAKEN_AT_ONCE = 64 * 1024
 
 JSON = b"application/json"
@@ -107,18 +106,13 @@ _TITLES: Mapping[int, str] = {
     404: "There is nothing here",
     405: "This method is not offered here",
     406: "No such representation",
-    408: "The request took too long",
-    410: "No longer kept",
+    411: "Content-Length is needed",
     413: "The body is too large",
-    414: "The address is too long",
     415: "The body is of an unsupported type",
     422: "No entry was accepted",
     429: "Too many entries",
-    431: "The headers are too large",
     500: "The gateway failed",
-    501: "Not offered",
     503: "Not now",
-    505: "This version of HTTP is not offered",
 }
 
 

@@ -125,7 +125,7 @@ _TABLE = (
         "With CSV: records, a row for each record, or queries, one for each query.",
     ),
 )
-_WRITE = {202: Verdicts, **dict.fromkeys((400, 413, 415, 422, 429, 503), Problem)}
+_WRITE = {202: Verdicts, **dict.fromkeys((400, 411, 413, 415, 422, 429, 503), Problem)}
 _EPOCH = Parameter("epoch", "path", EpochNumber, "The number of an epoch.")
 
 ROUTES: tuple[ApiRoute, ...] = (

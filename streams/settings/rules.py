@@ -250,16 +250,13 @@ def _secrets(settings: Settings) -> Iterator[str]:
             "kafka.url must begin with kafka+ssl:// when kafka.sasl_mechanism is PLAIN, got "
             f"{kafka.url.scheme or 'no scheme'}; the password would travel readable"
         )
-    for section, holder in (("kafka", kafka), ("gateway", gateway)):
-        certificate, key = holder.tls_certificate_file, holder.tls_key_file
-        if (certificate is None) != (key is None):
-            yield (
-                f"{section}.tls_certificate_file and {section}.tls_key_file must be given "
-                "together, got one; give the other too"
-            )
+    if (kafka.tls_certificate_file is None) != (kafka.tls_key_file is None):
+        yield (
+            "kafka.tls_certificate_file and kafka.tls_key_file must be given together, got one; "
+            "give the other too"
+        )
     private = {
         "gateway.token_file": gateway.token_file,
-        "gateway.tls_key_file": gateway.tls_key_file,
         "kafka.tls_key_file": kafka.tls_key_file,
     }
     for name, file in private.items():

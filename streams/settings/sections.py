@@ -303,7 +303,7 @@ class KeysSettings:
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """The HTTP edge."""
+    """The HTTP API, behind an edge."""
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 for every interface.")
     port: int = setting(8080, "Port of the public API.", value_checks.port)
@@ -332,25 +332,20 @@ class GatewaySettings:
     batch_entries: int = setting(
         1000, "Most entries in one request.", between(1, MAX_BATCH_ENTRIES)
     )
-    connections: int = setting(10_000, "Most connections at once.", at_least(1))
     bodies_bytes: int = setting(
         64 * MIB,
         "Most bytes that requests hold until they are answered; beyond it the answer is 503.",
         at_least(MIB),
     )
-    read_timeout_s: float = setting(
-        20.0,
-        "How long a request may take to arrive whole, and a reader to take 64 KiB, in seconds.",
-        above(0),
-    )
-    idle_timeout_s: float = setting(
-        60.0, "How long a connection without a request is kept, in seconds.", at_least(1)
-    )
     reports_per_s: float = setting(
-        0.0, "Most reports a second through one gateway; 0: no limit.", at_least(0)
+        0.0,
+        "Reports per second that one gateway queues, on average; 0: no limit. A full batch passes.",
+        at_least(0),
     )
     optin_records_per_s: float = setting(
-        10_000.0, "Most opt-in records a second from one application; 0: no limit.", at_least(0)
+        10_000.0,
+        "Opt-in records per second that it queues from one application; 0: no limit.",
+        at_least(0),
     )
     admission: str = setting(
         "", "package.module:function that returns the hook admitting reports; empty: everybody."
@@ -369,10 +364,6 @@ class GatewaySettings:
         "Longest time that a token of a single user may last, in seconds.",
         between(60, 31 * 86_400),
     )
-    tls_certificate_file: Path | None = _file(
-        "PEM file to serve HTTPS with, at up to 0.75 MiB a connection; none: the balancer does."
-    )
-    tls_key_file: Path | None = _file("PEM file of its key.")
     stop_deadline_s: float = setting(
         15.0, "How long a stop may take to flush what was accepted, in seconds.", above(0)
     )

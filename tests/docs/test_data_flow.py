@@ -42,12 +42,12 @@ def test_the_page_says_how_many_files_a_report_passes_and_the_way_does_not_grow(
 
 
 def test_the_way_has_every_file_that_judges_counts_or_estimates_a_report():
-    """Story: the gateway's shortcut and the filtered estimate were not on the page and
-    the count looked shorter than the way."""
+    """Story: the filtered estimate was not on the page and the count looked shorter than the
+    way."""
     passed = set(FLOW["way_of_a_report"](PAGE))
 
     assert {
-        "agents/gateway/submit/direct_reports.py",
+        "agents/gateway/submit/report_submissions.py",
         "blender/answer_shape.py",
         "blender/subset_or_none_estimates.py",
         "agents/jobs/filter_memory.py",

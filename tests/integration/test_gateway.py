@@ -8,7 +8,6 @@ import asyncio
 import re
 import secrets
 import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -284,59 +283,23 @@ async def test_what_cannot_work_does_not_start_and_says_so_in_one_line(service, 
     assert "Kafka" in away
 
 
-async def test_https_by_setting(service, tmp_path):
-    """Without a balancer the gateway serves TLS itself."""
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    _self_signed(certificate, key)
-    gateway = service.start(
-        gateway__tls_certificate_file=str(certificate), gateway__tls_key_file=str(key)
-    )
-    context = ssl.create_default_context(cafile=str(certificate))
-    url = f"https://127.0.0.1:{gateway.port}/healthz"
+async def test_it_serves_a_unix_socket_and_starts_again_after_kill_9(service, tmp_path):
+    """Behind an edge it listens on a file, which a killed gateway leaves behind."""
+    file = tmp_path / "gateway.sock"
+    for _ in range(2):
+        gateway = service.start(gateway__unix_socket=str(file))
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(file))) as edge:
 
-    def alive() -> bool:
-        try:
-            return httpx.get(url, verify=context, timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
+            def alive(edge: httpx.Client = edge) -> bool:
+                try:
+                    return edge.get("http://gateway/healthz", timeout=5).status_code == 200
+                except httpx.TransportError:
+                    return False
 
-    await _until(alive)
-
-
-def _self_signed(certificate, key) -> None:
-    import datetime
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    secret = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(secret.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .sign(secret, hashes.SHA256())
-    )
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key.write_bytes(
-        secret.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    key.chmod(0o600)
+            await _until(alive)
+        assert f"unix:{file}" in gateway.output()
+        assert "gateway_needs_edge" not in gateway.output()
+        gateway.kill()
 
 
 async def test_a_device_reports_through_the_gateway(service, tmp_path):

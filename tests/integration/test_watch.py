@@ -80,7 +80,6 @@ GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_gateway_requests": ("counter", {"method": ANY, "path": ANY, "status": ANY}),
     "blender_gateway_request_seconds": ("histogram", {"method": ANY, "path": ANY}),
     "blender_gateway_requests_in_flight": ("gauge", {}),
-    "blender_gateway_connections": ("gauge", {}),
     "blender_gateway_held_bytes": ("gauge", {}),
     "blender_gateway_stalled_partitions": ("gauge", {}),
     "blender_gateway_frames": ("counter", {}),

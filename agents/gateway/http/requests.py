@@ -1,8 +1,9 @@
-"""One submission as its handler sees it, and how its body is read within limits.
+"""One submission as its handler sees it: headers, a body within limits, memory reserved for it.
 
-Promises: at most `body_bytes` of one body and `ByteBudget` of all requests together are in memory
-at once, from a body's first byte until its answer was sent; the sender's address is not looked at.
-How long either may take, the protocol decides (`agents.gateway.http.uvicorn_protocol`).
+Promises: at most `body_bytes` of one body and `ByteBudget` of all requests together are in memory,
+reserved by Content-Length before the first byte is read and until the response was sent. A body
+that differs in length from its Content-Length is refused: its framing broke on the way, and a
+request of somebody else may be in it. The sender's address is not looked at.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from agents.gateway.responses import TAKEN_AT_ONCE, Answer, problem
 
 __all__ = ["Refused", "SubmitRequest"]
 
+_CLOSE = [(b"connection", b"close")]
+
 
 class Refused(Exception):
     """The request is answered with a problem; raised where the reading of it must stop."""
@@ -28,33 +31,26 @@ class Refused(Exception):
 
 
 class SubmitRequest:
-    """Headers and body of a submission, and what it holds of memory until it is answered.
+    """Headers and body of a submission, and the memory reserved for it until it is answered.
 
     Starlette's request would read a body of any size, and costs more than the report inside.
     """
 
-    __slots__ = ("_body_bytes", "_budget", "_headers", "_held", "_receive", "_scope")
+    __slots__ = ("_body_bytes", "_budget", "_held", "_receive", "headers")
 
     def __init__(self, scope: Scope, receive: Receive, budget: ByteBudget) -> None:
         """`budget` is what all requests share."""
-        self._scope = scope
+        lines = scope["headers"]
+        #: Values by lower-case name; several lines of one name are one list.
+        self.headers: dict[bytes, bytes] = dict(lines)
+        if len(self.headers) < len(lines):
+            self.headers = _joined(lines)
         self._receive = receive
-        self._headers: dict[bytes, bytes] | None = None
         self._budget = budget
         self._held = self._body_bytes = 0
 
-    @property
-    def headers(self) -> dict[bytes, bytes]:
-        """Headers by lower-case name; several lines of one name are one list."""
-        if self._headers is None:
-            lines = self._scope["headers"]
-            self._headers = dict(lines)
-            if len(self._headers) < len(lines):
-                self._headers = _joined(lines)
-        return self._headers
-
     def hold(self, size: int) -> None:
-        """Count `size` more bytes until the request is answered, or `Refused`."""
+        """Reserve `size` more bytes until the request is answered, or `Refused`."""
         if not self._budget.take(size):
             raise Refused(
                 503,
@@ -65,7 +61,7 @@ class SubmitRequest:
         self._held += size
 
     def hold_answer(self, answer: Answer) -> Answer:
-        """Count an answer of its own, if its reader cannot take it at once; or `Refused`.
+        """Reserve room for a response that its reader cannot take at once; or `Refused`.
 
         A refusal asks for the same request again. What was queued of it counts once.
         """
@@ -73,54 +69,67 @@ class SubmitRequest:
             self.hold(answer.size)
         return answer
 
-    def body_dropped(self) -> None:
-        """The body was let go; what was made of it still counts."""
-        self._give_back(self._body_bytes)
+    def body_dropped(self, kept: int = 0) -> None:
+        """Release the body's reservation but for `kept` bytes, for what was made of it."""
+        released = self._body_bytes - kept
+        self._budget.give_back(released)
+        self._held -= released
         self._body_bytes = 0
 
     def answered(self) -> None:
-        """Give back all that was counted."""
-        self._give_back(self._held)
-
-    def _give_back(self, size: int) -> None:
-        self._budget.give_back(size)
-        self._held -= size
+        """Release everything that was reserved."""
+        self._budget.give_back(self._held)
+        self._held = 0
 
     async def body(self, *, body_bytes: int) -> bytes:
-        """The whole body, or `Refused`; counted until `body_dropped`."""
+        """Return the whole body, reserved until `body_dropped`; or `Refused`."""
         headers = self.headers
         stated = headers.get(b"content-length")
-        if stated is not None:
-            if not stated.isdigit():
-                raise Refused(400, "content-length must be a whole number of bytes")
-            if int(stated) > body_bytes:
-                raise _too_large(body_bytes)
+        if stated is None:
+            raise Refused(
+                411,
+                "the request must state its body's bytes in Content-Length; chunks are not taken",
+                headers=_CLOSE,
+            )
+        if not stated.isdigit():
+            raise Refused(400, "content-length must be a number of bytes", headers=_CLOSE)
+        # Python refuses to convert thousands of digits.
+        size = int(stated) if len(stated) <= 16 else body_bytes + 1
+        if size > body_bytes:
+            raise Refused(
+                413,
+                f"the body must be at most {body_bytes} bytes; send fewer entries in one request",
+                headers=_CLOSE,
+            )
         kind = headers.get(b"content-type")
         if kind is not None and kind != b"application/json":
             _check_type(kind)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused(415, "the body must not be compressed; send it as it is")
-        message = await self._receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnect
-        body: bytes = message["body"]
-        self._hold_body(len(body), body_bytes)
-        if not message.get("more_body"):
-            return body
-        parts = bytearray(body)
-        while message.get("more_body"):
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise ClientDisconnect
-            self._hold_body(len(message["body"]), body_bytes)
-            parts += message["body"]
-        return bytes(parts)
+        self.hold(size)
+        self._body_bytes = size
+        body = await self._read(size)
+        if len(body) != size:
+            raise Refused(
+                400, "the body must be as long as Content-Length states, and is not", headers=_CLOSE
+            )
+        return body
 
-    def _hold_body(self, more: int, body_bytes: int) -> None:
-        if self._body_bytes + more > body_bytes:
-            raise _too_large(body_bytes)
-        self.hold(more)
-        self._body_bytes += more
+    async def _read(self, size: int) -> bytes:
+        """Return what was received, but no more than one piece beyond `size`."""
+        message = await self._receive()
+        parts: list[bytes] = []
+        length = 0
+        while message["type"] == "http.request":
+            body: bytes = message["body"]
+            if not parts and not message.get("more_body"):
+                return body
+            parts.append(body)
+            length += len(body)
+            if length > size or not message.get("more_body"):
+                return b"".join(parts)
+            message = await self._receive()
+        raise ClientDisconnect
 
 
 def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -128,14 +137,6 @@ def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     for name, value in lines:
         values.setdefault(name, []).append(value)
     return {name: b", ".join(listed) for name, listed in values.items()}
-
-
-def _too_large(body_bytes: int) -> Refused:
-    return Refused(
-        413,
-        f"the body must be at most {body_bytes} bytes; send fewer entries in one request",
-        headers=[(b"connection", b"close")],
-    )
 
 
 def _check_type(kind: bytes) -> None:

@@ -4,7 +4,7 @@ A column for each number of an epoch, in place of a mapping for each record: `sh
 `low` and `high` are those of the group that the publication says to read (`preferred`), and
 `filtered` has the same four from all publications together. Behind the `listed` rows come those
 that have `filtered` alone (`estimates_tables`). Numbers have five digits. Each epoch is made once
-and kept, packed by itself, so that a request for many only puts pieces together.
+and kept, so that a request for many only puts pieces together.
 
 Promises: made of one published document, and of nothing else.
 """

@@ -16,7 +16,7 @@ import io
 
 from agents.gateway.read.estimates_tables import TABLES, EstimatesTables, Table
 
-__all__ = ["COLUMNS", "csv_head", "csv_rows"]
+__all__ = ["COLUMNS", "csv_head", "csv_table"]
 
 _FIGURES = ("probability", "variance", "low", "high")
 _GROUPS = ("blend", "optin", "client", "filtered")
@@ -49,10 +49,11 @@ def _shown(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def csv_rows(body: bytes, table: Table) -> bytes:
-    """A line for each cell, or query, of one document, in its own order."""
+def csv_table(body: bytes, table: Table) -> bytes:
+    """The line of names, and one for each cell, or query, of a document, in its own order."""
     document = EstimatesTables.of(body)
-    text = io.StringIO()
+    text = io.StringIO(csv_head(table).decode(), newline="")
+    text.seek(0, io.SEEK_END)
     rows = csv.writer(text, lineterminator="\r\n")
     about = [getattr(document, column) for column in _ABOUT]
     preferred = document.preferred

@@ -1,18 +1,19 @@
 """Which representation of a published document a reader gets, and whether it already has it.
 
 Promises: an ETag names the bytes of one representation; a reader that has any representation of
-the same document in the form it would get is answered 304 without a body.
+the same document in the form it would get is answered 304 without a body. A whole document is
+compressed once, for all its readers; what is put together for one reader, the edge compresses.
 """
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
 
-from agents.gateway.read.gzip_join import Piece, pack_together
-from agents.gateway.responses import JSON, Answer, Headers, problem
+from agents.gateway.responses import JSON, Answer, Headers, Part, problem
 
 __all__ = [
     "CSV",
@@ -24,10 +25,13 @@ __all__ = [
     "choose_form",
     "document_answer",
     "form_for",
+    "packed",
     "page_answer",
 ]
 
 CSV = b"text/csv"
+#: Smaller documents gain nothing from compression.
+_WORTH_COMPRESSING = 1024
 
 #: A document that never changes under its address.
 FOR_EVER = b"public, max-age=31536000, immutable"
@@ -39,7 +43,7 @@ NO_SUCH_FORM = problem(
 
 
 class Form(NamedTuple):
-    """One representation of a document: a name for its bytes, the bytes, and the same packed."""
+    """One representation of a document: a name for its bytes, the bytes, and those as gzip."""
 
     name: str
     body: bytes
@@ -47,43 +51,47 @@ class Form(NamedTuple):
     content_type: bytes = JSON
 
 
+def packed(body: bytes) -> bytes | None:
+    """Return `body` as gzip, the same bytes in every gateway; None where that saves nothing.
+
+    >>> gzip.decompress(packed(b"weather" * 200)) == b"weather" * 200, packed(b"weather")
+    (True, None)
+    """
+    if len(body) < _WORTH_COMPRESSING:
+        return None
+    compressed = gzip.compress(body, 6, mtime=0)
+    return compressed if len(compressed) < len(body) else None
+
+
 def document_answer(request: Request, form: Form, *, cache_control: bytes) -> Answer:
     """200 with the document, compressed if the reader takes that, or 304."""
     zipped = form.packed is not None and accepts_gzip(_lines(request, "accept-encoding"))
     tag = f'"{form.name}-gzip"' if zipped else f'"{form.name}"'
-    extra: Headers = [
-        (b"etag", tag.encode()),
-        (b"cache-control", cache_control),
-        (b"vary", b"accept-encoding, accept"),
-    ]
-    if _has_it(_lines(request, "if-none-match"), tag):
-        return Answer(304, b"", form.content_type, extra)
-    if not zipped:
-        return Answer(200, form.body, form.content_type, extra)
-    extra.append((b"content-encoding", b"gzip"))
-    return Answer(200, form.packed or b"", form.content_type, extra)
+    extra = [(b"cache-control", cache_control), (b"vary", b"accept-encoding, accept")]
+    if zipped:
+        extra.append((b"content-encoding", b"gzip"))
+    body = form.packed if zipped else form.body
+    return _unless_known(request, tag, body or b"", form.content_type, extra)
 
 
 def page_answer(
+    request: Request, name: str, parts: Sequence[Part], content_type: bytes, extra: Headers
+) -> Answer:
+    """200 with these parts, one after the other, or 304; `name` is one for their bytes."""
+    return _unless_known(request, f'"{name}"', parts, content_type, [*extra, (b"vary", b"accept")])
+
+
+def _unless_known(
     request: Request,
-    pieces: Sequence[Piece],
+    tag: str,
+    body: bytes | Sequence[Part],
     content_type: bytes,
     extra: Headers,
-    *,
-    name: str | None = None,
 ) -> Answer:
-    """200 with what the pieces hold, compressed if the reader takes that; 304 to one by `name`."""
-    extra = [*extra, (b"vary", b"accept-encoding, accept")]
-    zipped = accepts_gzip(_lines(request, "accept-encoding"))
-    if name is not None:
-        tag = f'"{name}-gzip"' if zipped else f'"{name}"'
-        extra.append((b"etag", tag.encode()))
-        if _has_it(_lines(request, "if-none-match"), tag):
-            return Answer(304, b"", content_type, extra)
-    if not zipped:
-        return Answer(200, [body for body, _ in pieces], content_type, extra)
-    extra.append((b"content-encoding", b"gzip"))
-    return Answer(200, pack_together(pieces), content_type, extra)
+    extra = [(b"etag", tag.encode()), *extra]
+    if _has_it(_lines(request, "if-none-match"), tag):
+        return Answer(304, b"", content_type, extra)
+    return Answer(200, body, content_type, extra)
 
 
 def form_for(request: Request) -> bytes:

@@ -28,6 +28,7 @@ _SENTENCES = {
     403: "The admission hook of this deployment refused the request.",
     404: "There is nothing here, or not yet.",
     406: "Neither JSON nor CSV was acceptable.",
+    411: "The body's length must be stated in Content-Length.",
     413: "The body or the batch is too large.",
     415: "The body must be JSON, not compressed.",
     422: "No entry was accepted and none will be; the verdicts say why.",

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from agents.gateway.read.gzip_join import pack
+from agents.gateway.read.negotiation import packed
 from agents.gateway.submit.record_submissions import OptinTargets
 from agents.gateway.submit.report_submissions import ReportTarget
 from agents.gateway.submit.request_types import EpochNumber
 
 __all__ = ["EpochView", "PauseView", "Publications", "PublishedDocument", "newest_with_rows"]
-
-#: Smaller answers gain nothing from compression.
-_WORTH_COMPRESSING = 1024
 
 
 class PublishedDocument:
@@ -37,8 +34,7 @@ class PublishedDocument:
         self.id = document_id
         self.empty = empty
         self.body = body
-        packed = pack(body) if len(body) >= _WORTH_COMPRESSING else None
-        self.packed = packed if packed is not None and len(packed) < len(body) else None
+        self.packed = packed(body)
 
 
 def newest_with_rows(documents: Iterable[PublishedDocument]) -> PublishedDocument | None:

@@ -18,9 +18,8 @@ from starlette.requests import Request
 
 from agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
 from agents.gateway.read.epoch_series import series_piece
-from agents.gateway.read.estimates_csv import csv_head, csv_rows
+from agents.gateway.read.estimates_csv import csv_head, csv_table
 from agents.gateway.read.estimates_tables import TABLES, Table
-from agents.gateway.read.gzip_join import Piece, pack, pack_together
 from agents.gateway.read.negotiation import (
     CSV,
     FOR_A_MINUTE,
@@ -29,11 +28,12 @@ from agents.gateway.read.negotiation import (
     Form,
     document_answer,
     form_for,
+    packed,
     page_answer,
 )
 from agents.gateway.read.openapi import openapi_document
 from agents.gateway.read.publications import Publications, PublishedDocument, newest_with_rows
-from agents.gateway.responses import JSON, Answer, json_answer, problem
+from agents.gateway.responses import JSON, Answer, Part, json_answer, problem
 from agents.gateway.routes import Collecting, Epochs, Health, PausedView
 from streams.wire.epoch_numbers import MAX_EPOCH
 from streams.wire.schemas import NAMES as SCHEMAS
@@ -44,8 +44,9 @@ __all__ = ["Reading"]
 _DEFAULT_PAGE, _DEFAULT_SERIES, _LARGEST_PAGE = 10, 30, 100
 #: A page ends early rather than grow beyond this.
 _PAGE_BYTES = 8 * 1024 * 1024
-#: Tables made from documents, kept because analysts ask for the same again and again, and one of
-#: 500 records takes 15 ms to make. They are those of some 270 such epochs.
+#: Tables made from documents: each is made once and served to all its readers, for as long as this
+#: many bytes were not asked for since. One of 500 records takes 15 ms to make; they are those of
+#: some 270 such epochs.
 _KEPT_TABLE_BYTES = 64 * 1024 * 1024
 _CSV_TYPE = b"text/csv; charset=utf-8; header=present"
 _NO_SUCH_PAGE = problem(
@@ -54,8 +55,6 @@ _NO_SUCH_PAGE = problem(
 )
 _NO_SUCH_TABLE = problem(400, f"table must be one of {', '.join(TABLES)}")
 _Made = Literal["csv", "series"]
-#: Bytes, and the same packed.
-_Pair = tuple[bytes, bytes]
 #: States change by the minute at most; a stampede of devices should not ask each second.
 _FOR_SECONDS = b"public, max-age=5"
 
@@ -70,7 +69,7 @@ class Reading:
         self._publications = publications
         self._batch_entries = batch_entries
         self._wall_clock = wall_clock
-        self._tables: OrderedDict[str, _Pair] = OrderedDict()
+        self._tables: OrderedDict[str, Form] = OrderedDict()
         self._making_table = asyncio.Lock()
         self._table_bytes = 0
 
@@ -138,36 +137,29 @@ class Reading:
         table = _table_asked(request)
         if table is None:
             return _NO_SUCH_TABLE
-        rows, packed = await self._made(found, "csv", table)
-        head = csv_head(table)
-        whole = Form(
-            f"{found.id}-{table}-csv",
-            head + rows,
-            b"".join(pack_together([(head, None), (rows, packed)])),
-            _CSV_TYPE,
-        )
+        whole = await self._made(found, "csv", table)
         return document_answer(request, whole, cache_control=cache_control)
 
-    async def _made(self, found: PublishedDocument, kind: _Made, table: Table) -> _Pair:
-        """The document's part of a table or series, and the same packed."""
+    async def _made(self, found: PublishedDocument, kind: _Made, table: Table) -> Form:
+        """The document as a table, or as its part of a series."""
         name = f"{found.id}-{table}-{kind}"
         if name not in self._tables:
             # A large one takes a second, and several times the memory of its document: so one at a
             # time, and in a thread, because others are served meanwhile.
             async with self._making_table:
                 if name not in self._tables:
-                    made = await asyncio.to_thread(_make, found.body, kind, table)
-                    self._keep(name, made)
+                    made = await asyncio.to_thread(_make, name, found.body, kind, table)
+                    self._keep(made)
                     return made
         self._tables.move_to_end(name)
         return self._tables[name]
 
-    def _keep(self, name: str, made: _Pair) -> None:
-        self._tables[name] = made
-        self._table_bytes += len(made[0]) + len(made[1])
+    def _keep(self, made: Form) -> None:
+        self._tables[made.name] = made
+        self._table_bytes += _size(made)
         while self._table_bytes > _KEPT_TABLE_BYTES:
             _, oldest = self._tables.popitem(last=False)
-            self._table_bytes -= len(oldest[0]) + len(oldest[1])
+            self._table_bytes -= _size(oldest)
 
     # --- history ---------------------------------------------------------------------------------
 
@@ -195,15 +187,17 @@ class Reading:
             table = _table_asked(request)
             if table is None:
                 return _NO_SUCH_TABLE
-            lines: list[Piece] = [(csv_head(table), None)]
+            head = csv_head(table)
+            parts: list[Part] = [head]
             for document in page:
-                lines.append(await self._made(document, "csv", table))
-            return page_answer(request, lines, _CSV_TYPE, headers)
+                whole = await self._made(document, "csv", table)
+                parts.append(memoryview(whole.body)[len(head) :])
+            name = _page_name(f"csv {table}", page, following)
+            return page_answer(request, name, parts, _CSV_TYPE, headers)
         if form != JSON:
             return NO_SUCH_FORM
-        pieces = [(document.body, document.packed) for document in page]
-        listed = _listed(b'{"estimates":[', pieces, following)
-        return page_answer(request, listed, JSON, headers)
+        listed = _listed(b'{"estimates":[', [document.body for document in page], following)
+        return page_answer(request, _page_name("json", page, following), listed, JSON, headers)
 
     async def get_series(self, request: Request) -> Answer:
         asked = _page_asked(request.query_params, _DEFAULT_SERIES)
@@ -215,25 +209,23 @@ class Reading:
         before, limit = asked
         estimates = self._publications.estimates
         page = [estimates[n] for n in sorted((n for n in estimates if n < before), reverse=True)]
-        pieces: list[Piece] = []
+        pieces: list[bytes] = []
         size = 0
         for document in page[:limit]:
-            made = await self._made(document, "series", table)
-            size += len(made[0])
+            made = (await self._made(document, "series", table)).body
+            size += len(made)
             if pieces and size > _PAGE_BYTES:
                 break
             pieces.append(made)
         more = len(pieces) < len(page)
         following = _following(request, page[len(pieces) - 1].epoch, limit) if more else None
-        names = "".join(document.id for document in page[: len(pieces)])
-        tag = hashlib.sha256(f"{table} {names} {following}".encode()).hexdigest()
         head = msgspec.json.encode({"schema": SERIES_SCHEMA, "table": table})[:-1]
         return page_answer(
             request,
+            _page_name(f"series {table}", page[: len(pieces)], following),
             _listed(head + b',"epochs":[', pieces, following),
             JSON,
             [(b"cache-control", FOR_A_MINUTE)],
-            name=tag,
         )
 
     # --- states ----------------------------------------------------------------------------------
@@ -276,20 +268,32 @@ def _schema(name: str) -> Form:
 
 def _described(document: dict[str, Any]) -> Form:
     body = msgspec.json.format(msgspec.json.encode(document), indent=1)
-    return Form(hashlib.sha256(body).hexdigest(), body, pack(body))
+    return Form(hashlib.sha256(body).hexdigest(), body, packed(body))
 
 
-def _make(body: bytes, kind: _Made, table: Table) -> _Pair:
-    made = csv_rows(body, table) if kind == "csv" else series_piece(body, table)
-    return made, pack(made)
+def _make(name: str, body: bytes, kind: _Made, table: Table) -> Form:
+    if kind == "series":
+        return Form(name, series_piece(body, table), None)
+    made = csv_table(body, table)
+    return Form(name, made, packed(made), _CSV_TYPE)
 
 
-def _listed(head: bytes, pieces: Sequence[Piece], following: str | None) -> list[Piece]:
+def _size(form: Form) -> int:
+    return len(form.body) + len(form.packed or b"")
+
+
+def _page_name(kind: str, page: Sequence[PublishedDocument], following: str | None) -> str:
+    """A name for the bytes that are put together of these documents."""
+    names = "".join(document.id for document in page)
+    return hashlib.sha256(f"{kind} {names} {following}".encode()).hexdigest()
+
+
+def _listed(head: bytes, pieces: Sequence[bytes], following: str | None) -> list[Part]:
     """A JSON object that ends with a list of these, and with the address of the next page."""
-    listed: list[Piece] = [(head, None)]
+    listed: list[Part] = [head]
     for place, piece in enumerate(pieces):
-        listed += ((b"," if place else b"", None), piece)
-    return [*listed, (b'],"next":' + msgspec.json.encode(following) + b"}", None)]
+        listed += (b"," if place else b"", piece)
+    return [*listed, b'],"next":' + msgspec.json.encode(following) + b"}"]
 
 
 def _table_asked(request: Request, default: Table = TABLES[0]) -> Table | None:

@@ -4,7 +4,7 @@ The folder `agents/gateway/pages/` is served as it is, from memory: `pages/index
 `pages/docs/index.html` at `/docs`, `pages/results.css` at `/results.css`.
 
 Promises: everything comes from this host, and browsers may load nothing from elsewhere.
-All gateways give a file the same ETag, and each packs it once. Starlette's `StaticFiles` does
+All gateways give a file the same ETag, and each compresses it once. Starlette's `StaticFiles` does
 neither (docs/decisions/0075-starlette-for-routing.md).
 """
 
@@ -17,8 +17,7 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from agents.gateway.read.gzip_join import pack
-from agents.gateway.read.negotiation import FOR_A_MINUTE, Form, document_answer
+from agents.gateway.read.negotiation import FOR_A_MINUTE, Form, document_answer, packed
 from agents.gateway.responses import Answer
 
 __all__ = ["FOLDER", "StaticPages"]
@@ -32,7 +31,6 @@ _GUARDS = [
         b"connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
         b"frame-ancestors 'none'",
     ),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
 
@@ -66,4 +64,4 @@ def _page(file: Path) -> Form:
     if kind.startswith("text/") or kind in ("application/javascript", "image/svg+xml"):
         kind += "; charset=utf-8"
     body = file.read_bytes()
-    return Form(hashlib.sha256(body).hexdigest()[:32], body, pack(body), kind.encode())
+    return Form(hashlib.sha256(body).hexdigest()[:32], body, packed(body), kind.encode())

@@ -260,13 +260,14 @@ def _queue_many(
 
 
 def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes, list[int]]:
-    """Every contributor's key, joined, and which ids were not 32 hexadecimal digits."""
+    """Every contributor's key, joined, and which ids were not 32 lower-case hexadecimal digits."""
     bad: list[int] = []
+    joined = "".join([report.contributor for report in reports])
     try:
-        identities = bytes.fromhex("".join([report.contributor for report in reports]))
+        identities = bytes.fromhex(joined)
     except ValueError:
         identities = b""
-    if len(identities) != _IDENTITY_BYTES * len(reports):
+    if len(identities) != _IDENTITY_BYTES * len(reports) or identities.hex() != joined:
         each = [_identity(report.contributor) for report in reports]
         bad = [i for i, identity in enumerate(each) if identity is None]
         identities = b"".join(identity or bytes(_IDENTITY_BYTES) for identity in each)
@@ -274,12 +275,12 @@ def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes
 
 
 def _identity(text: str) -> bytes | None:
-    # `fromhex` passes over white space; the length of its answer shows whether there was any.
+    # `fromhex` takes white space and capitals too, which `hex` does not write.
     try:
         identity = bytes.fromhex(text)
     except ValueError:
         return None
-    return identity if len(identity) == _IDENTITY_BYTES else None
+    return identity if len(identity) == _IDENTITY_BYTES and identity.hex() == text else None
 
 
 def _cells(

@@ -129,6 +129,8 @@ EncodedEntry = bytes | msgspec.Raw
 
 _MUST_BE_JSON = "the body must be JSON in UTF-8, without unpaired surrogates"
 _PLACE = re.compile(r"\[\d+\]")
+_JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_PYTHON_TYPE = re.compile(rf"\b({'|'.join(_JSON_TYPES)})\b")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -142,14 +144,9 @@ def split(body: bytes) -> Sequence[EncodedEntry]:
     if body.lstrip()[:1] != b"[":
         return [body]
     try:
-        entries = _RAWS.decode(body)
+        return _RAWS.decode(body)
     except _NOT_JSON:
         raise MalformedBody(_MUST_BE_JSON) from None
-    if not 1 <= len(entries) <= shared.MAX_BATCH_ENTRIES:
-        raise MalformedBody(
-            f"a batch must hold 1 to {shared.MAX_BATCH_ENTRIES} entries, got {len(entries)}"
-        )
-    return entries
 
 
 class EntryDecoder(Generic[Entry]):
@@ -205,7 +202,10 @@ OPTIN_RECORDS = EntryDecoder(OptinRecord, slice_bytes=16 * 1024)
 
 
 def _sentence(error: msgspec.ValidationError, fields: str) -> str:
-    """What is wrong, beginning with the field's name: msgspec puts it at the end, as a path."""
+    """What is wrong, beginning with the field's name: msgspec puts it at the end, as a path.
+
+    Types have their JSON names; msgspec writes Python's.
+    """
     text = str(error)
     # msgspec quotes the names of unknown fields, which are text from outside.
     if "unknown field" in text:
@@ -214,5 +214,6 @@ def _sentence(error: msgspec.ValidationError, fields: str) -> str:
         return f"{missing[1]} must be given; the fields are {fields}"
     # Without places in lists there are few sentences, and a batch of bad entries shares them.
     what, _, path = _PLACE.sub("[…]", text).partition(" - at `$")
+    what = _PYTHON_TYPE.sub(lambda found: _JSON_TYPES[found[0]], what).replace("`", "")
     name = path.strip(".`") or "the entry"
-    return f"{name} must be as described: {what[:1].lower()}{what[1:]}"
+    return f"{name} must be {what.removeprefix('Expected ').replace(' | ', ' or ')}"

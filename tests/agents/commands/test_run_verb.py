@@ -48,12 +48,8 @@ def test_wrong_settings_are_told_once_and_nothing_is_started(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("host", "tls", "address"),
-    [
-        ("127.0.0.1", False, "http://127.0.0.1:8080/"),
-        ("::1", False, "http://[::1]:8080/"),
-        ("0.0.0.0", True, "https://0.0.0.0:8080/"),
-    ],
+    ("host", "address"),
+    [("127.0.0.1", "http://127.0.0.1:8080/"), ("::1", "http://[::1]:8080/")],
 )
-def test_an_address_is_one_that_a_browser_takes(host: str, tls: bool, address: str) -> None:
-    assert address_of(host, 8080, "/", tls=tls) == address
+def test_an_address_is_one_that_a_browser_takes(host: str, address: str) -> None:
+    assert address_of(host, 8080, "/") == address

@@ -152,6 +152,8 @@ class TestGateway:
         content = body if isinstance(body, bytes) else b"" if body is None else _json(body)
         lines = headers.items() if isinstance(headers, Mapping) else headers or ()
         raw = [(k.lower().encode(), v.encode()) for k, v in lines]
+        if method == "POST" and not any(name == b"content-length" for name, _ in raw):
+            raw.append((b"content-length", b"%d" % len(content)))
         path, _, query = path.partition("?")
         scope = {
             "type": "http",

@@ -7,16 +7,26 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import uvicorn
 import uvloop
 
-from agents.gateway.http.uvicorn_protocol import sweep
-from agents.gateway.http.uvicorn_server import HttpServer, make_server
+from agents.gateway.http.server import make_server
+from agents.gateway.read.publications import PublishedDocument
 from streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway
+
+
+def patient_gateway() -> TestGateway:
+    """A gateway that waits for Kafka, and has published one epoch."""
+    gateway = make_gateway(
+        frame_limits=GatewaySettings(linger_s=0.001, delivery_deadline_s=30, buffer_bytes=1 << 20)
+    )
+    gateway.publications.estimates = {1: PublishedDocument(1, "ab" * 32, b"{}" * 1000)}
+    return gateway
 
 
 @dataclass
@@ -25,7 +35,7 @@ class Live:
 
     port: int
     gateway: TestGateway
-    server: HttpServer
+    server: uvicorn.Server
     _loop: asyncio.AbstractEventLoop
 
     def call(self, do: Callable[[], Any]) -> None:
@@ -45,24 +55,26 @@ class Live:
 
 
 @contextlib.contextmanager
-def live_gateway(make: Callable[[], TestGateway] = make_gateway, **settings: Any) -> Iterator[Live]:
-    """Serve until the block ends. `settings` are those of the section `gateway`."""
-    listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+def live_gateway(
+    make: Callable[[], TestGateway] = make_gateway, listening: socket.socket | None = None
+) -> Iterator[Live]:
+    """Serve until the block ends, on a free port unless `listening` is given."""
+    if listening is None:
+        listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+    address = listening.getsockname()
     started: list[Live] = []
     ready = threading.Event()
 
     async def serve() -> None:
         gateway = make()
-        server = make_server(gateway.app, GatewaySettings(**settings), stop_s=0.5)
-        port = listening.getsockname()[1]
+        server = make_server(gateway.app, stop_s=1)
+        port = address[1] if isinstance(address, tuple) else 0
         started.append(Live(port, gateway, server, asyncio.get_running_loop()))
-        sweeping = asyncio.create_task(sweep(server.server_state.connections, every_s=0.2))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
         ready.set()
         await serving
-        sweeping.cancel()
 
     thread = threading.Thread(target=lambda: uvloop.run(serve()), daemon=True)
     thread.start()
@@ -72,3 +84,29 @@ def live_gateway(make: Callable[[], TestGateway] = make_gateway, **settings: Any
     finally:
         started[0].server.should_exit = True
         thread.join(10)
+
+
+@contextlib.asynccontextmanager
+async def serving(gateway: TestGateway) -> AsyncIterator[int]:
+    """Serve on the event loop of the test; yields the port."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+    server = make_server(gateway.app, stop_s=1)
+    running = asyncio.create_task(server.serve(sockets=[listening]))
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.005)
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await running
+
+
+async def exchange(port: int, data: bytes, timeout_s: float = 10) -> bytes:
+    """Send bytes and read until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await reader.read()
+    finally:
+        writer.close()

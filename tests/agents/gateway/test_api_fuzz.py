@@ -26,7 +26,7 @@ from agents.gateway.read.publications import EpochView, PublishedDocument
 from agents.gateway.read.static_pages import StaticPages
 from agents.gateway.submit.token_file import ApplicationTokens, add_token
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
-from tests.agents.gateway.http.test_uvicorn_protocol import exchange, serving
+from tests.agents.gateway.live import exchange, serving
 from tests.agents.gateway.test_app import estimates
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.filterwarnings("ignore")]
@@ -86,7 +86,7 @@ def gateway(loop, tmp_path_factory):
 @pytest.fixture(scope="module")
 def port(gateway, loop) -> Iterator[int]:
     made, _ = gateway
-    server = serving(gateway=made)
+    server = serving(made)
     yield loop.run_until_complete(server.__aenter__())
     loop.run_until_complete(server.__aexit__(None, None, None))
 

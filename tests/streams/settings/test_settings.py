@@ -151,7 +151,10 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
             {"kafka.url": "kafka://me:pw@broker:1", "kafka.sasl_mechanism": "PLAIN"},
             "kafka.url must begin with kafka+ssl:// when kafka.sasl_mechanism is PLAIN",
         ),
-        ({"gateway.tls_certificate_file": __file__}, "gateway.tls_key_file must be given together"),
+        (
+            {"kafka.url": "kafka+ssl://broker:1", "kafka.tls_certificate_file": __file__},
+            "kafka.tls_key_file must be given together",
+        ),
         ({"kafka.tls_ca_file": "/nowhere"}, "kafka.tls_ca_file must name a file that exists"),
         ({"kafka.tls_ca_file": __file__}, "kafka.url must begin with kafka+ssl:// when"),
         ({"redis.tls_ca_file": __file__}, "redis.url must begin with rediss:// when"),

@@ -298,7 +298,7 @@ async def test_no_token_no_records(application, authorization):
 
 async def test_each_application_has_a_rate_of_its_own(application):
     """A runaway application must not silence the others."""
-    app = application(limits=GatewaySettings(optin_records_per_s=2))
+    app = application(limits=GatewaySettings(optin_records_per_s=2, batch_entries=2))
 
     assert (await app.post(record("a"), record("b"))).status == 202
     assert (await app.post(record("c"))).status == 429

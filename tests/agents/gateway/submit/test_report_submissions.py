@@ -287,12 +287,44 @@ async def test_limits_on_batch_and_rate():
     gateway = make_gateway(limits=GatewaySettings(batch_entries=10, reports_per_s=5))
 
     too_many = await gateway.report(*(report(n) for n in range(11)))
-    fine = await gateway.report(*(report(n) for n in range(5)))
-    too_fast = await gateway.report(report(9))
+    fine = await gateway.report(*(report(n) for n in range(10)))
+    too_fast = await gateway.report(report(11))
 
     assert (too_many.status, fine.status, too_fast.status) == (413, 202, 429)
     assert "at most 10 entries" in too_many.json()["detail"]
     assert int(too_fast.headers["retry-after"]) >= 1
+
+
+async def test_a_full_batch_passes_a_low_rate_and_makes_nobody_wait_long():
+    """It once left the rate in debt: the next device waited 39 s for its single report."""
+    gateway = make_gateway(limits=GatewaySettings(reports_per_s=25))
+
+    full = await gateway.report(*(report(n) for n in range(1000)))
+    soon = await gateway.report(report(1000))
+
+    assert (full.status, soon.status) == (202, 429)
+    assert soon.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        [1] * 1000,
+        [report(n, cell=51) for n in range(1000)],
+        [report(n, head_list="cd" * 32) for n in range(1000)],
+        report(cell=51),
+        b"{",
+    ],
+    ids=["no entries", "wrong shape", "unknown head list", "a single one", "no JSON"],
+)
+async def test_entries_that_are_refused_use_nothing_of_the_rate(junk):
+    """Or one anonymous batch would keep the honest out."""
+    gateway = make_gateway(limits=GatewaySettings(reports_per_s=25))
+
+    for _ in range(3):
+        assert (await gateway.ask("POST", "/v1/reports", junk)).status in (400, 422)
+
+    assert (await gateway.report(*(report(n) for n in range(1000)))).status == 202
 
 
 class _Doorkeeper:
@@ -392,3 +424,26 @@ async def test_a_report_is_accepted_with_the_spaces_that_hide_its_length(name):
 
     assert b"}   " in body
     assert (reply.status, reply.json()) == (202, ACCEPTED)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+async def test_a_contributor_in_capitals_is_refused_as_the_description_says(others):
+    """Or one id would have as many spellings, and a strict edge would refuse what we take."""
+    capitals = report() | {"contributor": "AB" * 16}
+    gateway = make_gateway()
+
+    reply = await gateway.report(capitals, *(report(n) for n in range(others)))
+
+    verdicts = reply.json()["verdicts"]
+    assert (verdicts[0]["status"], verdicts[0]["reason"]) == ("refused", "malformed")
+    assert "lower-case" in verdicts[0]["detail"]
+    assert gateway.producer.entries() == others
+
+
+async def test_an_empty_batch_is_told_the_limit_that_holds_here():
+    gateway = make_gateway(limits=GatewaySettings(batch_entries=7))
+
+    reply = await gateway.ask("POST", "/v1/reports", [])
+
+    assert reply.status == 400
+    assert reply.json()["detail"] == "a batch must hold 1 to 7 entries, got none"

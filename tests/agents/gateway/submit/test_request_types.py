@@ -87,9 +87,9 @@ def test_opt_in_records_are_decoded_as_the_api_describes_them(entries):
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b" ", b"{", b"[1", b"nul", b"\xff", b"[]", b"[" * 10_000, b"[1]x"],
+    [b"", b" ", b"{", b"[1", b"nul", b"\xff", b"[" * 10_000, b"[1]x"],
 )
-def test_what_is_no_json_or_no_batch_is_refused_whole(body):
+def test_what_is_no_json_is_refused_whole(body):
     with pytest.raises(MalformedBody, match="must"):
         decode_reports(body)
 
@@ -102,7 +102,7 @@ def test_no_bytes_break_the_decoder(body):
             decoded = decode(body)
         except MalformedBody:
             continue
-        assert len(decoded) >= 1
+        assert all(isinstance(entry, str | Report | OptinRecord) for entry in decoded)
 
 
 @given(
@@ -119,11 +119,6 @@ def test_slices_are_all_entries_in_their_order_and_each_is_bounded(sizes, repeat
             assert len(part) == 1 or sum(map(len, part)) <= most_bytes
 
 
-def test_a_batch_over_the_limit_is_refused_before_its_entries_are_looked_at():
-    with pytest.raises(MalformedBody, match="1 to 10000 entries, got 10001"):
-        split(b"[" + b"0," * 10_000 + b"0]")
-
-
 def test_a_representation_names_nobody():
     """Representations end up in logs."""
     [record] = decode_optin_records(
@@ -136,9 +131,9 @@ def test_a_representation_names_nobody():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"query": 3}, "query must be as described: expected `str | null`, got `int`"),
-        ({"url": ""}, "url must be as described: expected `str` of length >= 1"),
-        ({"slot": -1}, "slot must be as described: expected `int` >= 0"),
+        ({"query": 3}, "query must be string or null, got integer"),
+        ({"url": ""}, "url must be string of length >= 1"),
+        ({"slot": -1}, "slot must be integer >= 0"),
         ({"slot": None}, "slot must be given; the fields are user_id, slot, query, url, epoch"),
         ({"my secret": 1}, "the entry must have no fields but user_id, slot, query, url, epoch"),
     ],
@@ -158,4 +153,4 @@ def test_a_bad_cell_is_named_by_the_field_that_holds_it():
     )
 
     (said,) = REPORTS.decode([body])
-    assert said == "answers[…][…] must be as described: expected `int` >= 0"
+    assert said == "answers[…][…] must be integer >= 0"

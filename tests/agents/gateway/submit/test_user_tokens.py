@@ -172,7 +172,7 @@ async def test_a_key_that_was_replaced_signs_no_more_and_two_may_hold_meanwhile(
 async def test_users_devices_cannot_use_up_the_rate_of_the_backend(tmp_path):
     """One person's device could otherwise keep all others' records out."""
     service = Signing(tmp_path, news=None)
-    service.restart(GatewaySettings(optin_records_per_s=3.0))
+    service.restart(GatewaySettings(optin_records_per_s=3.0, batch_entries=3))
     token = service.mint("news", "ada")
     while (await service.post(token, "ada"))[0] != 429:
         pass
