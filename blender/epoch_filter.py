@@ -82,6 +82,13 @@ class FilterState:
         return np.asarray(self.covariance[P, P])
 
     @property
+    def shared_deviation(self) -> FloatArray:
+        """The part of p̂'s standard deviation that comes from d: |Cov(p, d)|/√Var(d)."""
+        of_d = self.covariance[D, D]
+        known = np.asarray(of_d > 0)
+        return np.asarray(np.abs(self.covariance[P, D]) / np.sqrt(np.where(known, of_d, np.inf)))
+
+    @property
     def staying(self) -> float:
         """ĥ: the correlation of what opt-in users hold from one epoch to the next."""
         h, _, habit, _, _ = self.scouts.modes.columns

@@ -111,7 +111,11 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class FilteredEstimates:
-    """p̂, σ̂² and 95 % intervals of all shown records, largest first, and of their queries."""
+    """p̂, σ̂² and 95 % intervals of all published records, largest first, and of their queries.
+
+    A query's figure is the sum over its records, so its true share is at least that: records that
+    no publication has shown are not in it.
+    """
 
     records: tuple[Record, ...]
     of_records: Estimates
@@ -175,23 +179,33 @@ class RecordFilter:
         kept = tuple(r for r in self.records if r not in gone)
         return replace(self, records=kept, state=self.state.keep(stays))
 
-    def estimates(self) -> FilteredEstimates:
-        """What is published: every shown record, and sums by query."""
+    def estimates(self, listed: Iterable[Record] = ()) -> FilteredEstimates:
+        """Every published record, that is all `listed` and all shown, and the sums by query.
+
+        A query's records are sampled and move nearly independently: their variances add up. What
+        the groups differ by may be shared by a whole query (opt-in users who like it more, with all
+        its URLs): of that part deviations add up, as they do in an epoch's own totals.
+        """
         state = self.state
-        visible = np.flatnonzero(shown(state, max(self.users, 1)))
-        ranked = sorted(visible.tolist(), key=lambda i: (-state.mean[0, i], self.records[i]))
+        visible = shown(state, max(self.users, 1))
+        visible[[self._place[record] for record in listed]] = True
+        ranked = sorted(
+            np.flatnonzero(visible).tolist(), key=lambda i: (-state.mean[0, i], self.records[i])
+        )
         records = tuple(self.records[i] for i in ranked)
-        m, v = state.probability[ranked], state.variance[ranked]
         queries: dict[str, int] = {}
         for record in records:
             queries.setdefault(record.query, len(queries))
         group = np.fromiter((queries[r.query] for r in records), np.int64, len(records))
-        # Records move and are counted nearly independently: their variances add up.
-        sums, variances = (
-            np.bincount(group, weights=a, minlength=len(queries)).astype(np.float64) for a in (m, v)
-        )
+
+        def by_query(values: FloatArray) -> FloatArray:
+            return np.bincount(group, weights=values, minlength=len(queries)).astype(np.float64)
+
+        m, v = state.probability[ranked], state.variance[ranked]
+        shared = state.shared_deviation[ranked]
+        variance = by_query(v - shared**2) + by_query(shared) ** 2
         return FilteredEstimates(
-            records, _estimates(m, v), tuple(queries), _estimates(sums, variances)
+            records, _estimates(m, v), tuple(queries), _estimates(by_query(m), variance)
         )
 
 
@@ -234,7 +248,7 @@ def clients_observed(publication: Publication) -> Observed:
     sampling = inside * (1 - inside) / clients.reports
     added = np.maximum(np.where(known, clients.variance, 1.0) - sampling, 0.0)
     share[: publication.listed] = np.where(known, clients.probability, np.nan)
-    noise[: publication.listed] = added
+    noise[: publication.listed] = np.where(known, added, 0.0)
     return Observed(share, users, noise)
 
 

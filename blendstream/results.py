@@ -39,6 +39,8 @@ _KINDS = {
     "outcome": "string",
     "preferred": "string",
     "disputed": "boolean",
+    "unlisted": "boolean",
+    "at_least": "boolean",
 }
 _NEXT = re.compile(r'<([^>]+)>; rel="next"')
 
@@ -61,14 +63,19 @@ class Results:
         return self._epoch(epoch, "records")
 
     def queries(self, epoch: int | None = None) -> pd.DataFrame:
-        """The same with a row for each query."""
+        """One epoch, by default the newest: a row for each query.
+
+        `share` sums a query's listed results, `filtered_probability` all that are known. Where
+        `at_least` is true, results that are not known are in neither.
+        """
         return self._epoch(epoch, "queries")
 
     def history(self, *queries: str, epochs: int = 30, table: Table = "queries") -> pd.DataFrame:
         """The newest epochs, oldest first: of these queries, however they are typed, or of all.
 
-        A query that was not on an epoch's list has no row there: too few people searched for
-        it to state a share.
+        A query that was not known in an epoch has no row there: too few people searched for it to
+        state a share. Of each epoch a query's figures are over the results that it knew: for one
+        fixed set of results sum those of `table="records"`.
         """
         wanted = [_as_published(query) for query in queries]
         path: str | None = (

@@ -114,8 +114,11 @@ def _search(chosen: argparse.Namespace) -> int:
 def _trends(chosen: argparse.Namespace) -> int:
     result = PublishedResult.load(chosen.result, filtered=not chosen.one_epoch)
     print(_which(result))
-    for row in result.trends(chosen.n):
+    rows = result.trends(chosen.n)
+    for row in rows:
         print(f"{_figures(row)}  {_plain(row.query)}{_mark(row)}")
+    if any(row.at_least for row in rows):
+        print("At least: results that are not known are not in a query's share.")
     return 0
 
 

@@ -54,9 +54,11 @@ class RankedUrl:
 
 @dataclass(frozen=True, slots=True)
 class RankedQuery:
-    """A query that people search for, over its listed URLs, with its 95 % interval.
+    """A query that people search for, over its known URLs, with its 95 % interval.
 
-    It is `disputed` if one of its URLs is. `estimate` is as for a URL.
+    `at_least`: URLs that are not known are not in the number, and the true one is at least that.
+    Over all epochs remembered ("filtered") known URLs are all that `search` finds, in one epoch
+    alone those on its list. It is `disputed` if one of its URLs is. `estimate` is as for a URL.
     """
 
     query: str
@@ -65,6 +67,7 @@ class RankedQuery:
     high: float
     disputed: bool = False
     estimate: str = "blend"
+    at_least: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +105,15 @@ class PublishedResult:
         for row in () if over_time is None else over_time.unlisted:
             if numbers := _shown(row.filtered, "filtered", disputed=False):
                 urls.setdefault(row.query, []).append(RankedUrl(row.url, *numbers))
+        at_least = document.queries_at_least
         queries = [
-            RankedQuery(query.query, *numbers)
+            RankedQuery(query.query, *numbers, at_least=at_least)
             for query in document.queries
             if (numbers := _numbers(query, read, own)) and isinstance(query.query, str)
         ]
+        for total in () if over_time is None else over_time.unlisted_queries:
+            if numbers := _shown(total.filtered, "filtered", disputed=False):
+                queries.append(RankedQuery(total.query, *numbers, at_least=at_least))
         return cls(
             document.epoch,
             read,

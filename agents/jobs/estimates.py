@@ -41,7 +41,6 @@ from streams.wire.estimates_document import (
     Participants,
     PublishedAgreement,
     PublishedDifference,
-    QueryMarginal,
 )
 from streams.wire.head_list_document import HeadListDocument
 from streams.wire.statements import (
@@ -161,6 +160,7 @@ def empty_estimates(
         agreement=None,
         privacy=_privacy(state),
         versions=versions(),
+        queries_at_least=state.parameters.plan.profile != "paper",
         quantity=ESTIMATES_QUANTITY,
     )
 
@@ -232,32 +232,41 @@ def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
     weight = _query_weight(release, estimates)
     # A query is disputed if one of its records is: they alone have no weight.
     disputed = _by_query(release, estimates.disputed) > 0
+
+    def figure(group: GroupEstimates, number: int) -> EstimatedShare | None:
+        whole = group.query_marginals if _is_complete(estimates) else group.query_totals
+        return _figure(group, whole, number)
+
     return tuple(
         EstimatedQuery(
             query=query,
-            optin=_figure(optin, optin.query_totals, number),
-            client=_figure(client, client.query_totals, number),
-            blend=_figure(blended, blended.query_totals, number),
+            optin=figure(optin, number),
+            client=figure(client, number),
+            blend=figure(blended, number),
             optin_weight=_number(weight, number),
-            marginal=None
-            if blended.query_marginals is None
-            else QueryMarginal(
-                optin=_figure(optin, optin.query_marginals, number),
-                client=_figure(client, client.query_marginals, number),
-                blend=_figure(blended, blended.query_marginals, number),
-            ),
             disputed=bool(disputed[number]),
         )
         for number, query in enumerate(release.head_list.cells.queries)
     )
 
 
-def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArray:
-    """Of each query: the mean of its listed records' weights, by their blended probability.
+def _is_complete(estimates: EpochEstimates) -> bool:
+    """Return True if queries' figures include ⟨q,⋆⟩, as the paper's p̂_q does."""
+    return estimates.mechanisms.profile == "paper"
 
-    A total is the sum of blended records, so it has no weight of its own. Should the opt-in group
-    say all of a query's records to be a tenth more, the total would rise by so much of a tenth.
+
+def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArray:
+    """The opt-in group's weight in each query's figure.
+
+    p̂_q is blended as a record is. A sum of blended records has no weight of its own: it gets the
+    mean of its records' weights, by their blended probability. Should the opt-in group say all of
+    a query's records to be a tenth more, the sum would rise by so much of a tenth.
     """
+    if _is_complete(estimates):
+        of_optin, of_client = estimates.optin.query_marginals, estimates.client.query_marginals
+        assert of_optin is not None
+        assert of_client is not None
+        return _known_weight(estimates, optin_weight(of_optin.variance, of_client.variance))
     # A record of no probability has still a part in the mean; beside any other, none to speak of.
     p = np.maximum(estimates.blended.cells.probability, 1e-12)
     return _by_query(release, p * _weight(estimates)) / _by_query(release, p)

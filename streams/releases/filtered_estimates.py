@@ -12,21 +12,21 @@ filtered estimate.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
+from blender.cell_estimates import Estimates
 from blender.filter_modes import default_modes
 from blender.groups_over_time import pooled_difference
-from blender.intervals import Z_95
 from blender.noise import IntArray, laplace_scale, laplace_variance
 from blender.publication_filter import ClientFigures, Publication, RecordFilter
 from blender.record import Record
-from blender.remembered_records import shown
 from streams.wire.estimates_document import (
+    EstimatedCell,
     EstimatedShare,
     EstimatesDocument,
+    FilteredQuery,
     FilteredRecord,
     FilteredStatement,
 )
@@ -42,10 +42,11 @@ STATEMENT = (
     "a sudden change. Take it for rankings, trends and history."
 )
 
-#: Most records beyond the listed ones that a document carries. Fewer would leave out what a large
-#: service shows (2 350 beyond its list in the evaluation's second setting). More would crowd a
-#: gateway, which keeps 400 documents: with 3 000 in each they take 270 MiB, of the 1 GiB that the
-#: samples in deploy/ give it.
+#: Most records beyond the listed ones that a document carries, and most queries that have no listed
+#: record. A query's figure sums all its records, also those that are cut off here. Fewer would
+#: leave out what a large service shows (2 350 beyond its list in the evaluation's second setting).
+#: More would crowd a gateway, which keeps 400 documents: with 3 000 in each they take 270 MiB, of
+#: the 1 GiB that the samples in deploy/ give it.
 MOST_UNLISTED = 3_000
 
 #: Of these figures so many digits are published: the rest is noise, and a third of their bytes.
@@ -132,44 +133,26 @@ def with_filtered(
     if publication is None:
         return document
     followed = memory.follow(publication, clients_rotate=rotates(document))
-    current, state = followed.state, followed.state.state
-    place = {record: i for i, record in enumerate(current.records)}
-    mean, variance = state.probability, state.variance
+    listed = publication.records[: publication.listed]
+    found = followed.state.estimates(listed)
+    place = {record: i for i, record in enumerate(found.records)}
+    query_place = {query: i for i, query in enumerate(found.queries)}
+    on_list = set(listed)
+    beyond = [record for record in found.records if record not in on_list]
+    queries = {record.query for record in listed}
+    further = [query for query in found.queries if query not in queries]
+    further.sort(key=lambda query: (-found.of_queries.probability[query_place[query]], query))
 
-    def numbers(p: float, v: float) -> tuple[float, float, float, float]:
-        reach = Z_95 * float(np.sqrt(v))
-        return p, v, max(0.0, p - reach), min(1.0, p + reach)
+    def of_cell(cell: EstimatedCell) -> EstimatedShare | None:
+        if cell.query is None or cell.url is None:
+            return None
+        return _share(found.of_records, place[Record(cell.query, cell.url)])
 
-    def figure(p: float, v: float) -> EstimatedShare:
-        return EstimatedShare.of(*numbers(p, v))
-
-    def short(p: float, v: float) -> EstimatedShare:
-        return EstimatedShare.of(*(float(f"{x:.{_DIGITS}g}") for x in numbers(p, v)))
-
-    cells, parts = [], dict[str, list[tuple[float, float]]]()
-    for cell in document.records:
-        if cell.query is not None and cell.url is not None:
-            at = place[Record(cell.query, cell.url)]
-            p, v = float(mean[at]), float(variance[at])
-            parts.setdefault(cell.query, []).append((p, v))
-            cells.append(replace(cell, filtered=figure(p, v)))
-        else:
-            cells.append(cell)
-    # Records move and are counted nearly independently: their variances add up. In any order
-    # a document has them, the sum is the same.
-    totals = {
-        query: (math.fsum(p for p, _ in rows), math.fsum(v for _, v in rows))
-        for query, rows in parts.items()
-    }
-    listed = set(publication.records[: publication.listed])
-    visible = shown(state, publication.users)
-    beyond = [i for record, i in place.items() if visible[i] and record not in listed]
-    beyond.sort(key=lambda i: (-mean[i], current.records[i]))
     return replace(
         document,
-        records=tuple(cells),
+        records=tuple(replace(cell, filtered=of_cell(cell)) for cell in document.records),
         queries=tuple(
-            replace(row, filtered=figure(*totals[row.query])) if row.query in totals else row
+            replace(row, filtered=_share(found.of_queries, query_place[row.query]))
             for row in document.queries
         ),
         filtered=FilteredStatement(
@@ -178,15 +161,25 @@ def with_filtered(
             between_groups=followed.between_groups,
             statement=STATEMENT,
             unlisted=tuple(
-                FilteredRecord(
-                    current.records[i].query,
-                    current.records[i].url,
-                    short(float(mean[i]), float(variance[i])),
-                )
-                for i in beyond[:MOST_UNLISTED]
+                FilteredRecord(*record, _short(found.of_records, place[record]))
+                for record in beyond[:MOST_UNLISTED]
+            ),
+            unlisted_queries=tuple(
+                FilteredQuery(query, _short(found.of_queries, query_place[query]))
+                for query in further[:MOST_UNLISTED]
             ),
         ),
     )
+
+
+def _share(estimates: Estimates, place: int) -> EstimatedShare:
+    columns = estimates.probability, estimates.variance, estimates.low, estimates.high
+    return EstimatedShare.of(*(float(column[place]) for column in columns))
+
+
+def _short(estimates: Estimates, place: int) -> EstimatedShare:
+    whole = _share(estimates, place)
+    return EstimatedShare(*(x and float(f"{x:.{_DIGITS}g}") for x in astuple(whole)))
 
 
 def _estimation(head_list: HeadListDocument, document: EstimatesDocument) -> IntArray | None:

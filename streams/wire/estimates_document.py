@@ -28,12 +28,12 @@ __all__ = [
     "EstimatedQuery",
     "EstimatedShare",
     "EstimatesDocument",
+    "FilteredQuery",
     "FilteredRecord",
     "FilteredStatement",
     "Participants",
     "PublishedAgreement",
     "PublishedDifference",
-    "QueryMarginal",
 ]
 
 SCHEMA = "blendstream/estimates/2"
@@ -83,21 +83,15 @@ class EstimatedCell:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryMarginal:
-    """The paper's p̂_q: a query with any URL, ⟨q,⋆⟩ included, by each group and blended."""
-
-    optin: EstimatedShare | None
-    client: EstimatedShare | None
-    blend: EstimatedShare | None
-
-
-@dataclass(frozen=True, slots=True)
 class EstimatedQuery:
-    """A query's total over its listed records, by each group and blended.
+    """A query's figure, by each group and blended.
 
-    `optin_weight` is the mean of its records' weights, each in proportion to the record's blended
-    probability. `marginal` is `None` where the randomizer's cells do not separate ⟨q,⋆⟩ from
-    ⟨⋆,⋆⟩. A query is `disputed` if one of its records is; it then has no weight.
+    In `sharp` it is the sum over the query's listed results, and `filtered` the sum over all that
+    are known: the listed and the unlisted ones (`FilteredStatement`). Results that are not known
+    are not measured (`EstimatesDocument.queries_at_least`). In `paper` it is p̂_q, which includes
+    ⟨q,⋆⟩ and so is complete. `optin_weight` of a sum is the mean of its records' weights, each in
+    proportion to the record's blended probability. A query is `disputed` if one of its records is;
+    it then has no weight.
     """
 
     query: str
@@ -105,7 +99,6 @@ class EstimatedQuery:
     client: EstimatedShare | None
     blend: EstimatedShare | None
     optin_weight: float | None
-    marginal: QueryMarginal | None = None
     disputed: bool = False
     filtered: EstimatedShare | None = None
 
@@ -162,11 +155,20 @@ class FilteredRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FilteredQuery:
+    """A query that has no listed record in this epoch: the sum over its known ones."""
+
+    query: str
+    filtered: EstimatedShare
+
+
+@dataclass(frozen=True, slots=True)
 class FilteredStatement:
     """What all publications together say: which were read, and what the number is for, in words.
 
-    The figures stand with each record and query; `unlisted` are the largest of the others.
-    `between_groups` is how far the groups were taken to differ, from all epochs together.
+    The figures stand with each record and query; `unlisted` are the largest of the other records,
+    `unlisted_queries` the largest of the other queries. `between_groups` is how far the groups were
+    taken to differ, from all epochs together.
     """
 
     since_epoch: int
@@ -174,6 +176,7 @@ class FilteredStatement:
     between_groups: float
     statement: str
     unlisted: tuple[FilteredRecord, ...]
+    unlisted_queries: tuple[FilteredQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,8 @@ class EstimatesDocument:
     """One epoch's publication. `quantity` says what is estimated; older documents have none.
 
     `difference` is `None` where the groups were not compared, `disputed` where no record is,
-    `filtered` where earlier publications say nothing of the same quantity.
+    `filtered` where earlier publications say nothing of the same quantity. `queries_at_least` says
+    that a query's true share is at least its figure: results that are not known are not in it.
     """
 
     epoch: int
@@ -208,6 +212,7 @@ class EstimatesDocument:
     agreement: PublishedAgreement | None
     privacy: dict[str, Any]
     versions: dict[str, str]
+    queries_at_least: bool = True
     quantity: str | None = None
     difference: PublishedDifference | None = None
     disputed: DisputedRecords | None = None
@@ -259,6 +264,7 @@ class EstimatesDocument:
                 queries=tuple(map(_query, body["queries"])),
                 privacy=body["privacy"],
                 versions=body["versions"],
+                queries_at_least=body.get("queries_at_least") is not False,
                 quantity=body.get("quantity"),
                 # Version 1 has the first of them only.
                 agreement=_part(PublishedAgreement, body["agreement"]),
@@ -274,7 +280,6 @@ class EstimatesDocument:
             ) from None
 
 
-_GROUPS = ("optin", "client", "blend")
 _PARTS = ("agreement", "difference", "disputed", "filtered")
 
 
@@ -324,7 +329,6 @@ def _query(row: Any) -> EstimatedQuery:
         blend=_figure(row["blend"]),
         query=row.get("query"),
         optin_weight=row.get("optin_weight"),
-        marginal=_marginal(row.get("marginal")),
         disputed=row.get("disputed") is True,
         filtered=_figure(row.get("filtered")),
     )
@@ -334,25 +338,42 @@ def _filtered(body: Mapping[str, Any] | None) -> FilteredStatement | None:
     if body is None:
         return None
     statement = _known(FilteredStatement, body)
-    rows = []
-    if not isinstance(body["unlisted"], list):
-        raise ValueError("unlisted records are a list")
-    for row in body["unlisted"]:
-        figure = _figure(row["filtered"])
-        if figure is None:
-            raise ValueError("a filtered record has a figure")
-        rows.append(FilteredRecord(str(row["query"]), str(row["url"]), figure))
-    return replace(statement, unlisted=tuple(rows))
+    return replace(
+        statement,
+        unlisted=tuple(
+            FilteredRecord(_text(row["query"]), _text(row["url"]), _present(row["filtered"]))
+            for row in _rows(body["unlisted"])
+        ),
+        unlisted_queries=tuple(
+            FilteredQuery(_text(row["query"]), _present(row["filtered"]))
+            for row in _rows(body["unlisted_queries"])
+        ),
+    )
+
+
+def _rows(body: Any) -> list[Any]:
+    if not isinstance(body, list):
+        raise ValueError("unlisted records and queries are lists")
+    return body
+
+
+def _text(body: Any) -> str:
+    if not isinstance(body, str):
+        raise ValueError("an unlisted query or URL is text")
+    return body
+
+
+def _present(body: Mapping[str, Any] | None) -> EstimatedShare:
+    figure = _figure(body)
+    if figure is None:
+        raise ValueError("a filtered row has a figure")
+    return figure
 
 
 def _figure(body: Mapping[str, Any] | None) -> EstimatedShare | None:
     if body is None:
         return None
     return EstimatedShare(body["probability"], body["variance"], body["low"], body["high"])
-
-
-def _marginal(body: Mapping[str, Any] | None) -> QueryMarginal | None:
-    return None if body is None else QueryMarginal(**{k: _figure(body[k]) for k in _GROUPS})
 
 
 def _finite(x: float) -> float | None:

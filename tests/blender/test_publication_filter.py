@@ -99,6 +99,23 @@ def test_estimates_are_ranked_have_intervals_and_sum_by_query(history):
     assert of.variance[both].sum() == pytest.approx(estimates.of_queries.variance[0])
 
 
+def test_what_the_groups_differ_by_is_shared_by_a_querys_records(history):
+    """Opt-in users may like a query more with all its URLs: then the errors add up."""
+    found = rebuild([replace(one, between_groups=0.1) for one in history]).estimates()
+    both = [i for i, r in enumerate(found.records) if r.query == "q0"]
+    variance = found.of_records.variance[both]
+
+    assert variance.sum() * 1.05 < found.of_queries.variance[0] < np.sqrt(variance).sum() ** 2
+
+
+def test_listed_records_are_summed_also_where_too_few_hold_them(history):
+    """They have a row of their own in the publication, and a reader may add them up."""
+    state = rebuild(history)
+    hidden = replace(state, users=1)
+    assert hidden.estimates().records == ()
+    assert set(hidden.estimates(RECORDS[:2]).records) == set(RECORDS[:2])
+
+
 def test_s_and_t_are_one_group_with_the_precision_of_both(history):
     one = history[0]
     both, s_alone = optin_observed(one), optin_observed(replace(one, estimation=None))

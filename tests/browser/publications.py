@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
+    FilteredQuery,
     FilteredRecord,
     FilteredStatement,
     Participants,
@@ -160,7 +162,27 @@ def with_unlisted(document: EstimatesDocument, since_epoch: int) -> EstimatesDoc
         FilteredRecord(query, url, EstimatedShare.of(p := 4e-4 / (n + 1), 1e-9, p - 6e-5, p + 6e-5))
         for n, (query, url) in enumerate(UNLISTED)
     )
-    return replace(whole, filtered=replace(whole.filtered, unlisted=rows))
+    own = [row.filtered for row in rows if row.query == "rarely asked"]
+    return replace(
+        whole,
+        queries=tuple(
+            replace(row, filtered=_summed([row.filtered, rows[0].filtered]))
+            if row.query == QUERIES[0] and row.filtered is not None
+            else row
+            for row in whole.queries
+        ),
+        filtered=replace(
+            whole.filtered,
+            unlisted=rows,
+            unlisted_queries=(FilteredQuery("rarely asked", _summed(own)),),
+        ),
+    )
+
+
+def _summed(figures: Sequence[EstimatedShare]) -> EstimatedShare:
+    p, v = (sum(getattr(one, name) for one in figures) for name in ("probability", "variance"))
+    reach = 1.96 * math.sqrt(v)
+    return EstimatedShare.of(p, v, p - reach, p + reach)
 
 
 def disputed(document: EstimatesDocument) -> EstimatesDocument:

@@ -75,7 +75,13 @@ def test_search_and_trends_print_what_is_published(
     own = "Epoch 12 by itself (blend).\n"
     assert capsys.readouterr().out == own + "  0.25000  [0.24000, 0.26000]  https://sun.example/\n"
     assert main(["trends", "--result", str(path), "-n", "1"]) == 0
-    assert capsys.readouterr().out == own + "  0.35000  [0.34000, 0.36000]  weather\n"
+    rest = "At least: results that are not known are not in a query's share.\n"
+    shown = "  0.35000  [0.34000, 0.36000]  weather\n"
+    assert capsys.readouterr().out == own + shown + rest
+    path.write_bytes(publication(queries_at_least=False).to_bytes())
+    assert main(["trends", "--result", str(path), "-n", "1"]) == 0
+    assert capsys.readouterr().out == own + shown, "what is complete needs no remark"
+    path.write_bytes(publication().to_bytes())
     assert main(["search", "nobody asked", "--result", str(path)]) == 1
 
 

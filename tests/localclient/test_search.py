@@ -17,6 +17,7 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
+    FilteredQuery,
     FilteredRecord,
     FilteredStatement,
     Participants,
@@ -126,6 +127,7 @@ def over_time(*, disputed: str | None = None) -> EstimatesDocument:
             between_groups=0.0,
             statement="all publications together",
             unlisted=(FilteredRecord("weather", "https://fog.example/", figure(0.05)),),
+            unlisted_queries=(FilteredQuery("newt", figure(0.06)),),
         ),
     )
 
@@ -143,6 +145,20 @@ def test_search_ranks_by_the_filtered_estimate_and_each_row_says_so() -> None:
         ("https://fog.example/", 0.05, "filtered"),  # not listed in this epoch
     ]
     assert result.trends(2)[0] == RankedQuery("news", 0.44, 0.43, 0.45, estimate="filtered")
+
+
+def test_queries_without_a_listed_url_are_found_too() -> None:
+    """Their URLs were found by search, and they themselves by nothing."""
+    result = PublishedResult.load(over_time().to_bytes())
+    assert [found.query for found in result.complete("ne")] == ["news", "newt"]
+    assert [found.query for found in result.trends(9)] == ["news", "weather", "newt"]
+
+
+def test_a_share_that_leaves_out_unknown_urls_is_at_least_that() -> None:
+    for at_least in (True, False):
+        document = replace(over_time(), queries_at_least=at_least)
+        result = PublishedResult.load(document.to_bytes())
+        assert {found.at_least for found in result.trends(9)} == {at_least}
 
 
 def test_an_epoch_by_itself_can_be_asked_for() -> None:

@@ -8,39 +8,16 @@ most one in twenty is expected to be chance) says: at most one comparison in twe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from agents.jobs import estimates
-from agents.jobs.job_context import ReleaseDice
 from blender.cell_estimates import FloatArray
-from blender.epoch_memory import EpochMemory
-from blender.evaluation.simulated_noise import SimulatedNoise
-from blender.evaluation.simulated_reports import draw_report_counts
-from blender.interfaces import OptinCounts
-from blender.noise import laplace_variance
-from blender.profiles import OptinRelease, build_head_list
-from blender.publication_filter import Publication, RecordFilter
 from blender.record import Record
-from blender.registry import randomizer_for
-from streams.releases.epoch_state import EpochState, HeadListRelease
-from streams.releases.filtered_estimates import (
-    FilterMemory,
-    publication_of,
-    rotates,
-    with_filtered,
-)
-from streams.releases.sealed_counts import ReportsRead
 from streams.wire.estimates_document import EstimatesDocument
-from streams.wire.head_list_document import HeadListDocument
-from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
-from tests.agents.jobs.test_epoch_schedule import START, keep
 from tests.browser.page_trends import changes_of_queries
-from tests.streams.wire.test_publication_documents import REFERENCE
+from tests.drawn_service import EACH, ONE, DrawnService, Spending, only_shares
 
 QUERIES, RESULTS = 40, 2
 RECORDS = [
@@ -55,116 +32,12 @@ def shares() -> FloatArray:
     return np.outer(by_query / by_query.sum() / 2, by_result).ravel()
 
 
-@dataclass(frozen=True)
-class Spending:
-    """Who takes part in an epoch, and how the budget is spent: `period` epochs by one, or each."""
-
-    selection: int
-    estimation: int
-    clients: int
-    period: int = 0
-
-
-#: As the demo spends: ε for every epoch.
-EACH = Spending(3_600, 400, 36_000)
-#: The default: one budget for 30 epochs, of which devices report in one.
-ONE = Spending(40_000, 0, 30_000, period=30)
-
 EPOCHS = 9
-
-
-@cache
-def opened(period: int) -> list[EpochState]:
-    """The epochs as the keeper opens them."""
-    log, plan = ModelLog(), {"cohorts": 1}
-    if period:
-        plan = {"cohorts": period, "period_epochs": period, "optin_cohorts": 1}
-    for epoch in range(EPOCHS):
-        keep(log, START + epoch * WINDOW_MS, known_records=1_000, **plan)
-    return [log.book.epochs[epoch] for epoch in range(EPOCHS)]
-
-
-@dataclass
-class Service:
-    """Draws people, and publishes what the jobs would."""
-
-    spending: Spending
-    rng: np.random.Generator
-    known: tuple[Record, ...] = ()
-    lists: RecordFilter = field(default_factory=RecordFilter.start)
-    memory: FilterMemory = field(default_factory=FilterMemory)
-
-    def publish(self, p: Callable[[int], FloatArray], epochs: int) -> list[EstimatesDocument]:
-        """So many epochs, in which people hold records with these probabilities."""
-        return [
-            self._epoch(state, p(state.epoch)) for state in opened(self.spending.period)[:epochs]
-        ]
-
-    def _epoch(self, state: EpochState, p: FloatArray) -> EstimatesDocument:
-        release = self._head_list(state, p)
-        head_list = release.head_list
-        cells = [RECORDS.index(r) for r in head_list.records[: head_list.listed]]
-        holders = self._held(self.spending.clients, p[cells])
-        counts = draw_report_counts(randomizer_for(head_list), holders, self.rng)
-        state = replace(
-            state,
-            head_list=HeadListRelease(
-                REFERENCE, REFERENCE, len(head_list.cells), 1, 1, False, START, (), START
-            ),
-        )
-        own = estimates.build_estimates(
-            state,
-            release,
-            ReportsRead(counts, self.spending.clients, False),
-            (),
-            ReleaseDice(SimulatedNoise(self.rng), lambda: self.rng),
-        )
-        heads = HeadListDocument(
-            state.epoch, own.window_start_s, own.window_end_s, own.window_end_s + 60, head_list
-        )
-        document = with_filtered(own, heads, self.memory)
-        publication = publication_of(heads, document)
-        assert publication is not None
-        self.memory = self.memory.follow(publication, clients_rotate=rotates(document))
-        return document
-
-    def _head_list(self, state: EpochState, p: FloatArray) -> OptinRelease:
-        n_s, n_t = self.spending.selection, self.spending.estimation
-        s, t = (self._held(n, p)[:-1] for n in (n_s, n_t))
-        period = state.parameters.period
-        rule = None if period is None else period.rule
-        release = build_head_list(
-            "sharp",
-            OptinCounts(RECORDS, s, t, n_s, n_t),
-            state.parameters.plan.privacy,
-            SimulatedNoise(self.rng),
-            self.known,
-            EpochMemory(state.epoch, self.lists, 1_000, rule),
-        )
-        assert release.filter_failure is None
-        records, counts = release.head_list.records, release.head_list.noisy_counts
-        assert counts is not None
-        gone = tuple(records[place] for place in release.forgotten)
-        scale = release.selection_scale
-        self.known = tuple(r for r in records if r not in gone)
-        self.lists = self.lists.without(r for r in self.lists.records if r not in records).follow(
-            Publication(
-                state.epoch, records, np.array(counts, dtype=np.int64), n_s,
-                laplace_variance(scale) if rule is None else scale**2, 0, forgotten=gone,
-            )
-        )  # fmt: skip
-        return release
-
-    def _held(self, people: int, p: FloatArray) -> np.ndarray:
-        return self.rng.multinomial(people, np.append(p, 1 - p.sum()))
 
 
 @pytest.fixture(autouse=True)
 def _only_what_the_page_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said of privacy and of agreement takes most of the time, and changes no share."""
-    monkeypatch.setattr(estimates, "readers_guarantee", lambda *_: None)
-    monkeypatch.setattr(estimates, "_agreement", lambda *_: None)
-    monkeypatch.setattr(estimates, "versions", lambda *_: {})
+    only_shares(monkeypatch)
 
 
 PAIRS = [(now, then) for now in range(EPOCHS) for then in range(now)]
@@ -186,7 +59,9 @@ def unchanged(spending: Spending, runs: int, seed: int = 0) -> list[list[Estimat
     """Runs of a service whose people do not change."""
     p = shares()
     return [
-        Service(spending, np.random.default_rng([20260918, seed, run])).publish(lambda _: p, EPOCHS)
+        DrawnService(spending, np.random.default_rng([20260918, seed, run]), RECORDS).publish(
+            lambda _: p, EPOCHS
+        )
         for run in range(runs)
     ]
 
@@ -251,7 +126,7 @@ def test_a_query_that_rises_by_half_in_each_of_three_epochs_is_called(report):
         now[rising] *= 1.5 ** min(epoch, 3)
         return now
 
-    documents = Service(EACH, np.random.default_rng([20260918, 2])).publish(grown, 4)
+    documents = DrawnService(EACH, np.random.default_rng([20260918, 2]), RECORDS).publish(grown, 4)
     ((own, filtered),) = changes_of_queries([(documents, [(3, 0, True), (3, 0, False)])])
 
     assert own["query 5"]["kind"] == filtered["query 5"]["kind"] == "up"

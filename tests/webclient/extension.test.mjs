@@ -14,7 +14,13 @@ import {
 import { LIMITS, problemOf, sitesOf, TRIAL_LIMITS } from '../../webclient/extension/settings.js'
 import { placeFor, suggestionsFor } from '../../webclient/extension/suggestions.js'
 import { nextLook, resultIsDue } from '../../webclient/extension/timing.js'
-import { aboutShares, duration, meaningOf, nameOf } from '../../webclient/extension/words.js'
+import {
+  aboutShares,
+  duration,
+  meaningOf,
+  nameOf,
+  shareOf,
+} from '../../webclient/extension/words.js'
 
 const PAGE = readSearchPage('https://search.example/find?lang=en&q=%s')
 const CHOSEN = { ...Object.fromEntries(LIMITS.map(([name, , start]) => [name, start])) }
@@ -201,7 +207,6 @@ const queryRow = (query, p) => ({
   client: null,
   optin: null,
   optin_weight: 0.5,
-  marginal: null,
 })
 const RESULT = PublishedResult.read(
   JSON.stringify({
@@ -241,21 +246,40 @@ test('the address bar and the page say which estimate a share is', () => {
     agreement: null,
     records: [{ ...row('cats', 'https://cats.example/', 0.2), filtered }],
     queries: [{ ...queryRow('cats', 0.5), filtered }],
+    queries_at_least: true,
     filtered: {
       unlisted: [{ query: 'cats', url: 'https://rare.example/', filtered: figures(0.01) }],
+      unlisted_queries: [{ query: 'cats and rain', filtered: figures(0.02) }],
     },
   }
   const result = PublishedResult.read(JSON.stringify(body))
   assert.deepEqual(
     suggestionsFor(result, 'cats').map(({ content }) => content),
-    ['https://cats.example/', 'https://rare.example/'],
+    ['https://cats.example/', 'https://rare.example/', 'cats and rain'],
   )
   for (const { description } of suggestionsFor(result, 'cats')) {
-    assert.match(description, /% \(filtered\)/)
+    assert.match(description, /% (of searches )?\(filtered\)/)
   }
   assert.match(aboutShares(result), /^Filtered: .* epoch 8 from all epochs/)
   assert.equal(aboutShares(RESULT), 'Of epoch 7 alone.')
   assert.equal(nameOf(RESULT.trends(1)[0]), '')
+})
+
+test('a query whose other results are not known has at least its share, and a result has its own', () => {
+  for (const complete of [false, true]) {
+    const body = {
+      schema: 'blendstream/estimates/2',
+      epoch: 8,
+      agreement: null,
+      records: [row('cats', 'https://cats.example/', 0.2)],
+      queries: [queryRow('cats', 0.5)],
+      queries_at_least: !complete,
+    }
+    const result = PublishedResult.read(JSON.stringify(body))
+    const [share] = result.trends(1).map(shareOf)
+    assert.equal(share, complete ? '50.00 %' : 'at least 50.00 %')
+    assert.deepEqual(result.search('cats').map(shareOf), ['20.00 %'])
+  }
 })
 
 test('Enter opens web pages only; everything else is a query', () => {

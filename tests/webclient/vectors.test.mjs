@@ -139,7 +139,10 @@ test('claims are judged alike', () => {
 
 test('search, completion and trends find the same', () => {
   const { publications, refused } = vectors('search')
-  const row = (r) => [r.query ?? r.url, r.probability, r.low, r.high, r.disputed, r.estimate]
+  const row = (r) => [
+    ...[r.query ?? r.url, r.probability, r.low, r.high, r.disputed, r.estimate],
+    ...('query' in r ? [r.atLeast] : []),
+  ]
   for (const vector of publications) {
     const result = PublishedResult.read(vector.text)
     assert.equal(result.epoch, vector.epoch)

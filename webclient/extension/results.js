@@ -50,6 +50,7 @@ function showTrends(result) {
   })
   part('trends').tBodies[0].replaceChildren(...body)
   part('disputed').hidden = !rows.some((row) => row.disputed)
+  part('at-least').hidden = !rows.some((row) => row.atLeast)
   part('which').textContent = result && rows.length ? aboutShares(result) : ''
 }
 

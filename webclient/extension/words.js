@@ -25,10 +25,11 @@ export const percent = (share) =>
   (100 * share).toLocaleString(undefined, { maximumFractionDigits: 2, minimumFractionDigits: 2 }) +
   ' %'
 
-/** A share as people read it, marked where the two groups dispute it.
- * @param {{probability: number, disputed: boolean}} row */
-export const shareOf = ({ probability, disputed }) =>
-  percent(probability) + (disputed ? ' (disputed)' : '')
+/** A share as people read it, marked where the two groups dispute it, and where a query has results
+ * that are not in it.
+ * @param {{probability: number, disputed: boolean, atLeast?: boolean}} row */
+export const shareOf = ({ probability, disputed, atLeast = false }) =>
+  (atLeast ? 'at least ' : '') + percent(probability) + (disputed ? ' (disputed)' : '')
 
 /** Which estimate a share is, beside it. Of a disputed one it is this epoch's own.
  * @param {{estimate: string}} row */

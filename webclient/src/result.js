@@ -7,7 +7,9 @@ import { byCodePoint, normaliseQuery } from './normalise.js'
  * @typedef {{probability: number, low: number, high: number, disputed: boolean, estimate: string}}
  *   Figures */
 /** @typedef {Figures & {url: string}} RankedUrl */
-/** @typedef {Figures & {query: string}} RankedQuery */
+/** Of a query with `atLeast` URLs that are not known are not in the number, and the true one is at
+ * least that.
+ * @typedef {Figures & {query: string, atLeast: boolean}} RankedQuery */
 
 /** Keys that are not known here are passed over; `in` throws where there is no object. A disputed
  * row shows this epoch's own: the filtered estimate knows of no dispute.
@@ -51,20 +53,25 @@ export class PublishedResult {
      * @type {string} */
     this.shown = more === null ? own : 'filtered'
     const none = { optin: null, client: null, blend: null, disputed: false }
-    const unlisted = more === null ? [] : more.unlisted
-    const rows = [
-      ...body.records,
-      ...unlisted.map((/** @type {any} */ row) => ({ ...row, ...none })),
+    /** @type {(listed: any[], unlisted: any[]) => any[]} */
+    const both = (listed, unlisted) => [
+      ...listed,
+      ...unlisted.map((row) => {
+        if (typeof row.query !== 'string' || !row.filtered) throw 0
+        return { ...row, ...none }
+      }),
     ]
-    for (const row of rows) {
+    for (const row of both(body.records, more === null ? [] : more.unlisted)) {
       const found = figures(row, own, more !== null)
       if (!found || typeof row.query !== 'string' || typeof row.url !== 'string') continue
       if (!this.#urls.has(row.query)) this.#urls.set(row.query, [])
       this.#urls.get(row.query)?.push({ url: row.url, ...found })
     }
-    for (const row of body.queries) {
+    const atLeast = body.queries_at_least !== false
+    for (const row of both(body.queries, more === null ? [] : more.unlisted_queries)) {
       const found = figures(row, own, more !== null)
-      if (found && typeof row.query === 'string') this.#queries.push({ query: row.query, ...found })
+      if (!found || typeof row.query !== 'string') continue
+      this.#queries.push({ query: row.query, ...found, atLeast })
     }
     for (const urls of this.#urls.values()) ranked(urls, (row) => row.url)
     ranked(this.#queries, (row) => row.query)

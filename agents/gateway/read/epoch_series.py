@@ -54,6 +54,9 @@ class EpochSeries(msgspec.Struct, frozen=True, omit_defaults=True):
     filtered: SeriesColumns | None = None
     #: So many rows are listed; those behind them have `filtered` alone. Left out if all are.
     listed: int | None = None
+    #: Only in the table of queries: true shares are at least these, results that are not known are
+    #: not in them. Left out if they are complete.
+    at_least: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -91,6 +94,7 @@ def series_piece(body: bytes, table: Table) -> bytes:
             disputed=disputed,
             filtered=SeriesColumns(**together) if is_filtered else None,
             listed=len(listed) if unlisted else None,
+            at_least=table == "queries" and document.queries_at_least,
             **own,
         )
     )

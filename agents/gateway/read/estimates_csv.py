@@ -6,7 +6,8 @@ and no URL is empty; so is a number that does not exist. Of a disputed record `b
 value, with an interval that spans both groups'; publications of version 1 do not say which are
 disputed, so that this field is empty, too. `filtered` is what all publications together say of the
 same window, the others are the epoch's own. Rows that have `filtered` alone are marked `unlisted`
-(`estimates_tables`).
+(`estimates_tables`). `at_least` marks queries whose true share is at least the figure, because
+results that are not known are not in it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _KEYS: dict[Table, tuple[str, ...]] = {"records": ("query", "url"), "queries": (
 _PREFERRED = ("share", "low", "high", "variance", "preferred")
 _FURTHER: dict[Table, tuple[str, ...]] = {
     "records": ("optin_weight", "projected", "disputed", "unlisted"),
-    "queries": ("optin_weight", "disputed", "unlisted"),
+    "queries": ("optin_weight", "disputed", "unlisted", "at_least"),
 }
 
 COLUMNS: dict[Table, tuple[str, ...]] = {
@@ -58,7 +59,8 @@ def csv_table(body: bytes, table: Table) -> bytes:
     about = [getattr(document, column) for column in _ABOUT]
     preferred = document.preferred
     listed, unlisted = document.rows(table)
-    for entry in (*({**entry, "unlisted": False} for entry in listed), *unlisted):
+    further = {"unlisted": False, "at_least": document.queries_at_least}
+    for entry in ({**further, **entry} for entry in (*listed, *unlisted)):
         chosen = entry.get(preferred) or {}
         rows.writerow(
             [

@@ -14,6 +14,7 @@ from agents.jobs.filter_memory import add_filtered
 from agents.jobs.job_context import ReleaseDice
 from blender.groups_over_time import pooled_difference
 from blender.interfaces import OptinCounts
+from blender.parameters import PrivacyParameters
 from blender.profiles import build_head_list
 from blender.publication_filter import ClientFigures, Publication
 from blender.record import Record
@@ -111,7 +112,11 @@ def test_every_record_and_query_has_both_estimates_and_the_document_says_what_ea
         assert 0 <= figure["low"] <= figure["probability"] <= figure["high"] <= 1
         assert figure["variance"] < row["optin"]["variance"], "four epochs know more than one"
     for query in body["queries"]:
-        parts = [r["filtered"] for r in records if r["query"] == query["query"]]
+        parts = [
+            r["filtered"]
+            for r in (*records, *body["filtered"]["unlisted"])
+            if r["query"] == query["query"]
+        ]
         total = sum(part["probability"] for part in parts)
         assert query["filtered"]["probability"] == pytest.approx(total)
 
@@ -191,8 +196,6 @@ def test_counts_of_another_quantity_are_not_filtered():
 
 
 def test_records_that_are_known_and_not_listed_are_told_too():
-    from blender.parameters import PrivacyParameters
-
     few = PrivacyParameters(selection_share=0.9, head_list_cells=5)
     _, data = published(documents(3, privacy=few))[-1]
     body = json.loads(data)
@@ -205,8 +208,6 @@ def test_records_that_are_known_and_not_listed_are_told_too():
 
 
 def test_of_more_unlisted_records_than_fit_the_largest_are_told(monkeypatch):
-    from blender.parameters import PrivacyParameters
-
     made = documents(2, privacy=PrivacyParameters(selection_share=0.9, head_list_cells=5))
     all_of_them = json.loads(published(made)[-1][1])["filtered"]["unlisted"]
     monkeypatch.setattr("streams.releases.filtered_estimates.MOST_UNLISTED", 4)
@@ -214,6 +215,32 @@ def test_of_more_unlisted_records_than_fit_the_largest_are_told(monkeypatch):
 
     assert fewer == all_of_them[:4]
     assert all(float(f"{x:.6g}") == x for row in fewer for x in row["filtered"].values())
+
+
+def test_a_querys_figure_is_of_all_its_known_results_before_any_is_cut_off(monkeypatch):
+    """A query of three results, one of them listed, was published with that one's share."""
+    few = PrivacyParameters(selection_share=0.9, head_list_cells=5)
+    made = documents(3, privacy=few)
+    whole = json.loads(published(made)[-1][1])
+    monkeypatch.setattr("streams.releases.filtered_estimates.MOST_UNLISTED", 1)
+    cut = json.loads(published(made)[-1][1])
+
+    known = [r for r in (*whole["records"], *whole["filtered"]["unlisted"]) if r["url"]]
+    rows = whole["queries"] + whole["filtered"]["unlisted_queries"]
+    assert {row["query"] for row in rows} == {r["query"] for r in known}
+    beyond = 0
+    for row in rows:
+        parts = [r["filtered"] for r in known if r["query"] == row["query"]]
+        total = sum(part["probability"] for part in parts)
+        assert row["filtered"]["probability"] == pytest.approx(total, rel=1e-5)
+        least = sum(part["variance"] for part in parts)
+        most = sum(part["variance"] ** 0.5 for part in parts) ** 2
+        assert least * (1 - 1e-5) <= row["filtered"]["variance"] <= most * (1 + 1e-5)
+        beyond += len(parts) > 1 and "blend" in row
+    assert beyond, "some query has listed and unlisted results"
+    assert len(cut["filtered"]["unlisted"]) == len(cut["filtered"]["unlisted_queries"]) == 1
+    assert cut["queries"] == whole["queries"]
+    assert cut["filtered"]["unlisted_queries"] == whole["filtered"]["unlisted_queries"][:1]
 
 
 def test_an_older_publication_is_read_and_has_none():

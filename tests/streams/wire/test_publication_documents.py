@@ -144,38 +144,41 @@ def test_projected_values_are_a_distribution_and_raw_ones_stay_raw():
 def test_a_weight_is_what_the_blend_really_did():
     """A query's total is the sum of blended records: its weight lies among theirs."""
     paper = published("paper", 5000)
-    for item in paper.records:
+    for item in (*paper.records, *paper.queries):
         assert item.optin_weight is not None
         mixed = (
             item.optin_weight * item.optin.probability
             + (1 - item.optin_weight) * item.client.probability
         )
         assert item.blend.probability == pytest.approx(mixed)
-    for document in (paper, published("sharp", 5000)):
-        for query in document.queries:
-            own = [r for r in document.records if r.query == query.query and r.url is not None]
-            total = sum(r.blend.probability for r in own)
-            assert query.blend.probability == pytest.approx(total)
-            weights = [r.optin_weight for r in own]
-            assert min(weights) - 1e-12 <= query.optin_weight <= max(weights) + 1e-12
-            if min(r.blend.probability for r in own) > 0:
-                mean = sum(r.optin_weight * r.blend.probability for r in own) / total
-                assert query.optin_weight == pytest.approx(mean)
+    document = published("sharp", 5000)
+    for query in document.queries:
+        own = [r for r in document.records if r.query == query.query and r.url is not None]
+        total = sum(r.blend.probability for r in own)
+        assert query.blend.probability == pytest.approx(total)
+        weights = [r.optin_weight for r in own]
+        assert min(weights) - 1e-12 <= query.optin_weight <= max(weights) + 1e-12
+        if min(r.blend.probability for r in own) > 0:
+            mean = sum(r.optin_weight * r.blend.probability for r in own) / total
+            assert query.optin_weight == pytest.approx(mean)
     assert {query.optin_weight for query in published("sharp", 0).queries} == {1.0}
 
 
-def test_the_papers_query_marginal_stands_beside_the_total():
-    """p̂_q counts a query's unlisted URLs too; where no report tells them it is not there."""
-    paper = published("paper", 5000)
+def test_the_papers_figure_of_a_query_is_complete_and_that_of_sharp_is_at_least():
+    """p̂_q counts a query's unlisted URLs too; where no report tells them they are not measured."""
+    paper, sharp = published("paper", 5000), published("sharp", 5000)
     for query in paper.queries:
-        (rest,) = [r for r in paper.records if r.query == query.query and r.url is None]
+        own = [r for r in paper.records if r.query == query.query]
+        assert any(r.url is None for r in own)
         for group in ("optin", "client"):
-            whole = getattr(query.marginal, group).probability
-            listed = getattr(query, group).probability
-            assert whole == pytest.approx(listed + getattr(rest, group).probability)
-        assert query.marginal.blend.variance > 0
-    assert EstimatesDocument.from_bytes(paper.to_bytes()).to_bytes() == paper.to_bytes()
-    assert {query.marginal for query in published("sharp", 5000).queries} == {None}
+            whole = sum(getattr(r, group).probability for r in own)
+            assert getattr(query, group).probability == pytest.approx(whole)
+        assert query.blend.variance > 0
+    assert (paper.queries_at_least, sharp.queries_at_least) == (False, True)
+    for document in (paper, sharp):
+        again = EstimatesDocument.from_bytes(document.to_bytes())
+        assert again.queries_at_least == document.queries_at_least
+        assert again.to_bytes() == document.to_bytes()
 
 
 @pytest.mark.parametrize(("profile", "prefer"), [("paper", "client"), ("sharp", "blend")])
@@ -252,7 +255,7 @@ def of_version_1(document: EstimatesDocument) -> bytes:
     for row in body["records"]:
         del row["disputed"]
     for row in body["queries"]:
-        del row["disputed"], row["marginal"]
+        del row["disputed"]
     return json.dumps(body | {"schema": "blendstream/estimates/1"}).encode()
 
 

@@ -16,6 +16,7 @@ from streams.wire.estimates_document import (
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
+    FilteredQuery,
     FilteredRecord,
     FilteredStatement,
     Participants,
@@ -116,6 +117,7 @@ def over_time(prefer: str | None = None) -> EstimatesDocument:
                 FilteredRecord("weather", "https://old.example/", figure(0.26)),
                 FilteredRecord("forgotten", "https://old.example/", figure(0.001)),
             ),
+            unlisted_queries=(FilteredQuery("weather long ago", figure(0.065)),),
         ),
     )
 
@@ -140,7 +142,7 @@ def without_figures() -> EstimatesDocument:
 def of_version_1(document: EstimatesDocument) -> bytes:
     """As the first release wrote it."""
     body = json.loads(document.to_bytes())
-    del body["difference"], body["disputed"], body["filtered"]
+    del body["difference"], body["disputed"], body["filtered"], body["queries_at_least"]
     for row in (*body["records"], *body["queries"]):
         del row["disputed"], row["filtered"]
         row.pop("estimation_count", None)
@@ -178,15 +180,17 @@ def vectors() -> dict[str, object]:
     return {
         "about": "Publications and what is found in them: search (query, the URLs with their "
         "probability, low, high, whether they are disputed and which estimate it is), complete "
-        "(prefix, the queries), trends(3); `own`: what this epoch says by itself; `empty`: "
-        "it has no row to show and replaces no other publication. Text that stands "
-        "for no record finds nothing. Then publications to refuse.",
+        "(prefix, the queries), trends(3), which also say whether the share is at least that; "
+        "`own`: what this epoch says by itself; `empty`: it has no row to show and replaces no "
+        "other publication. Text that stands for no record finds nothing. Then publications to "
+        "refuse.",
         "publications": [
             *(found(of_version_1(publication(prefer))) for prefer in ("blend", "client", None)),
             found(publication("client").to_bytes()),
             found(disputed().to_bytes()),
             found(with_more_keys(disputed())),
             found(over_time().to_bytes()),
+            found(replace(publication(), queries_at_least=False).to_bytes()),
             found(with_more_keys(over_time("client"))),
             found(without_rows().to_bytes()),
             found(without_figures().to_bytes()),
@@ -217,7 +221,8 @@ def found(data: bytes) -> dict[str, object]:
 
 
 def figures(row: RankedUrl | RankedQuery) -> list[Any]:
-    return [row.probability, row.low, row.high, row.disputed, row.estimate]
+    same = [row.probability, row.low, row.high, row.disputed, row.estimate]
+    return [*same, row.at_least] if isinstance(row, RankedQuery) else same
 
 
 def refused() -> list[tuple[str, str]]:
@@ -250,6 +255,7 @@ def refused() -> list[tuple[str, str]]:
         ("null for records", changed("records", None)),
         ("a number for a filtered estimate", changed("records", 0, "filtered", 1)),
         ("a filtered estimate without a list of the others", changed("filtered", {})),
+        ("a filtered estimate without queries", changed("filtered", {"unlisted": []})),
     ]
     for name, text in cases:
         try:

@@ -40,6 +40,11 @@ export type Figures = {
 export type RankedUrl = Figures & {
     url: string;
 };
+/**
+ * Of a query with `atLeast` URLs that are not known are not in the number, and the true one is at
+ * least that.
+ */
 export type RankedQuery = Figures & {
     query: string;
+    atLeast: boolean;
 };

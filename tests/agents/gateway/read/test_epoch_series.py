@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -76,8 +77,9 @@ async def test_what_is_known_and_not_listed_is_in_tables_and_series_and_marked(t
     assert [row.query for row in own] == ["rarely asked"] * 2
     if table == "records":
         wanted = [(row.query, row.url, row.filtered.probability) for row in (first, *own)]
-    else:  # The first one's query has a row, which is of its listed results.
-        wanted = [("rarely asked", None, sum(row.filtered.probability for row in own))]
+    else:  # The first one's query has a listed row, which it is summed into.
+        (more,) = document.filtered.unlisted_queries
+        wanted = [(more.query, None, more.filtered.probability)]
     listed = len(document.records if table == "records" else document.queries)
     assert told["listed"] == listed == len(rows) - len(wanted) == len(told["query"]) - len(wanted)
     assert [row["unlisted"] for row in rows] == ["false"] * listed + ["true"] * len(wanted)
@@ -89,9 +91,20 @@ async def test_what_is_known_and_not_listed_is_in_tables_and_series_and_marked(t
         assert float(row["filtered_probability"]) == pytest.approx(p)
         assert told["filtered"]["share"][i] == pytest.approx(p, rel=1e-4)
         assert float(row["filtered_low"]) < p < float(row["filtered_high"])
-        if len(wanted) == 1:
-            reach = float(row["filtered_high"]) - p
-            assert reach == pytest.approx(1.96 * (2e-9) ** 0.5, rel=1e-3), "variances add up"
+
+
+@pytest.mark.parametrize("at_least", [True, False])
+async def test_tables_and_series_of_queries_say_whether_a_share_is_at_least_that(at_least):
+    """A share that leaves out unknown results must not be taken for all of a query's."""
+    gateway = serving([replace(publications()[-1], queries_at_least=at_least)])
+    (told,) = (await gateway.ask("GET", "/v1/series?table=queries")).json()["epochs"]
+    answer = await gateway.ask("GET", "/v1/estimates/latest?format=csv&table=queries")
+    rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
+
+    assert told.get("at_least", False) == at_least
+    assert {row["at_least"] for row in rows} == {str(at_least).lower()}
+    (told,) = (await gateway.ask("GET", "/v1/series?table=records")).json()["epochs"]
+    assert "at_least" not in told, "a record's share is its own"
 
 
 async def test_a_series_is_paged_newest_first_without_gaps():
