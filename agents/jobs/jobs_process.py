@@ -42,7 +42,7 @@ from streams.releases.entries import Kind
 from streams.releases.epoch_plan import plan_from
 from streams.releases.ledger import Ledger
 from streams.settings import Settings
-from streams.stores.server_probe import watch_servers
+from streams.stores.server_probe import ServerWatch
 from streams.telemetry.structured_logs import Known
 from streams.wire.estimates_document import EstimatesDocument
 
@@ -90,6 +90,13 @@ class Jobs:
         self._log_watch = LogWatch(
             settings.kafka, context.kafka, topic, settings.jobs.transaction_timeout_s
         )
+        self._servers = ServerWatch(
+            context.kafka,
+            topic,
+            context.redis,
+            prefix=settings.topics.prefix,
+            every_s=_ASK_EVERY_S,
+        )
 
     @classmethod
     async def connect(cls, settings: Settings, **instead: Unpack[Instead]) -> Jobs:
@@ -108,6 +115,8 @@ class Jobs:
         """Why no epoch can continue; empty while the clock is right, and Kafka and Redis answer."""
         if self._log_watch.blocked is not None:
             return [f"the release log is blocked: {self._log_watch.blocked.sentence()}"]
+        if self._servers.write_refusal is not None:
+            return [self._servers.write_refusal]
         if self.clocks.ok and all(self._answered.values()):
             return []
         return [self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"]
@@ -133,12 +142,9 @@ class Jobs:
         log.info("jobs_started")
         metrics.CLOCK_SKEW_SECONDS.set_function(lambda: self.clocks.skew_s)
         metrics.CLOCK_SKEW_LIMIT.set(self.clocks.allowed_s)
-        context, releases = self.context, self.context.topics.releases.name
         watches = [
-            asyncio.create_task(ClockComparison(context, self.clocks).run()),
-            asyncio.create_task(
-                watch_servers(context.kafka, releases, context.redis, _ASK_EVERY_S)
-            ),
+            asyncio.create_task(ClockComparison(self.context, self.clocks).run()),
+            asyncio.create_task(self._servers.run()),
             asyncio.create_task(self.watch_log(_ASK_EVERY_S)),
         ]
         try:

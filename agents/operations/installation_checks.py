@@ -1,9 +1,9 @@
 """Check everything that the service depends on, and say how to fix what is wrong.
 
-Leaves everything as it was: no topic of the service is created, no key written. A broker's time is
-only known from a record that it appends, so a byte or two are written to the clock topic, which is
-never read. Before the first start that topic does not exist: a temporary one is created and then
-deleted.
+Leaves everything as it was: no topic of the service is created, and a key that is written to see
+whether Redis accepts writes expires within a minute. A broker's time is only known from a record
+that it appends, so a byte or two are written to the clock topic, which is never read. Before the
+first start that topic does not exist: a temporary one is created and then deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ from streams.releases.ledger import Ledger
 from streams.settings import Settings
 from streams.settings.sections import TopicsSettings
 from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
-from streams.stores.redis import Client, append_only, connect_redis, node_info, silent_replicas
+from streams.stores.redis import (
+    Client,
+    append_only,
+    connect_redis,
+    node_info,
+    silent_replicas,
+    write_refusal,
+)
 from streams.topics import Topics, copies_of_topics, topic_problems
 
 __all__ = ["Finding", "Grade", "budget", "elections", "examine", "replication", "versions"]
@@ -340,6 +347,8 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         yield fix("redis", f"version 6.2 or newer is needed, found {oldest}; upgrade")
     else:
         yield ok("redis", f"{name} {oldest} answers, {counted(len(servers), 'node')}")
+    if refusal := await write_refusal(client, settings.topics.prefix):
+        yield fix("writes", refusal)
     if silent := await silent_replicas(client):
         yield fix(
             "replicas",

@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from agents import process
 from agents.process import reach_servers
@@ -35,7 +35,7 @@ from streams.stems import Stem
 from streams.stores.count_store import CountTables
 from streams.stores.epoch_keys import KeyRing
 from streams.stores.redis import Client
-from streams.stores.server_probe import watch_servers
+from streams.stores.server_probe import ServerWatch
 from streams.telemetry.structured_logs import Known
 
 __all__ = ["Worker", "run_worker"]
@@ -60,7 +60,7 @@ class Worker:
     app: CountingApp
     counters: list[TopicCounter]
     _close: list[Callable[[], Awaitable[None]]]
-    _watch: Callable[[], Coroutine[Any, Any, None]]
+    _servers: ServerWatch
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _starting: asyncio.Task[None] | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -98,12 +98,16 @@ class Worker:
             release_log.close,
             partial(_close_redis, redis),
         ]
-        watch = partial(watch_servers, kafka, topics.releases.name, redis, _ASK_EVERY_S)
-        return cls(settings, app, counters, close, watch)
+        servers = ServerWatch(
+            kafka, topics.releases.name, redis, prefix=prefix, every_s=_ASK_EVERY_S
+        )
+        return cls(settings, app, counters, close, servers)
 
     @property
     def unready(self) -> list[str]:
-        """Which partitions are stopped, or which server does not answer."""
+        """Which partitions are stopped, or which server does not answer or refuses writes."""
+        if self._servers.write_refusal is not None:
+            return [self._servers.write_refusal]
         if all(counter.ready for counter in self.counters):
             return []
         stopped = [
@@ -116,7 +120,7 @@ class Worker:
     async def run(self) -> str | None:
         """Join the group and count, until `stop`; or why it must be restarted."""
         self._tasks = [asyncio.create_task(self._check(counter)) for counter in self.counters]
-        self._tasks.append(asyncio.create_task(self._watch()))
+        self._tasks.append(asyncio.create_task(self._servers.run()))
         # Starting ends with the first assignment, which may take as long as Kafka likes.
         self._starting = asyncio.create_task(self.app.start())
         while True:

@@ -39,6 +39,7 @@ __all__ = [
     "node_info",
     "silent_replicas",
     "text_of",
+    "write_refusal",
 ]
 
 Client = aioredis.Redis | aioredis.RedisCluster
@@ -186,6 +187,60 @@ async def check_redis(client: Client) -> None:
 async def append_only(client: Client) -> bool:
     """Whether every node writes all changes to disk, so that a restart loses nothing."""
     return all(int(n.get("aof_enabled", 0)) for n in await node_info(client, "persistence"))
+
+
+#: Why Redis refuses writes, by the code of its error, and what an operator does about it.
+_WRITE_REFUSALS: Final = {
+    "OOM": "its memory is full: raise maxmemory, or give its host more memory",
+    "MISCONF": "it cannot write to its disk: free space there, or repair the disk",
+    "NOREPLICAS": "too few of its replicas answer (min-replicas-to-write): start them",
+    "READONLY": "it is a replica: let redis.url name the primary, or wait for the fail-over to end",
+}
+_PROBE_LIVES_S: Final = 60
+#: Names tried for a key on each primary of a cluster: with 100 primaries each has one, but for a
+#: chance of e^-100.
+_PROBE_NAMES: Final = 10_000
+
+
+async def write_refusal(client: Client, prefix: str) -> str | None:
+    """Write a key that soon expires to every primary; return a sentence if one refuses, else None.
+
+    A server with a full disk or at `maxmemory` answers PING and every read.
+    """
+    for key in await _probe_keys(client, prefix):
+        try:
+            await answered(client.set(key, b"", ex=_PROBE_LIVES_S))
+        except StoreUnavailable as error:
+            code = _error_code(error.__cause__)
+            if code not in _WRITE_REFUSALS:
+                raise
+            return f"Redis refuses every write ({code}), because {_WRITE_REFUSALS[code]}"
+    return None
+
+
+def _error_code(error: BaseException | None) -> str:
+    """The code that Redis's error begins with; redis-py removes some and has a type for them."""
+    if isinstance(error, rerrors.OutOfMemoryError):
+        return "OOM"
+    if isinstance(error, rerrors.ReadOnlyError):
+        return "READONLY"
+    return str(error).partition(" ")[0]
+
+
+async def _probe_keys(client: Client, prefix: str) -> list[str]:
+    """One key for each primary."""
+    names = [f"{prefix}:{{probe-{number}}}" for number in range(_PROBE_NAMES)]
+    if not isinstance(client, aioredis.RedisCluster):
+        return names[:1]
+    await answered(client.initialize())
+    keys: dict[str, str] = {}
+    for name in names:
+        node = client.get_node_from_key(name)
+        if node is not None:
+            keys.setdefault(node.name, name)
+        if len(keys) >= len(client.get_primaries()):
+            break
+    return list(keys.values())
 
 
 class Script:

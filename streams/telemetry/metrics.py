@@ -34,7 +34,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 SERVER_UP = Gauge(
     "blender_server_up",
-    "1 if Kafka or Redis answered this process when it last asked, else 0.",
+    "1 if Kafka or Redis answered this process when it last asked, else 0; redis_writes: if Redis "
+    "accepted a write.",
     ["server"],
     registry=None,
 )

@@ -228,6 +228,39 @@ async def test_a_redis_that_drops_counts_or_forgets_is_to_be_mended(
     assert to_fix(found, "persistence"), "it looks on"
 
 
+def refuse_writes(client: redis.Redis, why: str) -> None:
+    """Make a real server answer every read and refuse every write."""
+    if why == "OOM":
+        client.config_set("maxmemory", 1)
+        return
+    # A snapshot that cannot be saved, as on a full disk: a folder has the file's name.
+    told = client.config_get("dir") | client.config_get("dbfilename")
+    Path(told["dir"], told["dbfilename"]).mkdir()
+    client.config_set("save", "3600 1")
+    client.set("a", "b")
+    client.bgsave()
+    deadline = time.monotonic() + 20
+    while client.info("persistence")["rdb_last_bgsave_status"] != "err":
+        assert time.monotonic() < deadline, "the snapshot did not fail"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("why", "advice"), [("OOM", "raise maxmemory"), ("MISCONF", "free space there")]
+)
+async def test_a_redis_that_refuses_writes_is_to_be_mended_although_it_answers(
+    kafka, own_redis, make_settings: MakeSettings, why: str, advice: str
+) -> None:
+    """With a full disk, or at maxmemory, PING answers: `doctor` once found nothing wrong."""
+    settings = make_settings({"kafka.url": kafka.url, "redis.url": own_redis.url})
+    with redis.Redis.from_url(own_redis.url) as client:
+        refuse_writes(client, why)
+        found = await findings(settings)
+    assert any(f.what == "redis" and f.grade is Grade.OK for f in found)
+    assert f"Redis refuses every write ({why}), because" in to_fix(found, "writes")
+    assert advice in to_fix(found, "writes")
+
+
 async def test_a_cluster_is_asked_node_by_node(
     kafka, own_cluster_redis, make_settings: MakeSettings
 ) -> None:

@@ -11,7 +11,7 @@ from agents.jobs.leases import Lease
 from streams.errors import StoreUnavailable
 from streams.stores.kafka import KafkaLog
 from streams.stores.redis import connect_redis
-from streams.stores.server_probe import watch_servers
+from streams.stores.server_probe import ServerWatch
 from streams.telemetry.metrics import SERVER_UP
 
 
@@ -41,7 +41,8 @@ async def test_a_cluster_that_goes_and_comes_back_is_seen_to_do_so(
     log = KafkaLog(settings.kafka)
     lease = Lease(redis, "test", "keeper", 60)
     assert await lease.hold()
-    watching = asyncio.create_task(watch_servers(log, topic, redis, 0.05))
+    watch = ServerWatch(log, topic, redis, prefix="test", every_s=0.05)
+    watching = asyncio.create_task(watch.run())
     try:
         await until(lambda: up("kafka") == up("redis") == 1)
         own_cluster_redis.stop()

@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
+import redis
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -69,7 +71,7 @@ WORKER: dict[str, tuple[str, dict[str, set[str] | None]]] = {
         {"stem": STEMS, "reason": {reason.value for reason in StopReason}},
     ),
     "blender_worker_ready": ("gauge", {}),
-    "blender_server_up": ("gauge", {"server": {"kafka", "redis"}}),
+    "blender_server_up": ("gauge", {"server": {"kafka", "redis", "redis_writes"}}),
     "blender_build_info": ("gauge", {"version": ANY}),
 }
 GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
@@ -128,7 +130,7 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_agreement_p_value": ("gauge", {}),
     "blender_agreement_p_value_before": ("gauge", {}),
     "blender_keeper_last_pass_timestamp_seconds": ("gauge", {}),
-    "blender_server_up": ("gauge", {"server": {"kafka", "redis"}}),
+    "blender_server_up": ("gauge", {"server": {"kafka", "redis", "redis_writes"}}),
     "blender_build_info": ("gauge", {"version": ANY}),
 }
 FORMS = {
@@ -357,6 +359,24 @@ def test_a_stopped_worker_fires_and_clears(watched, prometheus, scraped):
     assert ("ProcessGone", "jobs") not in (prometheus.firing() or ())
     watched.service.start_process("worker")
     prometheus.wait_for(("ProcessGone", "worker"), firing=False, within_s=90)
+
+
+def test_a_redis_that_refuses_writes_fires_and_clears(watched, prometheus, scraped):
+    """At maxmemory, or with a full disk, Redis answers PING: jobs once called themselves ready."""
+    processes = ("worker", "jobs")
+    service = watched.service
+    with redis.Redis.from_url(service.stack.redis.url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            for job in processes:
+                prometheus.wait_for(("RedisRefusesWrites", job), firing=True)
+                answer = httpx.get(service.metrics[job].replace("/metrics", "/readyz"))
+                assert answer.status_code == 503
+                assert "Redis refuses every write (OOM), because its memory is full" in answer.text
+        finally:
+            client.config_set("maxmemory", 0)
+    for job in processes:
+        prometheus.wait_for(("RedisRefusesWrites", job), firing=False, within_s=90)
 
 
 def test_a_stopped_broker_fires_and_clears(watched, prometheus, scraped):
