@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import blendstream
-from agents.gateway.read.estimates_csv import csv_head, csv_rows
+from agents.gateway.read.estimates_csv import csv_table
 from agents.gateway.read.publications import EpochView, PublishedDocument
 from blender.errors import ParameterError
 from blender.record import normalise
@@ -120,7 +120,7 @@ def test_a_row_says_whether_it_is_disputed_and_then_has_one_groups_share(results
         assert (marked["share"] == marked["optin_probability"]).all()
         assert marked["optin_weight"].isna().all()
     assert not results.estimates(EPOCHS[7])["disputed"].any()
-    older = csv_head("records") + csv_rows(of_version_1(publications()[0]), "records")
+    older = csv_table(of_version_1(publications()[0]), "records")
     assert _frame(older)["disputed"].isna().all()
 
 
