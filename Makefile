@@ -26,7 +26,7 @@ FAST := tests/agents tests/blender tests/blendstream tests/docs tests/localclien
 	blender streams agents localclient blendstream \
 	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
-.PHONY: help setup demo test test-fast check format bench chaos soak fuzz test-statistical docs lock packages clean
+.PHONY: help setup demo test test-fast check format bench chaos soak fuzz test-statistical front-page docs lock packages clean
 
 help:  ## this list
 	@echo "usage: make TARGET [ARGS='more for pytest or the demo'] [JOBS=0 for one process]"; echo
@@ -93,6 +93,10 @@ fuzz: setup packages  ## many random inputs
 
 test-statistical: setup  ## larger samples
 	$(BIN)/python -m pytest --slow --timeout 7200 -m statistical $(ARGS)
+
+# Writes docs/demo-run.txt, the pictures of the results page, and the figures of README.md and docs/.
+front-page: setup packages  ## run the demo for README.md: its tables and pictures, five minutes
+	$(BIN)/python docs/front_page.py --run
 
 docs: setup  ## the pages of docs/ as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

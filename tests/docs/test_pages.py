@@ -69,15 +69,9 @@ def test_the_two_commands_that_set_everything_up_are_the_makefiles():
         assert re.search(rf"^{target}: .*setup", makefile, re.MULTILINE)
 
 
-def test_the_readme_is_short_and_its_table_is_what_the_demo_printed():
-    """The first screen decides; the whole output is a click away."""
-    printed = (REPOSITORY / "docs/demo.md").read_text()
-    table = README.partition("| query → result |")[2].partition("\n\n")[0].splitlines()[2:]
-    first = re.findall(r"^\[[^\]]+\] (\S.* → \S+) +(\S+%) +(\S+%) +(\S+%)", printed, re.MULTILINE)
-    rows = [tuple(cell.strip().replace(" %", "%") for cell in row.split("|")[1:5]) for row in table]
-
-    assert rows == first[:6]
-    assert len(README.split()) <= 1_350
+def test_the_readme_is_short():
+    """The first screen decides; everything else is a click away. Bars of tables are no words."""
+    assert len([word for word in README.split() if word != "|"]) <= 1_200
 
 
 def anchors(page: Path) -> set[str]:

@@ -18,6 +18,7 @@ from agents.local.demo.people import Window
 from agents.local.demo.population import Population
 from agents.local.demo.senders import BatchSender, RealDevices
 from agents.local.demo.service import GUEST, DemoService, EpochTimes
+from agents.local.demo.spending import by_default, shown_here
 from agents.local.demo.view import View, epoch_table
 
 __all__ = ["Demo", "check_results", "client_steps", "extension_steps", "first_error"]
@@ -43,6 +44,7 @@ class Demo:
         self._view = view
         self._due_s: float | None = None
         self._shown: set[int] = set()
+        self._first_shown = asyncio.Event()
         self._empty: set[int] = set()
         self._rates: dict[str, deque[tuple[float, float]]] = {}
 
@@ -74,6 +76,7 @@ class Demo:
             people = Population(http, service.token, **self._who)
             devices = RealDevices(_REAL_DEVICES, service.gateway, folder, self._times.window_s)
             background = senders.create_task(self._let_devices_report(devices))
+            senders.create_task(self._compare_with_the_default())
             while epochs is None or len(self._shown) < epochs:
                 service.check()
                 check_results(epochs, len(self._empty))
@@ -97,6 +100,14 @@ class Demo:
             while True:
                 await devices.let_report()
                 await asyncio.sleep(1)
+
+    async def _compare_with_the_default(self) -> None:
+        """Below the first table: the figures that these people would get by default."""
+        optin = round(self._who["people"] * self._who["optin_share"])
+        clients = self._who["people"] - optin
+        text = await asyncio.to_thread(by_default, optin, clients, self._profile)
+        await self._first_shown.wait()
+        self._view.say(text + "\n")
 
     def _say_when_due(self, collecting: Any) -> None:
         """Once: from here on there is something to wait for."""
@@ -147,6 +158,7 @@ class Demo:
                 f"{took_part['clients']:,} devices; {other} computed beside it"
             )
             self._view.say(epoch_table(epoch, took_part_text, scores, window.truth) + "\n")
+            self._first_shown.set()
 
     async def _show_state(
         self, http: httpx.AsyncClient, service: DemoService, states: Any, sender: BatchSender,
@@ -252,6 +264,7 @@ def _where_to_look(service: DemoService, took_s: float) -> str:
         + "".join(f"  {name + ' metrics':<17}{url}\n" for name, url in service.metrics.items())
         + extension_steps(service.gateway)
         + client_steps(service.gateway, service.guest_token)
+        + shown_here()
         + "Ctrl-C ends it and leaves nothing behind.\n"
     )
 
