@@ -38,6 +38,7 @@ from blender.filter_model import (
     absorb_clients,
     absorb_optin,
     predict,
+    require_finite,
 )
 from blender.filter_modes import FilterModes, default_modes
 from blender.filter_scouts import Scouts
@@ -66,6 +67,13 @@ class FilterState:
     covariance: FloatArray
     scouts: Scouts
 
+    def __post_init__(self) -> None:
+        """Refuse a state that is not finite, with the record's number."""
+        require_finite("a filter's mean", self.mean)
+        require_finite("a filter's covariance", self.covariance)
+        variance = self.covariance[P, P]
+        require_finite("a filter's deviation", np.sqrt(np.where(variance >= 0, variance, np.nan)))
+
     @property
     def size(self) -> int:
         """How many records are known."""
@@ -86,7 +94,9 @@ class FilterState:
         """The part of p̂'s standard deviation that comes from d: |Cov(p, d)|/√Var(d)."""
         of_d = self.covariance[D, D]
         known = np.asarray(of_d > 0)
-        return np.asarray(np.abs(self.covariance[P, D]) / np.sqrt(np.where(known, of_d, np.inf)))
+        part = np.abs(self.covariance[P, D]) / np.sqrt(np.where(known, of_d, np.inf))
+        # No part is larger than the whole, also after rounding.
+        return np.asarray(np.minimum(part, np.sqrt(self.variance)))
 
     @property
     def staying(self) -> float:
@@ -156,7 +166,7 @@ def _first_sight(
     if not np.isfinite(y).all():
         raise ParameterError("a new record must have a count of the opt-in group")
     mean, variance = _after_first_count(y, n, noise, tau)
-    level = np.maximum(mean, LEAST_COUNT / n)
+    level = np.clip(mean, LEAST_COUNT / n, 1.0)
     sampling = level * (1 - level) / n
     # y − p = d + a·f + s_O + noise. Given p, these parts are normal: what is known of each before,
     # and its covariance with y − p. `habits` are the averages of a and a² over modes.
@@ -250,6 +260,7 @@ def _moved(state: FilterState, optin: Observed, clients: Observed, tau: float) -
     leap = np.maximum(m, level) ** 2
     total = np.zeros(state.size)
     first, second = np.zeros_like(state.mean), np.zeros_like(state.covariance)
+    within = np.zeros_like(state.mean)
     for a, b in _likely(odds):
         h, lag, habit = modes.staying[a]
         motion = Motion(h, lag, habit, float(modes.client_stay(h, habit)), at_o, at_c)
@@ -269,9 +280,13 @@ def _moved(state: FilterState, optin: Observed, clients: Observed, tau: float) -
             first += weight * off
             for i in range(SIZE):
                 second[i] += weight * (covariance[i] + off[i] * off)
+                within[i] += weight * covariance[i, i]
     first /= total
     second /= total
     second -= first[:, np.newaxis] * first[np.newaxis]
+    # A mixture varies at least as its parts do; where they agree, the difference above is rounding.
+    for i in range(SIZE):
+        second[i, i] = np.maximum(second[i, i], within[i] / total)
     mean = state.mean + first
     if len(rows):
         # The scouts have been followed under every mode from the start: nothing was merged away.

@@ -36,12 +36,12 @@ __all__ = ["EpochMemory", "ListRanking", "remember"]
 class EpochMemory:
     """What a head list needs beyond the counts: what was published before, and a period's rule.
 
-    At most `most_known` records stay known. `memory` is `None` if the filter failed on what was
-    published; `rule` is of the budget period that the epoch belongs to, if any.
+    At most `most_known` records stay known. `rule` is of the budget period that the epoch belongs
+    to, if any.
     """
 
     epoch: int
-    memory: RecordFilter | None
+    memory: RecordFilter
     most_known: int
     rule: PeriodRule | None = None
 
@@ -74,12 +74,11 @@ def remember(
     ordered, counts = tuple(records[i] for i in by_text.tolist()), noisy[by_text]
     failure: Exception | None = None
     value, gone = counts.astype(np.float64), lowest_beyond(counts, before.most_known)
-    if before.memory is not None:
-        try:
-            value, gone = _filtered(before, before.memory, ordered, counts, users, noise_variance)
-        except Exception as error:
-            # Noise is drawn: giving up here would lose the epoch, and drawing again is forbidden.
-            failure = error
+    try:
+        value, gone = _filtered(before, ordered, counts, users, noise_variance)
+    except Exception as error:
+        # Noise is drawn: giving up here would lose the epoch, and drawing again is forbidden.
+        failure = error
     back = np.empty_like(by_text)
     back[by_text] = np.arange(len(by_text))
     return ListRanking(value[back], gone[back], failure)
@@ -87,7 +86,6 @@ def remember(
 
 def _filtered(
     before: EpochMemory,
-    memory: RecordFilter,
     records: tuple[Record, ...],
     counts: IntArray,
     users: int,
@@ -96,6 +94,7 @@ def _filtered(
     """Each record's filtered probability, and whether it is given up."""
     released = set(records)
     # What an earlier list had and this one lacks was given up, or is not known to this period.
+    memory = before.memory
     known = memory.without(r for r in memory.records if r not in released)
     seen = known.follow(Publication(before.epoch, records, counts, users, noise_variance, listed=0))
     place = {record: i for i, record in enumerate(seen.records)}

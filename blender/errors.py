@@ -5,6 +5,7 @@
     BlenderError
     ├─ ParameterError (also ValueError)   a number outside its range; raised when built
     ├─ HeadListMismatch                   counts or reports do not fit the head list
+    ├─ NotFinite                          a computed number is no number; says of which record
     └─ (streams adds its own children)    StoreUnavailable, SettingsError, …
 
 A message says what must hold and what was found. It never contains a query, a URL or a user id.
@@ -12,7 +13,7 @@ A message says what must hold and what was found. It never contains a query, a U
 
 from __future__ import annotations
 
-__all__ = ["BlenderError", "HeadListMismatch", "ParameterError", "require"]
+__all__ = ["BlenderError", "HeadListMismatch", "NotFinite", "ParameterError", "require"]
 
 
 class BlenderError(Exception):
@@ -25,6 +26,15 @@ class ParameterError(BlenderError, ValueError):
 
 class HeadListMismatch(BlenderError):
     """Counts, reports or estimates do not belong to the head list they came with."""
+
+
+class NotFinite(BlenderError):
+    """A computed number must be finite and is not; `record` is the record's number, from 0."""
+
+    def __init__(self, quantity: str, record: int) -> None:
+        super().__init__(f"{quantity} must be finite, got one that is not, of record {record}")
+        self.quantity = quantity
+        self.record = record
 
 
 def require(holds: bool, message: str) -> None:

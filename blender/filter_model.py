@@ -44,12 +44,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender.cell_estimates import FloatArray
+from blender.errors import NotFinite
 
-__all__ = ["Motion", "Observed", "absorb_clients", "absorb_optin", "predict"]
+__all__ = ["Motion", "Observed", "absorb_clients", "absorb_optin", "predict", "require_finite"]
 
 #: Where the numbers of the state are.
 P, D, F, S_O, S_C = range(5)
 SIZE = 5
+
+#: A publication is not taken for more precise than this part of a state's variance: float64 has 16
+#: digits, and a difference of variances keeps 6 of them. No real publication comes near.
+ROUNDING = 1e-10
+#: Where the state is certain, so that nothing divides by 0.
+TINY = 1e-200
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,19 @@ class Observed:
     """What one group's publication says of each record: y, from how many people, under what noise.
 
     `share` is NaN where it says nothing. `noise` is the variance that privacy added, without the
-    sampling of people; `users` may differ by record.
+    sampling of people; `users` may differ by record. Both are numbers also where nothing is said:
+    a NaN times a weight of 0 is NaN, and one record's would spread to all others.
     """
 
     share: FloatArray
     users: FloatArray
     noise: FloatArray
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no publication can mean."""
+        require_finite("an observed share", np.where(np.isnan(self.share), 0.0, self.share))
+        require_finite("a number of people", np.where(self.users > 0, self.users, np.nan))
+        require_finite("a variance of noise", np.where(self.noise >= 0, self.noise, np.nan))
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -72,6 +86,18 @@ class Observed:
     def at(self, rows: slice | NDArray[np.int64]) -> Observed:
         """The same for some of the records."""
         return Observed(self.share[rows], self.users[rows], self.noise[rows])
+
+
+def require_finite(quantity: str, values: FloatArray) -> None:
+    """Raise `NotFinite` with the number of the first record, in the last axis, that is not finite.
+
+    Called where a state or a figure is created: a number that is none would reach every record of
+    the epochs to come, and be published as missing.
+    """
+    finite = np.isfinite(values)
+    if not finite.all():
+        by_record = finite.reshape(-1, values.shape[-1]).all(axis=0)
+        raise NotFinite(quantity, int(np.argmin(by_record)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,33 +148,48 @@ def absorb_optin(
 ) -> FloatArray:
     """Kalman's update by y_O = p + d + a·f + s_O + noise, in place; ln P(y_O) of each lane."""
     along = covariance[:, P] + covariance[:, D] + habit * covariance[:, F] + covariance[:, S_O]
-    variance = along[P] + along[D] + habit * along[F] + along[S_O] + group.noise
+    inner = innovation(covariance, along[P] + along[D] + habit * along[F] + along[S_O])
     off = group.share - (mean[P] + mean[D] + habit * mean[F] + mean[S_O])
-    return _absorb(mean, covariance, along, variance, off, group.seen)
+    return _absorb(mean, covariance, along, inner, off, group)
 
 
 def absorb_clients(mean: FloatArray, covariance: FloatArray, group: Observed) -> FloatArray:
     """Kalman's update by y_C = p + s_C + noise, in place; ln P(y_C) of each lane."""
     along = covariance[:, P] + covariance[:, S_C]
-    variance = along[P] + along[S_C] + group.noise
+    inner = innovation(covariance, along[P] + along[S_C])
     off = group.share - (mean[P] + mean[S_C])
-    return _absorb(mean, covariance, along, variance, off, group.seen)
+    return _absorb(mean, covariance, along, inner, off, group)
+
+
+def innovation(covariance: FloatArray, exact: FloatArray) -> FloatArray:
+    """Var(y) without its noise, and not below what floats can tell from 0.
+
+    `exact` is a sum of covariances that may cancel to less than their rounding errors, or below 0.
+    """
+    size = sum(covariance[i, i] for i in range(SIZE))
+    return np.asarray(np.maximum(exact, ROUNDING * size + TINY))
 
 
 def _absorb(
     mean: FloatArray,
     covariance: FloatArray,
     along: FloatArray,
-    variance: FloatArray,
+    inner: FloatArray,
     off: FloatArray,
-    seen: NDArray[np.bool_],
+    group: Observed,
 ) -> FloatArray:
     # Where nothing was seen the gain is 0 and the likelihood 1.
-    variance = np.where(seen, variance, np.inf)
+    seen = group.seen
+    variance = np.where(seen, inner + group.noise, np.inf)
     off = np.where(seen, off, 0.0)
+    # Cov(x, y)² ≤ Var(x)·Var(y) (Cauchy and Schwarz), also after rounding: so no gain explodes.
+    for i in range(SIZE):
+        most = np.sqrt(covariance[i, i] * inner)
+        along[i] = np.clip(along[i], -most, most)
     gain = along / variance
     mean += gain * off
     for i in range(SIZE):
         covariance[i] -= gain[i] * along
+        covariance[i, i] = np.maximum(covariance[i, i], 0.0)
     safe = np.where(seen, variance, 1 / (2 * math.pi))
     return np.asarray(-0.5 * (np.log(2 * math.pi * safe) + off * off / safe))

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender.cell_estimates import FloatArray
+from blender.errors import NotFinite, ParameterError
 from blender.filter_model import (
     SIZE,
     D,
@@ -35,7 +36,9 @@ from blender.filter_model import (
     P,
     absorb_clients,
     absorb_optin,
+    innovation,
     predict,
+    require_finite,
 )
 from blender.filter_modes import FilterModes
 
@@ -70,6 +73,18 @@ class Scouts:
     weights: FloatArray
     modes: FilterModes
 
+    def __post_init__(self) -> None:
+        """Refuse a state that is not finite, with the number of its record among all."""
+        try:
+            lanes = len(self.weights), len(self.rows)
+            require_finite("a scout's mean", self.mean.reshape(SIZE, *lanes))
+            require_finite("a scout's covariance", self.covariance.reshape(SIZE, SIZE, *lanes))
+        except NotFinite as error:
+            raise NotFinite(error.quantity, int(self.rows[error.record])) from None
+        # All scouts together decide the weights: no single record is to blame.
+        if not np.isfinite(self.weights).all():
+            raise ParameterError("the weights of the modes must be finite")
+
     @classmethod
     def none(cls, modes: FilterModes) -> Scouts:
         """Before the first publication."""
@@ -79,7 +94,12 @@ class Scouts:
     def chosen(
         self, mean: FloatArray, covariance: FloatArray, users: FloatArray, seen: NDArray[np.bool_]
     ) -> Scouts:
-        """The largest of all records, new scouts from where all modes together see them."""
+        """The largest of all records, new scouts from where all modes together see them.
+
+        An epoch that says nothing of any record leaves the scouts as they are.
+        """
+        if not seen.any():
+            return self
         large = np.flatnonzero(seen & (mean[P] * users >= LEAST_HOLDERS))
         rows = np.sort(large[np.argsort(-mean[P][large], kind="stable")[:MOST_SCOUTS]])
         modes = len(self.weights)
@@ -177,10 +197,14 @@ class Scouts:
         mean, c = predict(*state, motion, kappa**2 * level**2)
         # What y_O and y_C are off by, made independent and of variance 1.
         o, k = np.array([1.0, 1.0, habit, 1.0, 0.0]), np.array([1.0, 0.0, 0.0, 0.0, 1.0])
-        oo = np.einsum("i,ijr,j->r", o, c, o) + optin.noise
-        part = np.einsum("i,ijr,j->r", o, c, k) / oo
-        left = np.einsum("i,ijr,j->r", k, c, k) + clients.noise - part**2 * oo
-        off, shows = optin.share - o @ mean, (1 - lag - habit) * level
+        exact_o, exact_c = (np.einsum("i,ijr,j->r", v, c, v) for v in (o, k))
+        oo = innovation(c, exact_o) + optin.noise
+        # A y that is missing has no part in the sum: its terms are 0, never NaN.
+        told = optin.seen
+        part = np.where(told, np.einsum("i,ijr,j->r", o, c, k) / oo, 0.0)
+        left = innovation(c, exact_c - part**2 * oo) + clients.noise
+        off = np.where(told, optin.share - o @ mean, 0.0)
+        shows = np.where(told, (1 - lag - habit) * level, 0.0)
         seen = clients.seen
         off_c = np.where(seen, clients.share - k @ mean - part * off, 0.0)
         shows_c = np.where(seen, level - part * shows, 0.0)

@@ -24,7 +24,7 @@ import numpy as np
 
 from blender.cell_estimates import Estimates, FloatArray
 from blender.epoch_filter import FilterState, advance, empty_state
-from blender.errors import HeadListMismatch, ParameterError
+from blender.errors import HeadListMismatch, NotFinite, ParameterError
 from blender.filter_model import Observed
 from blender.filter_modes import FilterModes
 from blender.intervals import Z_95
@@ -156,19 +156,37 @@ class RecordFilter:
                 f"a publication must hold all {len(self.records)} known records, "
                 f"epoch {publication.epoch} lacks {missing}"
             )
+        tau = publication.between_groups
+        before = self.carried(publication.epoch - 1, between_groups=tau)
         fresh = [record for record in publication.records if record not in self._place]
         records = (*self.records, *fresh)
         place = {record: i for i, record in enumerate(records)}
         # Where each of the publication's records is in the filter.
         order = np.fromiter((place[r] for r in publication.records), np.int64, len(records))
-        state = advance(
-            self.state,
-            _placed(optin_observed(publication), order),
-            _placed(clients_observed(publication), order),
-            between_groups=publication.between_groups,
-        )
+        optin, clients = optin_observed(publication), clients_observed(publication)
+        try:
+            state = advance(
+                before.state, _placed(optin, order), _placed(clients, order), between_groups=tau
+            )
+        except NotFinite as error:
+            # Its number in this epoch's list, which is published, not in the filter.
+            number = int(np.flatnonzero(order == error.record)[0])
+            raise NotFinite(error.quantity, number) from None
         followed = RecordFilter(records, state, publication.epoch, publication.users)
         return followed.without(publication.forgotten)
+
+    def carried(self, epoch: int, *, between_groups: float = 0.0) -> RecordFilter:
+        """After all epochs up to this one, where those since the last published no counts.
+
+        Each makes every record as much less certain as an epoch's change can be.
+        """
+        if self.last_epoch is None or epoch <= self.last_epoch:
+            return self
+        size, state = len(self.records), self.state
+        nothing = Observed(np.full(size, np.nan), np.full(size, float(self.users)), np.zeros(size))
+        for _ in range(min(epoch - self.last_epoch, 2 * _MEMORY_EPOCHS)):
+            state = advance(state, nothing, nothing, between_groups=between_groups)
+        return replace(self, state=state, last_epoch=epoch)
 
     def without(self, forgotten: Iterable[Record]) -> RecordFilter:
         """Without these records, which are new again."""
@@ -243,10 +261,11 @@ def clients_observed(publication: Publication) -> Observed:
     if clients is None or clients.reports == 0:
         return Observed(share, users, noise)
     users[:] = clients.reports
-    known = np.isfinite(clients.variance)
+    # A disputed record's figures are left out (NaN), and one report alone has no variance (∞).
+    known = np.isfinite(clients.variance) & ~np.isnan(clients.probability)
     inside = np.clip(clients.probability, 0.0, 1.0)
     sampling = inside * (1 - inside) / clients.reports
-    added = np.maximum(np.where(known, clients.variance, 1.0) - sampling, 0.0)
+    added = np.maximum(clients.variance - sampling, 0.0)
     share[: publication.listed] = np.where(known, clients.probability, np.nan)
     noise[: publication.listed] = np.where(known, added, 0.0)
     return Observed(share, users, noise)

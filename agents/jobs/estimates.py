@@ -65,8 +65,8 @@ class _Inputs:
     head_list: HeadListDocument
     release: OptinRelease
     reports: ReportsRead
-    #: What earlier publications said; `None` if the filter over them failed.
-    memory: FilterMemory | None
+    #: What earlier publications said.
+    memory: FilterMemory
 
 
 async def _read(context: JobContext, due: Due[BuildEstimates]) -> _Inputs:

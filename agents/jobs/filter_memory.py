@@ -8,8 +8,10 @@ that every process makes the same of them after any loss. A process that was jus
 to 31 epochs, one that runs reads the last one. What the first filter decides (order, forgetting) is
 committed with the head list, and never worked out again.
 
-A filter that fails must cost no epoch: the failure is logged, and the publication is made without
-it. A document that cannot be read is another matter: that is tried again, as all reading is.
+A filter that fails must cost no epoch: the job logs and counts the failure, which raises an alert,
+and makes the release without it. A publication that the filter rejects costs its own epoch alone:
+the filters of later epochs pass over it, as over an empty epoch. A document that cannot be read is
+another matter: that is tried again, as all reading is.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ from typing import TypeVar
 import numpy as np
 
 from agents.jobs.job_context import Followed, JobContext
+from agents.jobs.metrics import FILTER_FAILURES
+from blender.errors import NotFinite
 from blender.publication_filter import Publication, RecordFilter, remembered_from
 from streams.releases.documents import DocumentReference
+from streams.releases.entries import Kind
 from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from streams.releases.filtered_estimates import (
     FilterMemory,
@@ -35,7 +40,7 @@ from streams.releases.optin_release import SelectionNumbers
 from streams.wire.estimates_document import EstimatesDocument
 from streams.wire.head_list_document import HeadListDocument
 
-__all__ = ["add_filtered", "estimates_memory", "selection_memory"]
+__all__ = ["add_filtered", "estimates_memory", "report_filter_failure", "selection_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +49,8 @@ State = TypeVar("State")
 Content = TypeVar("Content")
 
 
-async def selection_memory(
-    context: JobContext, book: ReleaseBook, epoch: int
-) -> RecordFilter | None:
-    """The filter over S's published counts before this epoch; `None` if it fails."""
+async def selection_memory(context: JobContext, book: ReleaseBook, epoch: int) -> RecordFilter:
+    """The filter over S's published counts before this epoch."""
     published = [
         (state.epoch, released.head_list.id, (released.head_list, released.optin))
         for state in _remembered(book, epoch)
@@ -58,15 +61,15 @@ async def selection_memory(
         return _selection(number, *await _bytes_of(context, documents))
 
     start = Followed(RecordFilter.start())
-    done = await _followed(epoch, context.selection, start, published, read, _after_list)
-    context.selection = done or context.selection
-    return None if done is None else done.state
+    kind = Kind.HEAD_LISTS
+    context.selection = await _followed(
+        kind, context.selection, start, published, read, _after_list
+    )
+    return context.selection.state
 
 
-async def estimates_memory(
-    context: JobContext, book: ReleaseBook, epoch: int
-) -> FilterMemory | None:
-    """The filter over publications before this epoch; `None` if it fails."""
+async def estimates_memory(context: JobContext, book: ReleaseBook, epoch: int) -> FilterMemory:
+    """The filter over publications before this epoch."""
     published = [
         (state.epoch, state.estimates.document.id, documents)
         for state in _remembered(book, epoch)
@@ -80,9 +83,10 @@ async def estimates_memory(
         return await _bytes_of(context, documents)
 
     start = Followed(FilterMemory())
-    done = await _followed(epoch, context.estimates, start, published, read, _after_estimates)
-    context.estimates = done or context.estimates
-    return None if done is None else done.state
+    context.estimates = await _followed(
+        Kind.ESTIMATES, context.estimates, start, published, read, _after_estimates
+    )
+    return context.estimates.state
 
 
 def _remembered(book: ReleaseBook, epoch: int) -> Iterator[EpochState]:
@@ -96,13 +100,13 @@ async def _bytes_of(context: JobContext, documents: Documents) -> tuple[bytes, b
 
 
 async def _followed(
-    epoch: int,
+    kind: Kind,
     done: Followed[State],
     start: Followed[State],
     published: Sequence[tuple[int, str, Documents]],
     read: Callable[[int, Documents], Awaitable[Content]],
     follow: Callable[[State, Content], State],
-) -> Followed[State] | None:
+) -> Followed[State]:
     """The filter after all that was published; only what it has not followed yet is read."""
     ids = tuple(document for _, document, _ in published)
     if ids[: len(done.ids)] != done.ids:
@@ -113,9 +117,20 @@ async def _followed(
         try:
             state = await asyncio.to_thread(follow, state, content)
         except Exception as error:
-            log.error("filter_failed", extra={"epoch": epoch}, exc_info=error)
-            return None
+            report_filter_failure(kind, number, error)
     return Followed(state, ids)
+
+
+def report_filter_failure(kind: Kind, epoch: int, error: Exception) -> None:
+    """Log and count that a release is made without the filter, or without one publication in it.
+
+    `record` is the number of the record in that epoch's head list, where one record is to blame.
+    """
+    record = error.record if isinstance(error, NotFinite) else None
+    FILTER_FAILURES.labels(kind).inc()
+    log.error(
+        "filter_failed", extra={"kind": kind, "epoch": epoch, "record": record}, exc_info=error
+    )
 
 
 def _selection(epoch: int, head_list_bytes: bytes, optin_bytes: bytes) -> Publication | None:
@@ -157,16 +172,14 @@ def _after_estimates(memory: FilterMemory, documents: tuple[bytes, bytes]) -> Fi
 
 
 def add_filtered(
-    document: EstimatesDocument, head_list: HeadListDocument, memory: FilterMemory | None
+    document: EstimatesDocument, head_list: HeadListDocument, memory: FilterMemory
 ) -> EstimatesDocument:
     """The publication with the filtered estimate; without it if the filter fails.
 
     An epoch's own estimate must not be lost for what is only put beside it.
     """
-    if memory is None:
-        return document
     try:
         return with_filtered(document, head_list, memory)
     except Exception as error:
-        log.error("filter_failed", extra={"epoch": document.epoch}, exc_info=error)
+        report_filter_failure(Kind.ESTIMATES, document.epoch, error)
         return document

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 
 from agents.jobs.epoch_schedule import BuildHeadList, next_head_list
 from agents.jobs.estimates import empty_estimates
-from agents.jobs.filter_memory import selection_memory
+from agents.jobs.filter_memory import report_filter_failure, selection_memory
 from agents.jobs.job_context import JobContext
 from agents.jobs.release_step import Due, Made, Release
 from blender.epoch_estimates import OptinRelease
@@ -85,9 +85,7 @@ async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -
     )
     if release.filter_failure is not None:
         # Ranked and kept by this epoch's noisy counts alone, which are published, too.
-        log.error(
-            "filter_failed", extra={"epoch": due.state.epoch}, exc_info=release.filter_failure
-        )
+        report_filter_failure(Kind.HEAD_LISTS, due.state.epoch, release.filter_failure)
     # Devices will spend what the head list asks of them; it must not be more than was charged.
     asked = release.head_list.randomizer.delta
     if asked > charged.delta:

@@ -27,6 +27,7 @@ __all__ = [
     "CLOCK_SKEW_LIMIT",
     "CLOCK_SKEW_SECONDS",
     "FAILURES",
+    "FILTER_FAILURES",
     "JOBS",
     "STEPS",
     "count_released",
@@ -51,6 +52,11 @@ _ENTRIES = (
 
 STEPS = _process.counter("blender_job_steps", "Steps that jobs have taken.", kind=_KINDS)
 FAILURES = _process.counter("blender_job_failures", "Steps that failed.", kind=_KINDS)
+FILTER_FAILURES = _process.counter(
+    "blender_filter_failures",
+    "Releases made without the filter over epochs, and publications that it passed over.",
+    kind=(Kind.HEAD_LISTS, Kind.ESTIMATES),
+)
 LEASE_HELD = _process.gauge(
     "blender_job_lease_held", "1 while this process holds the lease.", kind=_KINDS
 )

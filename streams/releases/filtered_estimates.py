@@ -82,6 +82,11 @@ class FilterMemory:
                 state = _followed(state, each, tau)
         return FilterMemory(publications, tau, rotate, state)
 
+    def carried(self, epoch: int) -> FilterMemory:
+        """Before an epoch that has no counts of S to follow: what was known, less certain."""
+        state = self.state.carried(epoch, between_groups=self.between_groups)
+        return replace(self, state=state)
+
 
 def rotates(document: EstimatesDocument) -> bool:
     """Whether clients take turns: then those of two epochs are different people."""
@@ -128,33 +133,43 @@ def with_filtered(
     head_list: HeadListDocument,
     memory: FilterMemory,
 ) -> EstimatesDocument:
-    """The publication with the filtered estimate in it; as it is where there is none."""
+    """The publication with the filtered estimate in it; as it is where there is none.
+
+    In an epoch without anyone in S it is what was known before, carried to this epoch.
+    """
     publication = publication_of(head_list, document)
-    if publication is None:
+    if publication is not None:
+        followed = memory.follow(publication, clients_rotate=rotates(document))
+    elif document.participants.selection == 0 and memory.publications and document.records:
+        followed = memory.carried(document.epoch)
+    else:
         return document
-    followed = memory.follow(publication, clients_rotate=rotates(document))
-    listed = publication.records[: publication.listed]
-    found = followed.state.estimates(listed)
+    on_list = head_list.head_list.records[: head_list.head_list.listed]
+    known = set(followed.state.records)
+    # Nothing was known before of a record whose first epoch was abandoned: carried, it has none.
+    unknown = {record.query for record in on_list if record not in known}
+    found = followed.state.estimates(record for record in on_list if record in known)
     place = {record: i for i, record in enumerate(found.records)}
     query_place = {query: i for i, query in enumerate(found.queries)}
-    on_list = set(listed)
-    beyond = [record for record in found.records if record not in on_list]
-    queries = {record.query for record in listed}
+    listed = set(on_list)
+    beyond = [record for record in found.records if record not in listed]
+    queries = {record.query for record in on_list}
     further = [query for query in found.queries if query not in queries]
     further.sort(key=lambda query: (-found.of_queries.probability[query_place[query]], query))
 
     def of_cell(cell: EstimatedCell) -> EstimatedShare | None:
         if cell.query is None or cell.url is None:
             return None
-        return _share(found.of_records, place[Record(cell.query, cell.url)])
+        at = place.get(Record(cell.query, cell.url))
+        return None if at is None else _share(found.of_records, at)
+
+    def of_query(query: str) -> EstimatedShare | None:
+        return None if query in unknown else _share(found.of_queries, query_place[query])
 
     return replace(
         document,
         records=tuple(replace(cell, filtered=of_cell(cell)) for cell in document.records),
-        queries=tuple(
-            replace(row, filtered=_share(found.of_queries, query_place[row.query]))
-            for row in document.queries
-        ),
+        queries=tuple(replace(row, filtered=of_query(row.query)) for row in document.queries),
         filtered=FilteredStatement(
             since_epoch=followed.publications[0].epoch,
             epochs=len(followed.publications),

@@ -58,6 +58,7 @@ FIELDS: Final = frozenset(
         "pid",
         "reason",
         "received",
+        "record",
         "refused",
         "requests",
         "retry_in_s",

@@ -222,18 +222,6 @@ def test_a_filter_that_fails_costs_no_epoch_and_no_second_draw(way):
     assert release.noisy.counts[1] == 40
 
 
-@pytest.mark.parametrize("rule", [RULE, None])
-def test_without_any_memory_the_counts_decide(rule):
-    """The filter failed on what was published, before anything was drawn."""
-    memory = EpochMemory(9, None, 2, rule)
-    release = build_head_list(
-        "sharp", counts_of({A: 150, B: 300, C: 90}), PRIVACY, NoNoise(), (D,), memory
-    )
-    assert release.filter_failure is None
-    assert release.head_list.records == (B, A, C, D)
-    assert [release.head_list.records[i] for i in release.forgotten] == [C, D]
-
-
 @pytest.mark.parametrize(
     ("change", "value"),
     [("scale", RULE.scale * 0.9), ("threshold", RULE.threshold - 2), ("epochs", 4)],

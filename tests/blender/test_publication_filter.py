@@ -144,6 +144,25 @@ def test_unlisted_records_and_empty_epochs_say_nothing_of_clients(history):
     assert np.isnan(clients_observed(one).share).all()
 
 
+def test_epochs_without_a_publication_make_every_record_less_certain(history):
+    """Time passes in them, too: a filter that skips them would trust what has had time to change.
+
+    The scouts stay, and with them what was learned about how records move.
+    """
+    state = rebuild(history[:4])
+    seen = history[4]
+    at_once, later = (state.follow(replace(seen, epoch=seen.epoch + gap)) for gap in (0, 6))
+
+    assert (later.state.variance > at_once.state.variance).all()
+    carried = state.carried(seen.epoch + 5)
+    assert carried.records == state.records
+    assert carried.state.scouts.rows.tolist() == state.state.scouts.rows.tolist() != []
+    assert carried.follow(replace(seen, epoch=seen.epoch + 6)).state.mean == pytest.approx(
+        later.state.mean
+    )
+    assert state.carried(history[3].epoch) is state
+
+
 def test_an_epoch_must_come_after_the_last_and_hold_all_that_is_known(history):
     state = rebuild(history[:3])
     with pytest.raises(ParameterError, match="in order, got epoch 3 after epoch 3"):

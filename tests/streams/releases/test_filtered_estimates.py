@@ -12,6 +12,8 @@ from jsonschema import Draft202012Validator
 from agents.jobs.estimates import build_estimates
 from agents.jobs.filter_memory import add_filtered
 from agents.jobs.job_context import ReleaseDice
+from agents.jobs.metrics import JOBS
+from blender.errors import NotFinite
 from blender.groups_over_time import pooled_difference
 from blender.interfaces import OptinCounts
 from blender.parameters import PrivacyParameters
@@ -175,15 +177,75 @@ def test_reports_on_a_disputed_record_do_not_move_it_where_they_may_be_forged(sh
     assert missing.sum() == left_out
 
 
-def test_a_filter_that_fails_leaves_the_epochs_own_estimate(monkeypatch):
+def test_a_disputed_record_leaves_all_filtered_figures():
+    """Story: its left-out figure became a NaN that reached all records, and none had a filtered
+    figure for the next 17 to 32 epochs: 100 forged reports were enough."""
+    made = documents(5)
+    head_list, own = made[2]
+    made[2] = (
+        head_list,
+        replace(
+            own,
+            disputed=DisputedRecords(1, "optin", "Somebody may have forged reports."),
+            records=(replace(own.records[0], disputed=True), *own.records[1:]),
+        ),
+    )
+
+    for _, data in published(made):
+        figures = [row["filtered"] for row in json.loads(data)["records"] if row["url"]]
+        assert len(figures) == 20
+        assert all(figure["probability"] is not None for figure in figures)
+
+
+def test_figures_are_carried_through_epochs_without_counts():
+    """Nobody was in S: the records are on the list, and what was known of them still holds, less
+    surely."""
+    made = documents(6)
+    data = published(made[:3])
+    memory = FilterMemory()
+    for head_list, own in made[:3]:
+        publication = publication_of(head_list, own)
+        assert publication is not None
+        memory = memory.follow(publication, clients_rotate=rotates(own))
+    head_list, own = made[5]
+    nobody = replace(own, participants=replace(own.participants, selection=0))
+
+    before = {
+        (r.query, r.url): r.filtered for r in EstimatesDocument.from_bytes(data[-1][1]).records
+    }
+    carried = with_filtered(nobody, head_list, memory)
+
+    assert carried.filtered is not None
+    assert (carried.filtered.since_epoch, carried.filtered.epochs) == (0, 3)
+    for row in (r for r in carried.records if r.url is not None):
+        last = before[row.query, row.url]
+        assert row.filtered is not None
+        assert last is not None
+        assert row.filtered.probability == pytest.approx(last.probability, rel=0.01)
+        assert row.filtered.variance > last.variance
+    assert all(query.filtered is not None for query in carried.queries)
+    assert with_filtered(nobody, head_list, FilterMemory()) == nobody, "nothing was known before"
+
+
+def test_a_filter_that_fails_leaves_the_epochs_own_estimate(monkeypatch, caplog):
+    """The publication goes out; the log has the record's number, never its text, and the counter
+    of the alert rises."""
     head_list, own = documents(1)[0]
+    before = failures()
 
     def fails(*_):
-        raise FloatingPointError("overflow")
+        raise NotFinite("a filter's mean", 7)
 
     monkeypatch.setattr("agents.jobs.filter_memory.with_filtered", fails)
     assert add_filtered(own, head_list, FilterMemory()) == own
-    assert add_filtered(own, head_list, None) == own
+
+    [told] = caplog.records
+    assert (told.message, told.epoch, told.record) == ("filter_failed", 0, 7)
+    assert failures() == before + 1
+
+
+def failures() -> float | None:
+    return JOBS.get_sample_value("blender_filter_failures_total", {"kind": "estimates"})
 
 
 def test_counts_of_another_quantity_are_not_filtered():
