@@ -59,11 +59,11 @@ class Results:
         self._http = httpx.Client(base_url=server.rstrip("/"), timeout=timeout_s)
 
     def estimates(self, epoch: int | None = None) -> pd.DataFrame:
-        """One epoch, by default the newest: a row for each record (query and URL)."""
+        """One epoch, by default the newest with results: a row for each record (query and URL)."""
         return self._epoch(epoch, "records")
 
     def queries(self, epoch: int | None = None) -> pd.DataFrame:
-        """One epoch, by default the newest: a row for each query.
+        """One epoch, by default the newest with results: a row for each query.
 
         `share` sums a query's listed results, `filtered_probability` all that are known. Where
         `at_least` is true, results that are not known are in neither.
@@ -102,7 +102,7 @@ class Results:
         return _dated(found).sort_values("epoch", ignore_index=True)
 
     def document(self, epoch: int | None = None) -> dict[str, Any]:
-        """One epoch's publication as it is: agreement, parameters, privacy and all."""
+        """One epoch's publication as it is, by default the newest with results."""
         which = "latest" if epoch is None else str(epoch)
         document: dict[str, Any] = self._ask(f"/v1/estimates/{which}").json()
         return document

@@ -60,7 +60,6 @@ FIELDS: Final = frozenset(
         "received",
         "record",
         "refused",
-        "requests",
         "retry_in_s",
         "seconds",
         "skew_s",
