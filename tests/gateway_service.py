@@ -285,6 +285,7 @@ class GatewayUnderTest:
         self.port = int(environment["BLENDSTREAM_GATEWAY_PORT"])
         self.metrics_port = int(environment["BLENDSTREAM_GATEWAY_METRICS_PORT"])
         self.url = f"http://127.0.0.1:{self.port}"
+        self.unix_socket = environment.get("BLENDSTREAM_GATEWAY_UNIX_SOCKET")
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, *command],
@@ -300,7 +301,8 @@ class GatewayUnderTest:
         last = ""
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                answer = httpx.get(f"{self.url}/readyz", timeout=5)
+                with httpx.Client(transport=httpx.HTTPTransport(uds=self.unix_socket)) as client:
+                    answer = client.get(f"{self.url}/readyz", timeout=5)
                 last = answer.text
                 if answer.status_code == 200:
                     return self

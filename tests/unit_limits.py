@@ -77,5 +77,6 @@ def impose(unit: str) -> None:
 if __name__ == "__main__":
     verb, *rest = sys.argv[1:]
     if available():
-        impose((UNITS / f"blendstream-{verb}.service").read_text())
+        (unit,) = UNITS.glob(f"blendstream-{verb}*.service")
+        impose(unit.read_text())
     os.execv(sys.executable, [sys.executable, *(rest or ["-m", "agents.cli", verb])])

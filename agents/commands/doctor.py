@@ -3,6 +3,8 @@
 Exits with 1 when something must be fixed. Leaves everything as it was: to compare clocks it writes
 a byte to the clock topic, or before the first start to a topic of its own, which it deletes again.
 With --wait-s it may be run while Kafka and Redis are still starting.
+
+With --edge it checks an edge from outside instead. That needs no settings and counts nothing.
 """
 
 from __future__ import annotations
@@ -53,10 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="first wait up to so long until Kafka and Redis answer (default: 0)",
     )
+    parser.add_argument(
+        "--edge",
+        metavar="URL",
+        help="check the edge that devices reach there, and nothing else: TLS and days to expiry, "
+        "limits, deadlines, errors, cache",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     report = _Report(as_json=arguments.json)
+    if arguments.edge:
+        asyncio.run(_examine_edge(arguments.edge, report))
+        return report.end()
     try:
         settings = load_settings(arguments.settings).settings
     except SettingsError as error:
@@ -76,4 +87,11 @@ async def _examine(settings: Settings, report: _Report, wait_s: float) -> None:
     if wait_s:
         await wait_for_servers(settings, wait_s, lambda line: print(line, file=sys.stderr))
     async for finding in examine(settings):
+        report.add(finding.grade.value, finding.what, finding.found)
+
+
+async def _examine_edge(url: str, report: _Report) -> None:
+    from agents.operations.edge_checks import examine_edge  # noqa: PLC0415
+
+    async for finding in examine_edge(url):
         report.add(finding.grade.value, finding.what, finding.found)

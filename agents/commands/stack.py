@@ -5,6 +5,11 @@ Prints two lines for the shell:
     export KAFKA_URL=kafka://127.0.0.1:PORT
     export REDIS_URL=redis://127.0.0.1:PORT/0
 
+--edge also starts nginx, where it is installed, with the configuration that production uses, and
+prints where a gateway must listen to be behind it:
+
+    export BLENDSTREAM_GATEWAY_UNIX_SOCKET=PATH
+
 --brokers 3 starts three Kafka nodes that replicate, --redis cluster or sentinel a Redis that
 survives the loss of a node. Each node's process id is said: `kill -9` one to see what the service
 does then.
@@ -23,11 +28,14 @@ import os
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from agents.commands.demo import within
 from agents.local import Stack, StackError
 from agents.local.local_cluster import ClusterNode
+from agents.local.local_edge import LocalEdge, find_nginx
+from agents.local.local_server import LocalPart
 from agents.local.replicated_redis import RedisNode
 
 __all__ = ["add_arguments", "run"]
@@ -54,6 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"of a single {name.capitalize()}; default: a free one, another at each start",
         )  # fmt: skip
 
+    parser.add_argument(
+        "--edge",
+        action="store_true",
+        help="nginx in front of a gateway, with TLS, as in production",
+    )
+    parser.add_argument(
+        "--edge-port", type=within(int, 1, 65535), metavar="PORT",
+        help="of the edge; default: a free one, another at each start",
+    )  # fmt: skip
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Start, print the addresses, watch until a signal comes or a server ends by itself."""
@@ -64,20 +82,31 @@ def run(arguments: argparse.Namespace) -> int:
         ports = arguments.kafka_port, arguments.redis_port
         if any(ports) and (arguments.brokers, arguments.redis) != (1, "single"):
             raise StackError("--kafka-port and --redis-port are for one Kafka and one Redis")
-        with Stack.start(
-            arguments.folder,
-            ports=ports,
-            progress=_say,
-            brokers=arguments.brokers,
-            redis_kind=arguments.redis,
-        ) as stack:
+        if arguments.edge:
+            find_nginx()  # Before anything is started that would have to end again.
+        with ExitStack() as parts:
+            stack = parts.enter_context(
+                Stack.start(
+                    arguments.folder,
+                    ports=ports,
+                    progress=_say,
+                    brokers=arguments.brokers,
+                    redis_kind=arguments.redis,
+                )
+            )
+            running: list[LocalPart] = list(stack.started)
             print(f"export KAFKA_URL={stack.kafka.url}")
             print(f"export REDIS_URL={stack.redis.url}", flush=True)
+            if arguments.edge:
+                edge = parts.enter_context(LocalEdge(port=arguments.edge_port))
+                running.append(edge)
+                print(f"export BLENDSTREAM_GATEWAY_UNIX_SOCKET={edge.socket()}", flush=True)
+                _say(f"edge: {edge.url}, curl --cacert {edge.certificate}")
             several = _several(stack)
-            for part in stack.started if several else ():
+            for part in running if several else ():
                 _say(f"{part.name}: process {part.server.pid}")
             _say(f"ready after {time.monotonic() - began:.1f} s; Ctrl-C stops it")
-            return _watch(stack, alone=not several)
+            return _watch(running, alone=not several)
     except KeyboardInterrupt:
         _say("stopped")
         return 0
@@ -88,9 +117,8 @@ def _several(stack: Stack) -> bool:
     return any(isinstance(part, RedisNode | ClusterNode) for part in stack.started)
 
 
-def _watch(stack: Stack, *, alone: bool) -> int:
+def _watch(running: list[LocalPart], *, alone: bool) -> int:
     """Say which server ended by itself; one of several may, and the others go on."""
-    running = stack.started
     while running:
         for part in [part for part in running if not part.server.running]:
             running.remove(part)

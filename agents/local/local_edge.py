@@ -7,6 +7,7 @@ Only addresses, paths and the user differ. The certificate is self-signed: name 
 import datetime
 import ipaddress
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -27,14 +28,13 @@ __all__ = ["LocalEdge", "configuration", "find_nginx", "write_certificate"]
 
 #: Where Debian installs it, which is not on the PATH of users.
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/bin")
-_SOCKETS = tuple(f"unix:/run/blendstream/gateway-{number}.sock" for number in (1, 2))
 
 
 class LocalEdge(LocalPart):
     """nginx on a port of 127.0.0.1, in front of gateways that may start later.
 
-    `gateways` are addresses as nginx's `server` takes them, by default a unix socket in this
-    folder (`socket`). `plain_port` adds a listener without TLS, for tests that count bytes.
+    Gateways listen on the sockets in its folder (`socket`), or at `gateways`, addresses as nginx's
+    `server` takes them. `plain_port` adds a listener without TLS, for tests that count bytes.
     `changes` replaces text of the configuration, as an operator would.
     """
 
@@ -62,10 +62,9 @@ class LocalEdge(LocalPart):
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
-    @property
-    def socket(self) -> Path:
-        """Where a gateway listens (`gateway.unix_socket`)."""
-        return self.folder / "gateway-1.sock"
+    def socket(self, number: int = 1) -> Path:
+        """Where a gateway listens (`gateway.unix_socket`): there is room for two."""
+        return self.folder / f"gateway-{number}.sock"
 
     @property
     def certificate(self) -> Path:
@@ -78,16 +77,18 @@ class LocalEdge(LocalPart):
         listen = f"listen 127.0.0.1:{self.port} ssl http2 backlog=4096;"
         if self.plain_port:
             listen += f"\n        listen 127.0.0.1:{self.plain_port} backlog=4096;"
-        first, *others = self._gateways or (f"unix:{self.socket}",)
-        more = "".join(f"\n        server {address} max_fails=0;" for address in others)
+        changes = []
+        if self._gateways:
+            servers = "\n".join(f"        server {each} max_fails=0;" for each in self._gateways)
+            changes = [("        keepalive 256;", f"{servers}\n        keepalive 256;")]
         text = configuration(
             # Started as root, nginx would give its folders to a user who cannot enter this one.
             ("user www-data;", "user root;" if os.geteuid() == 0 else ""),
             ("listen 443 ssl http2 backlog=4096;", listen),
-            ("/etc/blendstream/tls", str(self.folder / "tls")),
+            ("/etc/blendstream/tls/", f"{self.folder}/"),
             ("/run/blendstream-edge/", f"{self.folder}/edge/"),
-            (f"server {_SOCKETS[0]} max_fails=0;", f"server {first} max_fails=0;{more}"),
-            (f"server {_SOCKETS[1]} max_fails=0;", ""),
+            ("unix:/run/blendstream/", f"unix:{self.folder}/"),
+            *changes,
             *self._changes,
         )
         (self.folder / "nginx.conf").write_text(text)
@@ -142,7 +143,9 @@ def find_nginx() -> Path:
 def write_certificate(folder: Path, *, days: float = 30) -> None:
     """Write tls.crt and tls.key for 127.0.0.1, self-signed, each replaced as a whole."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "blendstream on this machine")])
+    # A name of its own, by which clients that trust several tell them apart.
+    title = f"blendstream on this machine, {secrets.token_hex(4)}"
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
     now = datetime.datetime.now(datetime.UTC)
     addresses: list[x509.GeneralName] = [
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),

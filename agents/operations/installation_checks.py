@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from agents.gateway.http.listening import listening_address, needs_edge
 from agents.gateway.submit.token_file import TokenFileError, read_tokens
 from agents.operations.budget_words import budget_use, duration_text
 from agents.operations.fencing_checks import broker_setting, fencing_checks
@@ -28,7 +29,7 @@ from agents.plurals import counted, noun
 from blender.errors import BlenderError
 from streams.releases.ledger import Ledger
 from streams.settings import Settings
-from streams.settings.sections import TopicsSettings
+from streams.settings.sections import GatewaySettings, TopicsSettings
 from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
 from streams.stores.redis import (
     Client,
@@ -40,7 +41,16 @@ from streams.stores.redis import (
 )
 from streams.topics import Topics, copies_of_topics, topic_problems
 
-__all__ = ["Finding", "Grade", "budget", "elections", "examine", "replication", "versions"]
+__all__ = [
+    "Finding",
+    "Grade",
+    "budget",
+    "edge_needed",
+    "elections",
+    "examine",
+    "replication",
+    "versions",
+]
 
 _LIBRARIES = (
     "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "dp-accounting",
@@ -55,6 +65,7 @@ async def examine(
     """Every finding as it is made. `clock` is this machine's."""
     yield versions()
     yield _tokens(settings)
+    yield edge_needed(settings.gateway)
     yield budget(settings, clock())
     kafka = KafkaLog(settings.kafka)
     answers = True
@@ -127,6 +138,19 @@ def _tokens(settings: Settings) -> Finding:
             f"gateway.token_file names no application: every opt-in record is refused; {how}",
         )
     return ok("tokens", f"{counted(applications, 'application')} may send opt-in records")
+
+
+def edge_needed(gateway: GatewaySettings) -> Finding:
+    """Who can connect to the gateway past an edge."""
+    at = listening_address(gateway)
+    if needs_edge(gateway):
+        return note(
+            "edge",
+            f"the gateway listens at {at}, where whoever reaches this host can connect past the "
+            "edge: set gateway.unix_socket behind nginx on this host, or let the firewall admit "
+            "the edge alone (docs/install.md, The edge)",
+        )
+    return ok("edge", f"the gateway listens at {at}, which only this host reaches")
 
 
 def budget(settings: Settings, now_s: float) -> Finding:

@@ -25,7 +25,7 @@ YAML_FILES = sorted([*DEPLOY.rglob("*.yaml"), *DEPLOY.rglob("*.yml")])
 SETTINGS_FILES = sorted(DEPLOY.rglob("settings*.toml")) + sorted(
     (DEPLOY / "settings").glob("*.toml")
 )
-UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+UNITS = sorted((DEPLOY / "systemd").glob("blendstream-*.service"))
 #: What follows an image's version: a registry may put another image under the same version.
 DIGEST = "@sha256:[0-9a-f]{64}"
 #: The processes, and the ports of their metrics.
@@ -146,7 +146,9 @@ def test_compose_starts_every_part_and_mounts_files_that_exist():
     services = compose["services"]
 
     assert {
+        "edge",
         "gateway",
+        "gateway-2",
         "worker",
         "jobs",
         "kafka",
@@ -155,11 +157,11 @@ def test_compose_starts_every_part_and_mounts_files_that_exist():
         "grafana",
     } <= services.keys()
     foreign = {s["image"] for s in services.values()} - {"blendstream:0.2.0"}
-    named = re.compile(rf"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+(-alpine)?{DIGEST}")
-    assert len(foreign) == 4
+    named = re.compile(rf"([a-z]+/)?[a-z]+:v?\d+\.\d+\.\d+(-alpine)?{DIGEST}")
+    assert len(foreign) == 5
     assert [image for image in foreign if not named.fullmatch(image)] == []
     mounts = [mount.split(":")[0] for s in services.values() for mount in s.get("volumes", ())]
-    here = [mount for mount in mounts if mount.startswith(".")]
+    here = [mount for mount in mounts if mount.startswith(".") and mount != "./tls"]
     assert [mount for mount in here if not (CONTAINER / mount).exists()] == []
     published = [port for service in services.values() for port in service.get("ports", ())]
     assert all(port.startswith("127.0.0.1:") for port in published)
@@ -233,7 +235,7 @@ def test_no_pod_is_told_of_services_in_variables_that_look_like_settings():
 def test_a_pod_is_given_the_time_that_its_stop_takes():
     """A gateway waits until nobody is sent to it any more, and only then begins to stop."""
     settings = load_settings(DEPLOY / "settings" / "basic.toml", environment=secrets()).settings
-    waited = {"gateway": 8}
+    waited = {"gateway": 22}
     for verb, document in deployments().items():
         pod = document["spec"]["template"]["spec"]
         hook = pod["containers"][0].get("lifecycle", {}).get("preStop", {})
@@ -244,10 +246,10 @@ def test_a_pod_is_given_the_time_that_its_stop_takes():
 
 
 def test_probes_and_scrapes_go_to_the_ports_that_the_settings_name():
-    """The gateway answers probes on its public port, worker and jobs beside their metrics."""
+    """Every process answers probes beside its metrics; a gateway has no other port."""
     settings = load_settings(DEPLOY / "settings" / "advanced.toml", environment=secrets()).settings
     ports = {
-        "gateway": (settings.gateway.port, settings.gateway.metrics_port),
+        "gateway": (settings.gateway.metrics_port, settings.gateway.metrics_port),
         "worker": (settings.worker.metrics_port, settings.worker.metrics_port),
         "jobs": (settings.jobs.metrics_port, settings.jobs.metrics_port),
     }
@@ -294,13 +296,13 @@ def test_every_gateway_is_given_the_tokens_and_nobody_else():
     compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
     in_compose = {n: s.get("environment", {}).get(name) for n, s in compose["services"].items()}
     in_kubernetes = {
-        verb: {variable["name"]: variable["value"] for variable in container["env"]}.get(name)
+        verb: {v["name"]: v["value"] for v in container.get("env", ())}.get(name)
         for verb, document in deployments().items()
-        for container in document["spec"]["template"]["spec"]["containers"]
+        for container in document["spec"]["template"]["spec"]["containers"][:1]
     }
-    in_systemd = {unit.stem.rpartition("-")[2]: unit.read_text() for unit in UNITS}
+    in_systemd = {u.stem.rpartition("-")[2].removesuffix("@"): u.read_text() for u in UNITS}
 
-    assert {n for n, file in in_compose.items() if file} == {"gateway"}
+    assert {n for n, file in in_compose.items() if file} == {"gateway", "gateway-2"}
     assert in_compose["gateway"] == "/run/secrets/tokens"
     assert "tokens" in compose["services"]["gateway"]["secrets"]
     assert compose["secrets"]["tokens"]["file"] == "./tokens.txt"
@@ -317,7 +319,7 @@ def test_files_with_secrets_that_operators_make_are_never_committed():
     ignored = (CONTAINER / ".gitignore").read_text().split()
 
     assert made == {"master-secrets.txt", "tokens.txt"}
-    assert {f"/{name}" for name in made} <= set(ignored)
+    assert {f"/{name}" for name in made} | {"/tls/"} <= set(ignored)
 
 
 def promtool(

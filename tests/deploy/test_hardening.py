@@ -68,7 +68,7 @@ def test_kubernetes_hands_secrets_to_the_services_group_and_nobody_else():
         who = pod["securityContext"]
         assert who["fsGroup"] == who["runAsGroup"] == who["runAsUser"] == 10001
         secrets = {v["name"]: v["secret"] for v in pod["volumes"] if "secret" in v}
-        assert set(secrets) == ({"keys", "tokens"} if verb == "gateway" else {"keys"})
+        assert set(secrets) == ({"keys", "tokens", "tls"} if verb == "gateway" else {"keys"})
         assert {secret["defaultMode"] for secret in secrets.values()} == {0o440}
 
 

@@ -168,7 +168,7 @@ def test_the_settings_name_the_servers_that_the_files_start():
 def test_both_compose_files_run_the_same_images():
     alone = yaml.safe_load((COMPOSE.parent / "compose.yaml").read_text())["services"]
     images = {s["image"] for s in compose()["services"].values() if "image" in s}
-    assert images == {alone[name]["image"] for name in ("gateway", "kafka", "valkey")}
+    assert images == {alone[name]["image"] for name in ("edge", "gateway", "kafka", "valkey")}
 
 
 # --- the scripts, on real servers -----------------------------------------------------------------

@@ -21,6 +21,8 @@ DIRECTIVES = {
         "ExecStart": r"/opt/blendstream/bin/blendstream \w+",
         "Environment": r"[A-Z_]+=\S+",
         "LoadCredential": r"[\w-]+:/\S+",
+        "ReadWritePaths": "/run/blendstream",
+        "SupplementaryGroups": "www-data",
         "Restart": "no|always|on-success|on-failure|on-abnormal|on-abort|on-watchdog",
         "RestartSec": r"\d+",
         "TimeoutStopSec": r"\d+",
@@ -96,7 +98,8 @@ def test_a_unit_says_what_systemd_knows_and_starts_a_verb_that_exists(unit):
 
     assert complaints(unit.read_text()) == []
     assert {section for section, _, _ in found} == {"Unit", "Service", "Install"}
-    assert f"blendstream {unit.stem.rpartition('-')[2]}" in unit.read_text()
+    verb = unit.stem.rpartition("-")[2].removesuffix("@")
+    assert f"blendstream {verb}" in unit.read_text()
     given = {value.partition(":")[0] for _, key, value in found if key == "LoadCredential"}
     used = set(re.findall(r"=%d/([\w-]+)$", unit.read_text(), re.MULTILINE))
     assert given == used, "a credential that nobody loads would be a file that is not there"

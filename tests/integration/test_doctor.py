@@ -18,6 +18,7 @@ from agents.local.ports import free_port
 from agents.operations.installation_checks import (
     Finding,
     Grade,
+    edge_needed,
     elections,
     examine,
     replication,
@@ -348,3 +349,22 @@ async def test_it_waits_no_longer_than_it_was_told(
 
     assert not await wait_for_servers(make_settings(urls), 1)
     assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade"),
+    [
+        ({"gateway.unix_socket": "/run/blendstream/gateway-1.sock"}, Grade.OK),
+        ({"gateway.host": "127.0.0.1"}, Grade.OK),
+        ({"gateway.host": "::1"}, Grade.OK),
+        ({"gateway.host": "0.0.0.0"}, Grade.NOTE),
+        ({"gateway.host": "10.0.0.1"}, Grade.NOTE),
+    ],
+)
+def test_a_gateway_that_others_reach_past_the_edge_is_noted(make_settings, changes, grade):
+    """A slow sender would need no more than its address."""
+    found = edge_needed(make_settings(changes).gateway)
+
+    assert (found.what, found.grade) == ("edge", grade)
+    if grade is Grade.NOTE:
+        assert "set gateway.unix_socket behind nginx" in found.found

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import aiokafka
+import httpx
 import psutil
 import pytest
 import redis
@@ -226,6 +228,31 @@ def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tm
     while (left := list(tmp_path.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []
+
+
+def test_with_an_edge_it_says_where_a_gateway_must_listen(kafka, redis_server):
+    """TLS on a trial machine, by the configuration that production uses."""
+    given = {"KAFKA_URL": kafka.url, "REDIS_URL": redis_server.url}
+    command = subprocess.Popen(
+        [sys.executable, "-m", "agents.cli", "stack", "--edge"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | given,
+    )
+    assert command.stdout is not None
+    assert command.stderr is not None
+    _, _, third = (command.stdout.readline() for _ in range(3))
+    socket_file = Path(third.removeprefix("export BLENDSTREAM_GATEWAY_UNIX_SOCKET=").strip())
+    where = next(line for line in iter(command.stderr.readline, "") if line.startswith("edge: "))
+    url, _, certificate = where.removeprefix("edge: ").strip().partition(", curl --cacert ")
+    trust = ssl.create_default_context(cafile=certificate)
+    assert httpx.get(f"{url}/readyz", verify=trust).status_code == 502, "no gateway yet"
+
+    command.send_signal(signal.SIGINT)
+    command.communicate(timeout=60)
+    assert command.returncode == 0
+    assert not socket_file.parent.exists(), "nothing of it is left in memory"
 
 
 def test_a_replicated_redis_refuses_a_folder_that_it_would_not_keep(tmp_path, monkeypatch):

@@ -265,6 +265,7 @@ def _where_to_look(service: DemoService, took_s: float) -> str:
         + extension_steps(service.gateway)
         + client_steps(service.gateway, service.guest_token)
         + shown_here()
+        + "It listens on this machine alone, without the edge that others' devices would need.\n"
         + "Ctrl-C ends it and leaves nothing behind.\n"
     )
 

@@ -205,7 +205,7 @@ _HEADERS = [
 _LENGTHS = [
     ok("a report", sized(), 202),
     ok("a body of nothing", sized(b""), 400),
-    ok("no length: no body", post(body=b""), 400),
+    ok("no length: no body", post(body=b""), 411),
     ok(
         "a body that GET has no use for",
         request(headers=HOST + b"content-length: 4\r\n", body=b"GET "),
@@ -241,7 +241,7 @@ _LENGTHS = [
     refused(
         "an underscore for a hyphen",
         post(b"content_length: 9\r\n", b"12345\r\n\r\n"),
-        400,
+        411,
         400,
     ),
 ]
