@@ -21,6 +21,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f}\u00a0%"
 
 
+def at_least(share: float) -> str:
+    """A query's share in `sharp`, as the page writes it."""
+    return f"at least {percent(share)}"
+
+
 def interval(figure: EstimatedShare) -> str:
     """As the page writes it."""
     assert figure.low is not None

@@ -7,15 +7,17 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Download, Route
 
+from streams.wire.estimates_document import EstimatedShare, EstimatesDocument, FilteredRecord
 from tests.browser.conftest import Site, Visit, serving
-from tests.browser.publications import many
-from tests.browser.results_page import Open, fits, interval, percent, rows, serious, texts
+from tests.browser.publications import QUERIES, many, publications, with_unlisted
+from tests.browser.results_page import Open, at_least, fits, interval, percent, rows, serious, texts
 
 pytestmark = pytest.mark.browser
 
@@ -86,13 +88,14 @@ def test_several_queries_and_results_are_compared_in_one_chart(
     told = page.inner_text("#readout")
     assert told.startswith("2 Oct 2026")
     for name in names:
-        said = f"{percent(figures[name].probability)}, 95 % range {interval(figures[name])}"
+        share = (percent if "→" in name else at_least)(figures[name].probability)
+        said = f"{share}, 95 % range {interval(figures[name])}"
         assert f"{name}: {said}" in told
 
     page.focus("#chart")
     page.keyboard.press("Home")
     first = {q.query: q.blend for q in site.documents[0].queries}
-    assert f"train times: {percent(first['train times'].probability)}" in page.inner_text(
+    assert f"train times: {at_least(first['train times'].probability)}" in page.inner_text(
         "#readout"
     )
     name = f"compare-{'phone' if phone else 'desk'}-{'dark' if dark else 'light'}.png"
@@ -158,10 +161,67 @@ def test_a_query_on_no_list_is_said_to_be_on_none(visit: Open, site: Site):
     assert opened.complaints == []
 
 
+def test_a_querys_history_is_over_one_set_of_results_and_says_where_one_was_not_known(
+    visit: Open, screenshots: Path
+):
+    """A line over whatever was known rose when a result became known, and nobody's habits changed.
+
+    Of the first query three results are known now. In the second epoch one was not, in the third a
+    fourth was; the first epoch knows the same as the last.
+    """
+    documents = [with_unlisted(document, 40) for document in publications()[-4:]]
+    query, extra = QUERIES[0], "https://no-longer.example/"
+
+    def figures(document: EstimatesDocument) -> dict[str, EstimatedShare]:
+        unlisted = document.filtered.unlisted if document.filtered else ()
+        found = [r for r in (*document.records, *unlisted) if r.query == query]
+        return {r.url: r.filtered for r in found}
+
+    names = list(figures(documents[-1]))
+    assert len(names) == 4
+    second, third = documents[1], documents[2]
+    documents[1] = replace(second, records=tuple(r for r in second.records if r.url != names[0]))
+    more = FilteredRecord(query, extra, EstimatedShare.of(0.03, 1e-6, 0.028, 0.032))
+    documents[2] = replace(
+        third, filtered=replace(third.filtered, unlisted=(*third.filtered.unlisted, more))
+    )
+    with serving(documents) as site:
+        opened = visit(f"{site.url}/#q={query.replace(' ', '+')}")
+        page = opened.page
+        page.click("#history summary")
+        shown = {int(row[0]): row[2:] for row in rows(opened, "history-table")}
+        for document in documents:
+            parts = figures(document)
+            parts.pop(extra, None)
+            share, _ = shown[document.epoch]
+            if document in (documents[0], documents[-1]):
+                (row,) = [q for q in document.queries if q.query == query]
+                assert shown[document.epoch] == [
+                    at_least(row.filtered.probability), interval(row.filtered),
+                ]  # fmt: skip
+                continue
+            assert share.startswith(at_least(sum(one.probability for one in parts.values())))
+            assert ("1 of 4 results not known yet" in share) == (document is documents[1])
+        assert page.locator("#chart .part").count() == 1
+        page.focus("#chart")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        assert "1 of 4 results not known yet" in page.inner_text("#readout")
+        assert "A ring marks an epoch" in page.inner_text("#chart-card")
+        page.screenshot(path=screenshots / "history-of-one-set.png", full_page=True)
+        page.click("#back")
+        page.wait_for_selector("#queries-table a")
+        row = page.locator("#queries-table tr", has_text=query)
+        assert row.locator(".spark .part").count() == 1
+        assert serious(opened) == []
+        assert opened.complaints == []
+
+
 def test_a_history_is_in_what_the_page_read_already_and_that_of_its_results_one_request(
     visit: Open, site: Site
 ):
-    """One for each of the two tables, of all queries; then no more, whatever is clicked."""
+    """One for each of the two tables, of all queries, and one for the results' older epochs once
+    the first is drawn; then no more, whatever is clicked."""
     opened = visit(f"{site.url}/openapi.json")
     page = opened.page
     asked: list[str] = []
@@ -173,19 +233,22 @@ def test_a_history_is_in_what_the_page_read_already_and_that_of_its_results_one_
         "epochs",
         f"estimates/{latest}",
         "series?table=queries&limit=30",
+        f"series?table=records&limit=4&before={latest - 7}",
         "series?table=records&limit=8",
     ]
+    page.wait_for_function(
+        "() => document.querySelector('.spark[aria-label^=\"known in 12 of 12\"]')"
+    )
     asked.clear()
     page.click("#queries-table a >> text=map")
     title_is(opened, "map")
     page.wait_for_load_state("networkidle")
-    assert [path.partition("&")[0] for path in asked] == ["series?table=records"]
     page.locator("#clicked-table .add").first.click()
     title_is(opened, "Comparing 2")
     page.click("#back")
     page.click("#queries-table a >> text=chess")
     title_is(opened, "chess")
-    assert len(asked) == 1
+    assert asked == []
     lines = page.locator("#clicked-table .spark .line").count()
     assert lines >= 2
 

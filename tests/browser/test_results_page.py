@@ -11,6 +11,7 @@ from playwright.sync_api import Browser
 
 from agents.gateway.read.publications import PauseView
 from blender.record import normalise
+from streams.wire.estimates_document import EstimatedShare, FilteredQuery
 from tests.browser.conftest import Site, serving
 from tests.browser.page_trends import clear_changes, in_node
 from tests.browser.publications import (
@@ -23,6 +24,7 @@ from tests.browser.publications import (
 )
 from tests.browser.results_page import (
     Open,
+    at_least,
     fits,
     interval,
     percent,
@@ -61,7 +63,7 @@ def test_it_shows_the_latest_epoch_to_everyone(
         assert row == [
             str(place),
             query.query,
-            f"{percent(query.blend.probability)} {interval(query.blend)}",
+            f"{at_least(query.blend.probability)} {interval(query.blend)}",
             "no clear change" if by is None else points(by),
         ]
     clear = [by for by in changed.values() if by is not None]
@@ -134,6 +136,62 @@ def test_rising_falling_and_new_are_more_than_chance(visit: Open):
             )  # fmt: skip
         assert f"Compared with epoch {earlier[1].epoch}" in page.inner_text("#change")
         assert opened.complaints == []
+
+
+def test_a_query_that_an_earlier_publication_knows_is_not_new(visit: Open):
+    """It was called new when one of its results came onto the list, of queries known for weeks."""
+    documents = [filtered(document, 40) for document in publications()[-3:]]
+
+    def known(query: str, low: float) -> FilteredQuery:
+        return FilteredQuery(query, EstimatedShare.of(0.004, 1e-6, low, 0.006))
+
+    first = documents[0].filtered
+    assert first is not None
+    earlier = replace(first, unlisted_queries=(known("old hat", 0.002), known("perhaps", 0.0)))
+    documents[0] = replace(documents[0], filtered=earlier)
+    last = documents[-1]
+    fresh = [replace(last.queries[5], query=query) for query in ("old hat", "perhaps", "nowhere")]
+    documents[-1] = replace(last, queries=(*last.queries, *fresh))
+    with serving(documents) as site:
+        opened = visit(site.url)
+        assert sorted(texts(opened, "#movers-new .word")) == ["nowhere", "perhaps"]
+        assert "no share above 0 in the 2 publications before" in opened.page.inner_text("#change")
+        opened.page.click("#more")
+        told = {row[1]: row[3] for row in rows(opened, "queries-table")}
+        assert told["old hat"] == "known before"
+        assert opened.complaints == []
+
+
+def test_a_share_without_unknown_results_is_at_least_that_and_a_complete_one_is_not_labelled(
+    visit: Open,
+):
+    """`sharp` does not measure results that it does not know; the paper's ⟨q,⋆⟩ does."""
+    for sharp in (True, False):
+        profile = "sharp" if sharp else "paper"
+        documents = [
+            replace(each, queries_at_least=sharp, mechanisms={"profile": profile})
+            for each in publications()[-2:]
+        ]
+        with serving(documents) as site:
+            opened = visit(site.url)
+            page = opened.page
+            assert page.locator("#queries-table .least").count() == (20 if sharp else 0)
+            assert page.is_visible("#at-least") == sharp
+            promised = page.inner_text("#promise")
+            assert ("of these results 19 times out of 20" in promised) == sharp
+            if sharp:
+                assert "are not measured, so its whole share may be larger" in page.inner_text(
+                    "#at-least"
+                )
+            page.click("#queries-table a >> text=map")
+            page.wait_for_selector("#clicked-table tr")
+            for place in ("#history-what", "#readout", "#history"):
+                assert ("at least" in page.inner_text(place)) == sharp
+            assert "at least" not in page.inner_text("#clicked-table"), (
+                "a result's share is its own"
+            )
+            assert serious(opened) == []
+            assert opened.complaints == []
 
 
 def test_where_nothing_changed_the_page_says_so(visit: Open):
@@ -271,7 +329,7 @@ def test_older_epochs_can_be_looked_at_also_those_that_were_not_loaded(visit: Op
             )
             best = sorted(document.queries, key=lambda q: -q.blend.probability)
             assert [row[1:3] for row in rows(opened, "queries-table")] == [
-                [q.query, f"{percent(q.blend.probability)} {interval(q.blend)}"] for q in best
+                [q.query, f"{at_least(q.blend.probability)} {interval(q.blend)}"] for q in best
             ]
         page.wait_for_load_state("networkidle")
         series = [path for path in asked if path.startswith("series")]
@@ -380,7 +438,7 @@ def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
         best = sorted(document.queries, key=lambda q: -q.client.probability)
         for query, row in zip(best, rows(opened, "queries-table"), strict=False):
             assert row[1] == query.query
-            assert row[2].startswith(percent(query.client.probability))
+            assert row[2].startswith(at_least(query.client.probability))
             assert row[3] == "–"
         assert opened.complaints == []
 
@@ -402,7 +460,7 @@ def test_all_epochs_together_are_shown_where_they_are_published_and_each_by_itse
             for query, row in zip(best, rows(opened, "queries-table"), strict=False):
                 figure, by = getattr(query, estimate), changed.get(query.query)
                 change = "no clear change" if by is None else points(by)
-                share = f"{percent(figure.probability)} {interval(figure)}"
+                share = f"{at_least(figure.probability)} {interval(figure)}"
                 assert row[1:] == [query.query, share, change]
 
         check("filtered")
@@ -413,11 +471,11 @@ def test_all_epochs_together_are_shown_where_they_are_published_and_each_by_itse
         page.click(f"#queries-table a >> text={last.queries[1].query}")
         page.wait_for_selector("#clicked-table tr")
         own = rows(opened, "history-table")[0]
-        assert own[2] == percent(last.queries[1].blend.probability), "also in the history"
+        assert own[2] == at_least(last.queries[1].blend.probability), "also in the history"
         page.click("#filtered")
         page.wait_for_selector("#filtered[aria-pressed=true]")
         both = rows(opened, "history-table")[0]
-        assert both[2] == percent(last.queries[1].filtered.probability)
+        assert both[2] == at_least(last.queries[1].filtered.probability)
         assert serious(opened) == []
         assert opened.complaints == []
     with serving([publications()[-1]]) as site:

@@ -3,9 +3,10 @@
 import { write } from "./address.js";
 import { sparkline, whisker } from "./drawings.js";
 import { byId, element, say, show } from "./elements.js";
+import { historyOf } from "./published.js";
 import { containing } from "./search.js";
 import { clearest } from "./trends.js";
-import { brief, count, percent, points, range } from "./words.js";
+import { brief, count, percent, points, range, share } from "./words.js";
 
 const TOP = 20;
 const MOVERS = 5;
@@ -16,7 +17,7 @@ export const mark = (figure) => (figure?.disputed ? element("span", { class: "ma
 /* A change in words, with its sign to see. */
 export function changeText(change) {
   if (!change) return element("span", { class: "change none" }, "–");
-  const text = { up: () => points(change.by), down: () => points(change.by), new: () => "new", back: () => "back on the list" }[change.kind];
+  const text = { up: () => points(change.by), down: () => points(change.by), new: () => "new", back: () => "known before" }[change.kind];
   return element("span", { class: `change ${change.kind}` },
     ARROWS[change.kind] ? element("span", { "aria-hidden": "true" }, `${ARROWS[change.kind]} `) : null,
     text ? text() : "no clear change");
@@ -24,7 +25,8 @@ export function changeText(change) {
 
 /* Share and range in words and as a drawing. */
 export const shareCell = (figure, most) => element("td", { class: "share" }, element("div", { class: "pair" },
-  element("span", { class: "number" }, element("strong", {}, percent(figure?.share)), " ", mark(figure),
+  element("span", { class: "number" }, figure?.atLeast ? element("span", { class: "least" }, "at least ") : null,
+    element("strong", {}, percent(figure?.share)), " ", mark(figure),
     element("small", {}, range(figure))),
   figure ? whisker(figure, most) : null));
 
@@ -32,12 +34,11 @@ export const trendCell = (change, figures) => element("td", { class: "trend" },
   element("div", { class: "pair" }, changeText(change), sparkline(figures)));
 
 function mover(view, name, change, epochs) {
-  const { series } = view;
-  const figure = series.figure(name, view.shown, view.own);
+  const figure = view.series.figure(name, view.shown, view.own);
   return element("li", {}, element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": `${change.kind} ${name}` },
     element("span", { class: "word" }, name),
-    element("span", { class: "beside" }, change.kind === "new" ? percent(figure.share) : changeText(change)),
-    sparkline(series.history(name, epochs, view.own))));
+    element("span", { class: "beside" }, change.kind === "new" ? share(figure) : changeText(change)),
+    sparkline(historyOf(name, view.series, view.records, epochs, view.own))));
 }
 
 function movers(view) {
@@ -53,8 +54,8 @@ function movers(view) {
       : [element("li", { class: "hint" }, nothing[kind])]));
   }
   byId("change").textContent =
-    `Compared with epoch ${then.epoch} (${brief(then)}), over the results that are on both lists. Only clear changes are shown: ` +
-    `at most one in twenty of them is expected to be chance. A new query was on none of the ${count(view.before.length, "list")} before.`;
+    `Compared with epoch ${then.epoch} (${brief(then)}), over the results that both ${view.own ? "lists have" : "epochs know"}. Only clear changes are shown: ` +
+    `at most one in twenty of them is expected to be chance. A new query has no share above 0 in the ${count(view.earlier.length, "publication")} before.`;
 }
 
 function row(view, name, i, most) {
@@ -64,7 +65,7 @@ function row(view, name, i, most) {
     element("th", { scope: "row", class: "word" },
       element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, name)),
     shareCell(figure, most),
-    trendCell(view.changes.get(name), view.series.history(name, view.recent, view.own)));
+    trendCell(view.changes.get(name), historyOf(name, view.series, view.records, view.recent, view.own)));
 }
 
 let all = false;
@@ -103,8 +104,18 @@ function table(view) {
     element("li", {}, element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, name))));
 }
 
+/* What the shares are of, and what their ranges promise. */
+function promise({ shown, own }) {
+  const results = own || !shown.filtered ? "results on this epoch’s list" : "known results";
+  byId("promise").textContent = shown.atLeast
+    ? `Share of people over a query’s ${results}, with the range that holds the true share of these results 19 times out of 20.`
+    : "Share of people, with the range that holds the true share 19 times out of 20.";
+  say("at-least", shown.atLeast && "“At least”: a query’s other results, which too few people click to be published, are not measured, so its whole share may be larger.");
+}
+
 export function allQueries(view) {
   last = view;
+  promise(view);
   movers(view);
   if (view.address.find) byId("movers").hidden = true;
   table(view);

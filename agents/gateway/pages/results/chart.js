@@ -48,6 +48,7 @@ export function chart(host, epochs, lines, point) {
       if (run.length > 1) group.append(shape("path", { class: "band", d: `${path([...edge("low"), ...edge("high").reverse()])}Z` }));
       else group.append(shape("path", { class: "reach", d: path([edge("low")[0], edge("high")[0]]) }));
       group.append(shape("path", { class: "line", d: path(edge("share")) }));
+      for (const i of run) if (figures[i].missing) group.append(shape("circle", { class: "part", cx: x(i), cy: y(figures[i].share), r: 4 }));
     }
     figures.forEach((f, i) => {
       if (f && (epochs.length <= 40 || i === figures.length - 1)) group.append(shape("circle", { class: "dot", cx: x(i), cy: y(f.share), r: 3 }));

@@ -1,7 +1,7 @@
 /* Small drawings in table rows. Colours come from the style sheet, so that both themes work. */
 
 import { shape } from "./elements.js";
-import { percent, range } from "./words.js";
+import { percent, range, share } from "./words.js";
 
 const round = (x) => Math.round(100 * x) / 100;
 
@@ -46,14 +46,19 @@ export function sparkline(figures) {
       shape("path", { class: "band", d: `${path([...edge("low"), ...edge("high").reverse()])}Z` }),
       shape("path", { class: "line", d: path(edge("share")) }),
     );
+    for (const i of run) if (figures[i].missing) drawing.append(shape("circle", { class: "part", cx: round(x(i)), cy: round(y(figures[i].share)), r: 2 }));
     if (run.length === 1) drawing.append(shape("circle", { class: "dot", cx: round(x(run[0])), cy: round(y(figures[run[0]].share)), r: 1.6 }));
   }
   const last = figures.at(-1);
   if (last) drawing.append(shape("circle", { class: "dot", cx: round(x(figures.length - 1)), cy: round(y(last.share)), r: 2.6 }));
   drawing.setAttribute("aria-label", listed.length
-    ? `listed in ${listed.length} of ${figures.length} epochs, ${percent(Math.min(...listed.map((f) => f.share)))} to ${percent(Math.max(...listed.map((f) => f.share)))}`
-    : "not listed");
+    ? `known in ${listed.length} of ${figures.length} epochs, ${percent(Math.min(...listed.map((f) => f.share)))} to ${percent(Math.max(...listed.map((f) => f.share)))}${listed.some((f) => f.missing) ? ", in some not all of its results" : ""}`
+    : "not known");
   return drawing;
 }
 
-export const spoken = (figure) => (figure ? `${percent(figure.share)}, 95 % range ${range(figure)}` : "not listed");
+/* How many of a query's results an epoch did not know yet, in words. */
+export const missing = (figure) => (figure?.missing ? `${figure.missing} of ${figure.of} results not known yet` : "");
+
+export const spoken = (figure) => (figure
+  ? `${share(figure)}, 95 % range ${range(figure)}${missing(figure) && `, ${missing(figure)}`}` : "not known");

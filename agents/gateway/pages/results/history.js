@@ -4,20 +4,19 @@ import { MOST, write } from "./address.js";
 import { shareCell, trendCell } from "./all-queries.js";
 import { chart, readout } from "./chart.js";
 import { byId, element, say, show } from "./elements.js";
-import { nameOf } from "./published.js";
+import { historyOf, nameOf } from "./published.js";
 import { changesOfRecords } from "./trends.js";
-import { brief, count, percent, range, windowText } from "./words.js";
+import { missing } from "./drawings.js";
+import { brief, count, percent, range, share, windowText } from "./words.js";
 
 const labelOf = ({ query, url }) => (url === undefined ? query : `${query} → ${url}`);
-
-const seriesOf = (view, item) => (item.url === undefined ? view.series : view.records);
 
 /* The epochs that are looked at, as the table of records has them. */
 const recordsOf = (view, epochs) => epochs.map(({ epoch }) => view.records.at(epoch)).filter(Boolean);
 
 function changed(view) {
   const then = view.then && view.records.at(view.then.epoch);
-  return changesOfRecords(view.records, view.records.at(view.shown.epoch), then, recordsOf(view, view.before), view.own);
+  return changesOfRecords(view.records, view.records.at(view.shown.epoch), then, recordsOf(view, view.earlier), view.own);
 }
 
 function chips(view) {
@@ -47,11 +46,11 @@ function sentence(view, lines) {
     up: ` A clear rise since ${brief(then ?? shown)}.`,
     down: ` A clear fall since ${brief(then ?? shown)}.`,
     none: ` No clear change since ${brief(then ?? shown)}.`,
-    new: " New: not on any earlier list that is loaded.",
-    back: ` Back on the list; it was not on that of epoch ${then?.epoch}.`,
+    new: ` New: no share above 0 in the ${count(view.earlier.length, "publication")} before.`,
+    back: ` Known before; epoch ${then?.epoch} has nothing to compare it with.`,
   }[change.kind];
   const asked = figure.listed ? "" : " Not on this epoch’s list: no device was asked about it.";
-  return `${windowText(shown)}: ${percent(figure.share)} of people, 95 % range ${range(figure)}.${asked}${since}`;
+  return `${windowText(shown)}: ${share(figure)} of people, 95 % range ${range(figure)}.${asked}${since}`;
 }
 
 function numbers(view, lines) {
@@ -62,7 +61,8 @@ function numbers(view, lines) {
     element("td", {}, element("a", { href: write({ ...view.address, epoch: epoch.epoch, since: null }) }, String(epoch.epoch))),
     element("td", {}, windowText(epoch)),
     ...lines.flatMap(({ figures }) => [
-      element("td", { class: "number" }, percent(figures[i]?.share), figures[i]?.disputed ? " (disputed)" : ""),
+      element("td", { class: "number" }, share(figures[i]), figures[i]?.disputed ? " (disputed)" : "",
+        missing(figures[i]) && element("span", { class: "mark" }, missing(figures[i]))),
       element("td", { class: "number" }, range(figures[i])),
     ]))).reverse());
 }
@@ -107,10 +107,12 @@ export function history(view) {
   byId("chips").hidden = items.length < 2;
   const lines = items.map((item) => ({
     label: labelOf(item),
-    figures: view.recent.map(({ epoch }) => {
-      const of = seriesOf(view, item), at = of.at(epoch);
-      return at ? of.figure(nameOf(item.query, item.url), at, view.own) : null;
-    }),
+    figures: item.url === undefined
+      ? historyOf(item.query, view.series, view.records, view.recent, view.own)
+      : view.recent.map(({ epoch }) => {
+        const at = view.records.at(epoch);
+        return at ? view.records.figure(nameOf(item.query, item.url), at, view.own) : null;
+      }),
   }));
   say("history-what", sentence(view, lines));
   const listed = lines.some(({ figures }) => figures.some(Boolean));

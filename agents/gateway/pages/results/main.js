@@ -10,7 +10,7 @@ import { history } from "./history.js";
 import { Series, publication, states as readStates } from "./published.js";
 import { searchBox } from "./search.js";
 import { changesOfQueries } from "./trends.js";
-import { begins, brief, percent } from "./words.js";
+import { begins, brief, share } from "./words.js";
 
 const TITLE = document.title;
 /* How many epochs a change is compared over unless asked. */
@@ -30,19 +30,20 @@ function epochsOf(address) {
   const recent = series.upTo(shown, address.last);
   const before = recent.filter((epoch) => epoch !== shown && epoch.place.size);
   const then = before.find((epoch) => epoch.epoch === address.since) ?? before.at(-BACK) ?? before[0];
-  return { shown, recent, before, then };
+  const earlier = listed.filter((epoch) => epoch.epoch < shown.epoch);
+  return { shown, recent, before, earlier, then };
 }
 
 /* What the address asks for, with everything that is drawn from it. */
 function looked(address) {
-  const { shown, recent, before, then } = epochsOf(address);
+  const { shown, recent, before, earlier, then } = epochsOf(address);
   const { own } = address;
-  const share = (name) => series.figure(name, shown, own)?.share ?? -1;
+  const size = (name) => series.figure(name, shown, own)?.share ?? -1;
   return {
-    address, series, records, states, shown, then, own, before, recent,
+    address, series, records, states, shown, then, own, before, earlier, recent,
     document: null,
-    changes: changesOfQueries(series, records, shown, then, before, own),
-    ranked: [...series.rows.keys()].sort((a, b) => share(b) - share(a)),
+    changes: changesOfQueries(series, records, shown, then, earlier, own),
+    ranked: [...series.rows.keys()].sort((a, b) => size(b) - size(a)),
     missing: withRows().length ? null : `Epoch ${shown.epoch} is empty; there is nothing to search in.`,
   };
 }
@@ -87,7 +88,7 @@ async function follow() {
   if (!series.epochs.length) return;
   try {
     if (address.epoch !== null || address.last !== SPANS[0]) await series.reach(address.epoch ?? epochsOf(address).shown.epoch, address.last);
-    // Results are compared with those of one epoch; their history is read with a query's.
+    // Results are compared with those of one epoch; their history is read once that is drawn.
     const { shown, recent, then } = epochsOf(address);
     await records.reach(shown.epoch, then ? recent.length - recent.indexOf(then) : 1);
   } catch (error) {
@@ -101,7 +102,7 @@ async function follow() {
   about.epochs(states);
   draw();
   if (seen) arrive(seen, address);
-  await Promise.all([details(made), address.items.length && results(made)]);
+  await Promise.all([details(made), results(made)]);
   if (view === made) about.settle();
 }
 
@@ -126,7 +127,7 @@ async function details(made) {
   if (made.address.items.length) history(made);
 }
 
-/* The history of what people click: one more request, the first time. */
+/* Histories are drawn over one set of results: one more request for theirs, the first time. */
 async function results(made) {
   const many = records.epochs.length;
   try {
@@ -134,7 +135,7 @@ async function results(made) {
   } catch (error) {
     return about.notice(`The results’ history could not be loaded: ${error.message || error}`);
   }
-  if (view === made && records.epochs.length > many) history(made);
+  if (view === made && records.epochs.length > many) draw();
 }
 
 const go = (address) => { location.hash = write(address); };
@@ -143,7 +144,7 @@ function searchBoxes() {
   const queries = () => view?.ranked ?? [];
   const beside = (query) => {
     const figure = view.series.figure(query, view.shown, view.own);
-    return figure ? percent(figure.share) : "not on this list";
+    return figure ? share(figure) : "not on this list";
   };
   searchBox("search", {
     queries, beside,

@@ -82,7 +82,7 @@ export class Series {
   add(told) {
     const known = this.at(told.epoch);
     if (known) return known;
-    const place = new Map(), further = new Map();
+    const place = new Map(), further = new Map(), results = new Map();
     told.query.forEach((query, i) => {
       const url = told.url ? told.url[i] : undefined;
       if (query === null || url === null) return; // ⋆ is no one's history.
@@ -90,10 +90,12 @@ export class Series {
       // Rows behind the listed ones are known from other epochs, and are no part of this one's list.
       (i < (told.listed ?? Infinity) ? place : further).set(name, i);
       if (!this.rows.has(name)) this.rows.set(name, { query, url });
+      if (url !== undefined) results.set(query, [...(results.get(query) ?? []), name]);
     });
     const epoch = {
       epoch: told.epoch, from: told.window_start_s, to: told.window_end_s, outcome: told.outcome,
       own: told, filtered: told.filtered ?? null, disputed: new Set(told.disputed ?? []), place, further,
+      results, atLeast: told.at_least ?? false,
       older: undefined,
     };
     this.epochs.push(epoch);
@@ -108,7 +110,7 @@ export class Series {
     if (columns.share[i] === null) return null;
     return {
       share: columns.share[i], variance: columns.variance[i], low: columns.low[i], high: columns.high[i],
-      disputed: epoch.disputed.has(i), listed: epoch.place.has(name),
+      disputed: epoch.disputed.has(i), listed: epoch.place.has(name), atLeast: epoch.atLeast,
     };
   }
 
@@ -116,4 +118,47 @@ export class Series {
   history(name, epochs, own) {
     return epochs.map((epoch) => this.figure(name, epoch, own));
   }
+
+  /* A query's results that one epoch has a figure of: those that it knows, by itself those listed. */
+  known(query, epoch, own) {
+    return (epoch.results.get(query) ?? []).filter((name) => this.figure(name, epoch, own));
+  }
+}
+
+const Z_95 = 1.959964;
+
+/* The sum over some of a query's results. `scale` is by how much the published range of all of them
+   is wider than by independent errors; a disputed result may be anywhere in its own range. */
+function sumOf(figures, scale) {
+  const add = (key) => figures.reduce((sum, figure) => sum + figure[key], 0);
+  const [share, variance] = [add("share"), scale * add("variance")];
+  const disputed = figures.some((figure) => figure.disputed);
+  const reach = Z_95 * Math.sqrt(variance);
+  return {
+    share, variance, disputed, listed: true, atLeast: true,
+    low: disputed ? add("low") : Math.max(0, share - reach),
+    high: disputed ? add("high") : Math.min(1, share + reach),
+  };
+}
+
+/* A query through these epochs, over one set of results: those known in the last epoch that knows
+   any. `missing` says how many of them an epoch did not know. Where figures are complete, and where
+   an epoch knows the same results, they are those published. */
+export function historyOf(query, queries, records, epochs, own) {
+  const tables = epochs.map(({ epoch }) => records.at(epoch));
+  const last = tables.findLast((table) => table && records.known(query, table, own).length);
+  const wanted = last ? records.known(query, last, own) : [];
+  return epochs.map((epoch, i) => {
+    const published = queries.figure(query, epoch, own);
+    if (!epoch.atLeast) return published;
+    if (!tables[i]) return null;
+    const known = new Set(records.known(query, tables[i], own));
+    const parts = wanted.filter((name) => known.has(name));
+    if (published && parts.length === wanted.length && parts.length === known.size) return { ...published, missing: 0, of: wanted.length };
+    if (!parts.length) return null;
+    const figures = (names) => names.map((name) => records.figure(name, tables[i], own));
+    const apart = figures([...known]).reduce((sum, { variance }) => sum + variance, 0);
+    const scale = published && apart > 0 ? Math.max(1, published.variance / apart) : 1;
+    return { ...sumOf(figures(parts), scale), missing: wanted.length - parts.length, of: wanted.length };
+  });
 }

@@ -33,9 +33,12 @@ function chanceOf(now, then) {
   return variance > 0 ? chance((now.share - then.share) / Math.sqrt(variance)) : 1;
 }
 
+/* Whether an epoch says of a row, by itself or with all others, that somebody has it. */
+const told = (series, name, epoch) => [false, true].some((own) => series.figure(name, epoch, own)?.low > 0);
+
 /* How each row changed, from `pair(name)`: its figures now and then, or null where one is missing.
-   "up" or "down" by so much if that is clear, "none" if not; "new" if none of the epochs before
-   lists the row, "back" if only the compared one does not. */
+   "up" or "down" by so much if that is clear, "none" if not; "new" if no epoch before has a figure
+   of it whose range begins above 0, "back" if one has, but nothing to compare. */
 function judged(series, shown, then, before, own, pair) {
   const found = new Map();
   const compared = [];
@@ -43,7 +46,7 @@ function judged(series, shown, then, before, own, pair) {
     const both = pair(name), now = series.figure(name, shown, own);
     if (both) compared.push({ name, by: both.now.share - both.past.share, p: chanceOf(both.now, both.past) });
     else if (now) {
-      const kind = then.place.has(name) ? "none" : before.some((epoch) => epoch.place.has(name)) ? "back" : "new";
+      const kind = then.place.has(name) ? "none" : before.some((epoch) => told(series, name, epoch)) ? "back" : "new";
       found.set(name, { kind, by: now.share, clear: kind !== "none" && now.low > 0 });
     }
   }
@@ -67,13 +70,13 @@ const sum = (figures) => figures.reduce((all, one) => ({
   disputed: all.disputed || one.disputed,
 }));
 
-/* A query's share is that of its listed results. One that leaves the list is no fall: like is
-   compared with like, the results that both lists have. */
+/* A query's share is that of its known results. One that is no longer known is no fall: like is
+   compared with like, the results that both epochs know. */
 export function changesOfQueries(queries, records, shown, then, before, own) {
   const [now, past] = [records.at(shown.epoch), then && records.at(then.epoch)];
   if (!now || !past) return new Map();
   const pairs = new Map();
-  for (const name of now.place.keys()) {
+  for (const name of [...now.place.keys(), ...now.further.keys()]) {
     const both = [records.figure(name, now, own), records.figure(name, past, own)];
     if (!both[0] || !both[1]) continue;
     const { query } = records.rows.get(name);

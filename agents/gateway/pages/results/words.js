@@ -8,6 +8,9 @@ export const percent = (p) => {
   return `${(100 * p).toFixed(digits)}\u00a0%`;
 };
 
+/* A share; of a query that has results which are not in it, at least that. */
+export const share = (figure) => (figure?.atLeast ? `at least ${percent(figure.share)}` : percent(figure?.share));
+
 export const range = (figure) =>
   figure && figure.low !== null ? `${percent(figure.low)}\u00a0– ${percent(figure.high)}` : "–";
 
