@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         if end < 0:
             self._rest = data
             return
-        at = data.find(b"content-length: ", 0, end) + 16
+        at = data[:end].lower().find(b"content-length: ") + 16  # nginx writes capitals
         length = int(data[at : data.find(b"\r\n", at)])
         if len(data) < end + 4 + length:
             self._rest = data

@@ -1,6 +1,7 @@
-"""The gateway beside a bare ASGI "202" on the same server, in the same run.
+"""The gateway, alone and behind nginx, beside a bare ASGI "202" on the same server, in one run.
 
-One report a request: requests/s, CPU a request and latency of both, taking turns. Reports in
+One report a request: requests/s, CPU a request and latency of each, taking turns. Behind nginx the
+gateway listens on a unix socket, CPU is that of both, and clients connect without TLS. Reports in
 batches of 1 000: reports/s. Memory with 10 000 open connections. Kafka is real, with one node and
 64 partitions; every accepted report was acknowledged by it.
 
@@ -29,6 +30,7 @@ import numpy as np
 import psutil
 
 from agents.local import LocalKafka
+from agents.local.local_edge import LocalEdge
 from agents.local.ports import free_port
 from bench._cores import Spent
 from tests.gateway_service import GatewayService, head_list_document, running
@@ -37,6 +39,8 @@ ROUNDS = 5
 SECONDS = 4.0
 CONNECTIONS = 512
 BATCH = 1000
+#: A billion devices that report once in 30 daily epochs.
+MEAN_REPORTS_PER_S = 400
 MANY_CONNECTIONS = 10_000
 
 
@@ -66,9 +70,36 @@ def main() -> None:
         stack.callback(bare.wait)
         stack.callback(bare.kill)
         _wait_for(bare_port)
-        single(gateway.process.pid, gateway.port, bare.pid, bare_port, head_list)
-        batches(gateway.process.pid, gateway.port, head_list)
+        edge = stack.enter_context(
+            # All senders have one address here.
+            LocalEdge(plain_port=free_port(), changes=[("limit_conn address 100;", "")])
+        )
+        behind = service.start(gateway__unix_socket=str(edge.socket())).wait_ready(timeout_s=120)
+        assert edge.plain_port is not None
+        alone = Served(gateway.port, [gateway.process.pid])
+        single(
+            {
+                "bare": Served(bare_port, [bare.pid]),
+                "gateway": alone,
+                "edge": Served(edge.plain_port, [behind.process.pid, edge.server.pid]),
+            },
+            head_list,
+        )
+        batches(alone, head_list)
         many_connections(gateway.process.pid, gateway.port, head_list)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A port, and the processes whose CPU time serves it; their children count, too."""
+
+    port: int
+    pids: list[int]
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        found = [psutil.Process(pid) for pid in self.pids]
+        return [*found, *(child for one in found for child in one.children(recursive=True))]
 
 
 @dataclass
@@ -81,9 +112,9 @@ class Rounds:
     #: Who had the machine's cores meanwhile, round by round; the load generator is among others.
     cores: list[str] = field(default_factory=list)
 
-    def add(self, pid: int, port: int, connections: int, batch: int, head_list: str) -> None:
+    def add(self, served: Served, connections: int, batch: int, head_list: str) -> None:
         """One round; an answer that is no 202 spoils the run, since it may be a cheap one."""
-        ran, cpu_s = _load(pid, port, connections, SECONDS, batch, head_list)
+        ran, cpu_s = _load(served, connections, SECONDS, batch, head_list)
         assert set(ran["statuses"]) == {"202"}, ran["statuses"]
         requests = ran["statuses"]["202"]
         self.rates.append(requests * batch / ran["seconds"])
@@ -96,15 +127,14 @@ class Rounds:
         return float(np.percentile(self.answered_us, percent)) / 1000
 
 
-def single(gateway_pid: int, port: int, bare_pid: int, bare_port: int, head_list: str) -> None:
-    """One report a request, bare and gateway by turns."""
-    names = {"bare": (bare_pid, bare_port), "gateway": (gateway_pid, port)}
-    rounds = {name: Rounds() for name in names}
-    for pid, where in names.values():
-        _load(pid, where, CONNECTIONS, 1.0, 1, head_list)  # warm
+def single(servers: dict[str, Served], head_list: str) -> None:
+    """One report a request, from each server by turns."""
+    rounds = {name: Rounds() for name in servers}
+    for served in servers.values():
+        _load(served, CONNECTIONS, 1.0, 1, head_list)  # warm
     for _ in range(ROUNDS):
-        for name, (pid, where) in names.items():
-            rounds[name].add(pid, where, CONNECTIONS, 1, head_list)
+        for name, served in servers.items():
+            rounds[name].add(served, CONNECTIONS, 1, head_list)
     print(f"one report a request, {CONNECTIONS} connections, {ROUNDS} rounds of {SECONDS:g} s")
     for name, found in rounds.items():
         print(
@@ -122,13 +152,21 @@ def single(gateway_pid: int, port: int, bare_pid: int, bare_port: int, head_list
         f"  gateway / bare: {by_rate:.2f} of the requests/s, {by_cpu:.2f} by CPU a request, "
         f"{by_p99:.2f} times its p99"
     )
+    more = [e - g for e, g in zip(rounds["edge"].cpu_s, gateway.cpu_s, strict=True)]
+    times = [e / g for e, g in zip(rounds["edge"].cpu_s, gateway.cpu_s, strict=True)]
+    each_s = statistics.median(more)
+    print(
+        f"  the edge costs {1e6 * each_s:.1f} µs a report, {statistics.median(times):.2f} times "
+        f"the gateway alone: {100 * MEAN_REPORTS_PER_S * each_s:.1f} % of a core for a billion "
+        f"devices ({MEAN_REPORTS_PER_S} reports/s)"
+    )
 
 
-def batches(pid: int, port: int, head_list: str) -> None:
+def batches(served: Served, head_list: str) -> None:
     """Many reports a request."""
     found = Rounds()
     for _ in range(ROUNDS):
-        found.add(pid, port, 32, BATCH, head_list)
+        found.add(served, 32, BATCH, head_list)
     print(
         f"batches of {BATCH}: {statistics.median(found.rates):9.0f} reports/s"
         f"  {1e6 * statistics.median(found.cpu_s):6.2f} µs CPU a report"
@@ -173,19 +211,24 @@ async def _hold_open(process: psutil.Process, port: int, head_list: str) -> tupl
 
 
 def _load(
-    pid: int, port: int, connections: int, seconds: float, batch: int, head_list: str
+    served: Served, connections: int, seconds: float, batch: int, head_list: str
 ) -> tuple[dict[str, Any], float]:
-    server = psutil.Process(pid)
-    before, shared = server.cpu_times(), Spent.now([server])
+    servers = served.processes
+    before, shared = _cpu_s(servers), Spent.now(servers)
     with tempfile.NamedTemporaryFile() as result:
-        arguments = [str(a) for a in (port, connections, seconds, batch, head_list, result.name)]
+        words = (served.port, connections, seconds, batch, head_list, result.name)
+        arguments = [str(word) for word in words]
         subprocess.run(
             [sys.executable, "-m", "bench._gateway_load", *arguments], check=True, env=os.environ
         )
         ran = json.loads(Path(result.name).read_text())
-    after = server.cpu_times()
-    ran["cores"] = Spent.now([server]).since(shared)
-    return ran, after.user + after.system - before.user - before.system
+    ran["cores"] = Spent.now(servers).since(shared)
+    return ran, _cpu_s(servers) - before
+
+
+def _cpu_s(processes: list[psutil.Process]) -> float:
+    spent = [process.cpu_times() for process in processes]
+    return sum(one.user + one.system for one in spent)
 
 
 def _wait_for(port: int) -> None:
