@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from agents.gateway import metrics
 from agents.gateway.http.cors import Cors
 from agents.gateway.http.requests import Refused, SubmitRequest
-from agents.gateway.metrics import GATEWAY_TOTALS, RouteTotals
+from agents.gateway.metrics import RouteMeter
 from agents.gateway.read.publications import Publications
 from agents.gateway.read.read_api import Reading
 from agents.gateway.resource_limits import ByteBudget, TokenBucket, Turns
@@ -120,7 +120,7 @@ class Gateway:
         self._turns = Turns()
         self._report_rate = self._bucket(limits.reports_per_s)
         self._optin_rates: dict[tuple[str, bool], TokenBucket | None] = {}
-        self._submissions: dict[str, tuple[Handler, RouteTotals]] = {}
+        self._submissions: dict[str, tuple[Handler, RouteMeter]] = {}
         self._router = Router(
             [self._route(described) for described in ROUTES],
             redirect_slashes=False,
@@ -128,7 +128,7 @@ class Gateway:
         )
 
     def _route(self, described: ApiRoute) -> Route:
-        totals = GATEWAY_TOTALS.route(described.method, described.path, described.answers)
+        totals = RouteMeter(described.method, described.path, described.answers)
         owner = self if hasattr(self, described.handler) else self.reading
         handler = getattr(owner, described.handler)
         if described.body is not None:
@@ -415,7 +415,7 @@ class Gateway:
 class _Endpoint:
     """An endpoint in Starlette's router: leaves its handler's answer in the scope."""
 
-    def __init__(self, handler: Handler, totals: RouteTotals) -> None:
+    def __init__(self, handler: Handler, totals: RouteMeter) -> None:
         self._handler = handler
         self._totals = totals
 
