@@ -1,0 +1,275 @@
+"""POST: takes reports and opt-in records, and answers when Kafka has stored them.
+
+    body ──▶ entries ──▶ rate ──▶ slices: decode, judge, queue ──▶ Kafka ──▶ verdicts ──▶ response
+
+Promises: accepted means that Kafka has stored the entry. A request of any content keeps the event
+loop for well below 50 ms at a time. No query, URL, user id or token is logged; ids, text and
+reports are let go before Kafka is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from agents.gateway import metrics
+from agents.gateway.http.requests import Refused, SubmitRequest
+from agents.gateway.read.publications import Publications
+from agents.gateway.resource_limits import TokenBucket, Turns
+from agents.gateway.responses import Answer, problem
+from agents.gateway.submit.admission import Admission
+from agents.gateway.submit.clock_check import ClockCheck
+from agents.gateway.submit.frame_writer import Delivered, FrameWriter
+from agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
+from agents.gateway.submit.report_submissions import (
+    UNKNOWN,
+    ReportTarget,
+    queue_report,
+    queue_reports,
+)
+from agents.gateway.submit.request_types import OPTIN_RECORDS, REPORTS, EncodedEntry, split
+from agents.gateway.submit.token_file import ApplicationTokens, Sender, TokenRefused
+from agents.gateway.submit.verdicts import (
+    ACCEPTED,
+    BUSY,
+    QUEUED_ENTRY_BYTES,
+    Queued,
+    Verdict,
+    all_settled,
+    answer_for,
+)
+from streams.settings.sections import GatewaySettings
+
+__all__ = ["Submitting"]
+
+#: A body up to this is worked on at once; a larger one waits for its turn (`Turns`).
+_SMALL_BODY_BYTES = 16 * 1024
+
+_TOKEN_REFUSED = {
+    TokenRefused.UNKNOWN: "opt-in records need the header `Authorization: Bearer NAME.SECRET` with "
+    "a token of a known application, or one that its backend signed for the user; ask the operator "
+    "for the first (`blendstream tokens add NAME`) and the application for the second",
+    TokenRefused.EXPIRED: "a user's token must not have expired, and this one has; get a new one "
+    "from the application's backend and send the same records again",
+    TokenRefused.LASTS_TOO_LONG: "a user's token must not last longer than the operator allows "
+    "(gateway.user_token_s), and this one would; let the application's backend mint a shorter one",
+}
+
+
+class Submitting:
+    """The handlers of both POSTs."""
+
+    def __init__(
+        self,
+        *,
+        limits: GatewaySettings,
+        publications: Publications,
+        writer: FrameWriter,
+        clock: ClockCheck,
+        cohorts: Cohorts,
+        tokens: ApplicationTokens | None,
+        admission: Admission | None,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        """`limits`: on bodies, batches and rates."""
+        self._limits = limits
+        self._publications = publications
+        self._writer = writer
+        self._clock = clock
+        self._cohorts = cohorts
+        self._tokens = tokens
+        self._admission = admission
+        self._wall_clock = wall_clock
+        self._turns = Turns()
+        self._report_rate = self._bucket(limits.reports_per_s)
+        self._optin_rates: dict[tuple[str, bool], TokenBucket | None] = {}
+
+    async def post_reports(self, request: SubmitRequest) -> Answer:
+        body = await request.body(body_bytes=self._limits.body_bytes)
+        if self._admission is not None:
+            refusal = await self._admission.refusal(request.headers, body)
+            if refusal is not None:
+                return problem(403, refusal, reason="not_admitted")
+        if not self._clock.ok:
+            return self._wrong_clock()
+        one = self._queue_one_report(body)
+        if one is not None:
+            del body
+            request.body_dropped(kept=QUEUED_ENTRY_BYTES)
+            target, delivered = one
+            verdict = target.verdict(await delivered)
+            metrics.CLIENT_REPORTS.judged((verdict,))
+            return answer_for((verdict,), retry_after_s=self._retry_after_s)
+        entries = await self._entries(request, body)
+        slices: list[Queued] = []
+        with self._taken(self._report_rate, len(entries), slices):
+            unknown: Verdict | None = None
+            for part in REPORTS.slices(entries):
+                if slices:
+                    await self._turns.next()
+                queued = self._queue_reports(part, unknown)
+                if queued is None:
+                    # Another gateway may have served a head list that this one has not read yet.
+                    unknown = UNKNOWN if await self._publications.read_to_end() else BUSY
+                    queued = self._queue_reports(part, unknown)
+                    assert queued is not None, "every head list has a verdict now"
+                slices.append(queued)
+        del body, entries, part
+        request.body_dropped()
+        verdicts = await all_settled(slices)
+        metrics.CLIENT_REPORTS.judged(verdicts)
+        return request.hold_answer(answer_for(verdicts, retry_after_s=self._retry_after_s))
+
+    def _queue_one_report(self, body: bytes) -> tuple[ReportTarget, Delivered] | None:
+        """Queue a body that is one good report, as nearly every body is; None: nothing was done.
+
+        It does for one report what the rest does for many, at half the cost.
+        """
+        if len(body) > _SMALL_BODY_BYTES or (report := REPORTS.well_formed(body)) is None:
+            return None
+        target, rate = self._publications.report_targets.get(report.head_list), self._report_rate
+        if target is None or (rate is not None and rate.take(1, now=time.monotonic()) > 0):
+            return None
+        queued = queue_report(report, target, self._writer, self._wall_clock() * 1000)
+        if isinstance(queued, Verdict):
+            if rate is not None:
+                rate.give_back(1)
+            return None
+        return target, queued
+
+    def _queue_reports(
+        self, entries: Sequence[EncodedEntry], unknown: Verdict | None
+    ) -> Queued | None:
+        """Decoded, reports need up to thirty times their bytes, which are freed again here."""
+        published = self._publications
+        return queue_reports(
+            REPORTS.decode(entries),
+            published.report_targets,
+            published.past_head_lists,
+            self._writer,
+            now_ms=self._wall_clock() * 1000,
+            unknown=unknown,
+        )
+
+    async def post_optin_records(self, request: SubmitRequest) -> Answer:
+        """Judge and queue opt-in records of an application that shows its token."""
+        sender = self._sender(request)
+        body = await request.body(body_bytes=self._limits.body_bytes)
+        published = self._publications
+        # Only the end of the release log shows whether no epoch is open.
+        unknown = (
+            published.optin_targets.now(self._wall_clock() * 1000) is None
+            and not await published.read_to_end()
+        )
+        if not self._clock.ok:
+            return self._wrong_clock()
+        entries = await self._entries(request, body)
+        if unknown:
+            return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
+        now_ms = self._wall_clock() * 1000
+        targets, paused = published.optin_targets, published.paused(now_ms / 1000)
+        slices: list[Queued] = []
+        left_out = False
+        with self._taken(self._optin_rate(sender), len(entries), slices):
+            for part in OPTIN_RECORDS.slices(entries):
+                if slices:
+                    await self._turns.next()
+                records = OPTIN_RECORDS.decode(part)
+                left_out = left_out or any(
+                    not isinstance(e, str) and e.epoch is None for e in records
+                )
+                slices.append(
+                    queue_optin_records(
+                        records,
+                        targets,
+                        self._cohorts,
+                        self._writer,
+                        sender=sender,
+                        now_ms=now_ms,
+                        paused_detail=None if paused is None else paused.detail,
+                    )
+                )
+                del records
+        # Kafka may take seconds; ids and text are not kept for that long.
+        del body, entries, part
+        request.body_dropped()
+        verdicts = await all_settled(slices)
+        metrics.OPTIN_RECORDS.judged(verdicts)
+        # Entries without an epoch are read as the open one; a retry after its end must say so.
+        current = targets.now(now_ms) if left_out else None
+        return request.hold_answer(
+            answer_for(
+                verdicts,
+                retry_after_s=self._retry_after_s,
+                epoch=None if current is None else current.epoch,
+                resumes_s=None if paused is None else paused.resumes_s,
+            )
+        )
+
+    async def _entries(self, request: SubmitRequest, body: bytes) -> Sequence[EncodedEntry]:
+        """The entries of a body, with room for what each of them takes until its answer."""
+        if len(body) > _SMALL_BODY_BYTES:
+            await self._turns.next()
+        entries = split(body)
+        most = self._limits.batch_entries
+        if not entries:
+            raise Refused(400, f"a batch must hold 1 to {most} entries, got none")
+        if len(entries) > most:
+            found = f"a batch must hold at most {most} entries, got {len(entries)}"
+            raise Refused(413, f"{found}; send it in parts")
+        request.hold(QUEUED_ENTRY_BYTES * len(entries))
+        return entries
+
+    def _optin_rate(self, sender: Sender) -> TokenBucket | None:
+        # Users' devices have a rate of their own, so that none of them can use up the backend's.
+        who = (sender.application.name, sender.user is None)
+        if who not in self._optin_rates:
+            self._optin_rates[who] = self._bucket(self._limits.optin_records_per_s)
+        return self._optin_rates[who]
+
+    def _sender(self, request: SubmitRequest) -> Sender:
+        authorization = request.headers.get(b"authorization")
+        sender: Sender | TokenRefused = TokenRefused.UNKNOWN
+        if self._tokens is not None:
+            sender = self._tokens.sender(authorization, now_s=self._wall_clock())
+        if isinstance(sender, TokenRefused):
+            headers = [(b"www-authenticate", b'Bearer realm="opt-in records"')]
+            raise Refused(401, _TOKEN_REFUSED[sender], headers=headers)
+        return sender
+
+    @contextlib.contextmanager
+    def _taken(
+        self, rate: TokenBucket | None, entries: int, slices: list[Queued]
+    ) -> Iterator[None]:
+        """Take `entries` of a rate, or `Refused`; return those that the block did not queue."""
+        wait_s = 0.0 if rate is None else rate.take(entries, now=time.monotonic())
+        if wait_s > 0:
+            raise Refused(
+                429,
+                "entries arrive faster than the operator allows; send the same request again after "
+                "the seconds in Retry-After",
+                retry_after_s=wait_s,
+            )
+        try:
+            yield
+        finally:
+            if rate is not None:
+                rate.give_back(entries - sum(queued.verdicts.count(ACCEPTED) for queued in slices))
+
+    def _bucket(self, rate_per_s: float) -> TokenBucket | None:
+        burst = max(rate_per_s, self._limits.batch_entries)
+        return TokenBucket(rate_per_s=rate_per_s, burst=burst) if rate_per_s else None
+
+    def _wrong_clock(self) -> Answer:
+        return problem(
+            503,
+            "this gateway's clock is off, or was not compared with the brokers' yet, and it takes "
+            "no submissions; send the same request again, another gateway will take it",
+            retry_after_s=self._retry_after_s,
+            reason="clock",
+        )
+
+    @property
+    def _retry_after_s(self) -> float:
+        return self._writer.limits.delivery_deadline_s
