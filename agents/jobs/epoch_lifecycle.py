@@ -1,7 +1,7 @@
 """The keeper: opens and seals epochs, and ends raw data once it is released.
 
     settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
-    releases ──▶ counts unlinked in Redis, records removed from Kafka
+    releases ──▶ counts unlinked in Redis and rewritten files there, records removed from Kafka
 
 Promises: an epoch opens once, with its charge, and none with a log that is an older copy. A seal's
 bounds are offsets of markers that all in-sync replicas have and that the brokers appended, by their
@@ -160,6 +160,9 @@ class Keeper:
             if stored.epoch <= through:
                 of = CountTables(context.redis, stored.topic, prefix=prefix)
                 await of.release_epoch(stored.partition, stored.epoch)
+        if stem is Stem.OPTIN_RECORDS:
+            # What devices report is randomised; only opt-in records contain text.
+            context.file_rewriting.request()
         for partition in unmarked:
             await tables.put_token(partition, "swept", mark, None)
 

@@ -13,6 +13,7 @@ from typing import Generic, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
+from agents.jobs.file_rewriting import FileRewriting
 from agents.jobs.metrics import count_released
 from blender.noise import ExactNoise, Noise
 from blender.opendp_noise import OpenDPNoise
@@ -100,6 +101,7 @@ class JobContext:
     redis: Client
     publisher: Publisher
     markers: SealMarkers
+    file_rewriting: FileRewriting
     now_ms: Callable[[], int] = system_clock_ms
     #: What a broker's append time is on this clock. A test that moves `now_ms` moves the brokers'
     #: clocks with it; here they are as they are.
@@ -139,6 +141,7 @@ class JobContext:
             redis=redis,
             publisher=Publisher(settings.kafka),
             markers=SealMarkers(settings.kafka),
+            file_rewriting=FileRewriting(redis),
             **instead,
         )
 
@@ -178,6 +181,7 @@ class JobContext:
         return book
 
     async def close(self) -> None:
+        await self.file_rewriting.close()
         self.markers.close()
         await self.log.close()
         await self.redis.aclose()

@@ -20,6 +20,7 @@ from streams.releases.blocked import BlockedLog
 from streams.releases.entries import Entry, EpochOutcome, Kind
 from streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
 from streams.releases.ledger import GROUPS, Limit
+from streams.stores.redis_files import NotRewritten
 from streams.telemetry.metrics import Meters, process_registry
 from streams.wire.estimates_document import EstimatesDocument
 
@@ -27,6 +28,7 @@ __all__ = [
     "CLOCK_SKEW_LIMIT",
     "CLOCK_SKEW_SECONDS",
     "FAILURES",
+    "FILES_WITH_TEXT",
     "FILTER_FAILURES",
     "JOBS",
     "STEPS",
@@ -136,6 +138,11 @@ DELTA = _log.gauge(
 )
 DELTA_LIMIT = _log.gauge(
     "blender_delta_limit", "Most δ that a person may spend in a period.", group=GROUPS
+)
+FILES_WITH_TEXT = _log.gauge(
+    "blender_redis_servers_not_rewritten",
+    "Redis servers whose files may still contain opt-in text of released epochs, by reason.",
+    reason=NotRewritten,
 )
 HEAD_LIST_CELLS = _log.gauge("blender_head_list_cells", "Cells of the newest head list.")
 REPORTS = _log.gauge(

@@ -72,8 +72,6 @@ class LocalRedis(LocalPart):
             # Every reply follows its write to the file, so kill -9 of Redis alone loses nothing.
             "appendfsync": "everysec",
             "save": "",
-            # A rewrite in the background would make a snapshot of the files inconsistent.
-            "auto-aof-rewrite-percentage": "0",
             "maxmemory-policy": "noeviction",
             # Larger hashes are scanned linearly: 500 HINCRBY took 6-7 ms with 512, 2 ms with 64.
             "hash-max-listpack-entries": "64",
@@ -108,26 +106,35 @@ class LocalRedis(LocalPart):
         )
 
     def snapshot(self) -> RedisSnapshot:
-        """Remember the present state; Redis is paused while its files are copied."""
+        """Remember the present state; Redis is paused while its files are copied.
+
+        The copy is what a crash of Redis at this moment would leave: its manifest names only
+        finished files, also if a rewrite begins just now. What that has written so far is left out.
+        """
         target = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self.folder))
         self._write_out()
         self.pause()
         try:
-            shutil.copytree(self.data, target, dirs_exist_ok=True)
+            unfinished = shutil.ignore_patterns("temp-*")
+            shutil.copytree(self.data, target, dirs_exist_ok=True, ignore=unfinished)
         finally:
             self.resume()
         return RedisSnapshot(target)
 
     def _write_out(self) -> None:
-        """Wait until what was acknowledged is in the file.
+        """Wait until what was acknowledged is in the file, and no rewrite replaces files.
 
         While a slow disk is still busy with the last flush, Redis keeps writes in memory for up to
         two seconds.
         """
+        waited_for = ("aof_buffer_length", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
+
+        def written(client: "redis.Redis") -> bool:
+            info = client.info("persistence")
+            return not any(info[name] for name in waited_for)
+
         with self.client() as client:
-            self._wait_for(
-                lambda: not client.info("persistence")["aof_buffer_length"], "write its file"
-            )
+            self._wait_for(lambda: written(client), "write its file")
 
     def rollback(self, snapshot: RedisSnapshot) -> None:
         """Crash, and come back with an earlier state: acknowledged writes since then are lost."""

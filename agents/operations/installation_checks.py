@@ -39,6 +39,7 @@ from streams.stores.redis import (
     silent_replicas,
     write_refusal,
 )
+from streams.stores.redis_files import NotRewritten, RewriteReport, may_rewrite
 from streams.topics import Topics, copies_of_topics, topic_problems
 
 __all__ = [
@@ -398,6 +399,32 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
             "appendonly is off: a restart of Redis counts everything again from Kafka; set "
             "`appendonly yes` in redis.conf, or `CONFIG SET appendonly yes`",
         )
+    yield removal(await may_rewrite(client))
+
+
+def removal(found: RewriteReport) -> Finding:
+    """Judge whether released opt-in text can be removed from the disks of every Redis server."""
+    refused = [at for at, why in found.remaining.items() if why is NotRewritten.REFUSED]
+    if refused:
+        return note(
+            "raw text",
+            f"{noun(len(refused), 'server')} {', '.join(refused)} must let this user run "
+            "BGREWRITEAOF and BGSAVE, and does not: opt-in text may remain in Redis's files after "
+            "its release. Allow both (ACL SETUSER USER +bgrewriteaof +bgsave), or where a managed "
+            "Redis cannot, arrange what RawTextMayRemain in docs/runbook.md says",
+        )
+    silent = [at for at, why in found.remaining.items() if why is NotRewritten.UNREACHABLE]
+    if silent:
+        return note(
+            "raw text",
+            f"{noun(len(silent), 'server')} {', '.join(silent)} must answer, or opt-in text "
+            "remains in its files after its release; start it, or let it announce an address that "
+            "this host reaches",
+        )
+    return ok(
+        "raw text",
+        f"is removed from the files of {counted(found.servers, 'Redis server')} after its release",
+    )
 
 
 def _numbers(version: str, parts: int = 2) -> tuple[int, ...]:

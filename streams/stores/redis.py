@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ __all__ = [
     "append_only",
     "check_redis",
     "connect_redis",
+    "each_server",
     "node_info",
     "silent_replicas",
     "text_of",
@@ -121,31 +123,38 @@ class _Primary(aioredis.Redis):
     #: How to connect to one, but for its address.
     of_replicas: Mapping[str, Any]
 
-    async def replica_info(self, section: str) -> list[Mapping[str, Any] | None]:
-        """INFO of each replica that Sentinel knows; None for one that does not answer."""
+    async def replicas(self) -> list[aioredis.Redis]:
+        """A client for each replica that Sentinel knows; the caller closes them."""
         pool: Any = self.connection_pool
         for sentinel in pool.sentinel_manager.sentinels:
             try:
                 known = await answered(sentinel.sentinel_slaves(pool.service_name))
             except StoreUnavailable:
                 continue
-            return [await self._info_of(at["ip"], int(at["port"]), section) for at in known]
+            return [
+                aioredis.Redis(host=at["ip"], port=int(at["port"]), **self.of_replicas)
+                for at in known
+            ]
         raise StoreUnavailable("no Sentinel answered")
 
-    async def _info_of(self, host: str, port: int, section: str) -> Mapping[str, Any] | None:
-        replica = aioredis.Redis(host=host, port=port, **self.of_replicas)
-        try:
-            info: Mapping[str, Any] = await answered(replica.info(section))
-            return info
-        except StoreUnavailable:
-            return None
-        finally:
-            await replica.aclose()
+    async def replica_info(self, section: str) -> list[Mapping[str, Any] | None]:
+        """INFO of each replica that Sentinel knows; None for one that does not answer."""
+        return [await _info_of(replica, section) for replica in await self.replicas()]
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         await super().aclose(close_connection_pool)
         pool: Any = self.connection_pool
         await pool.sentinel_manager.aclose()
+
+
+async def _info_of(replica: aioredis.Redis, section: str) -> Mapping[str, Any] | None:
+    try:
+        info: Mapping[str, Any] = await answered(replica.info(section))
+        return info
+    except StoreUnavailable:
+        return None
+    finally:
+        await replica.aclose()
 
 
 def _parts(url: Url) -> dict[str, Any]:
@@ -163,6 +172,42 @@ async def node_info(client: Client, section: str) -> list[Mapping[str, Any]]:
     # A cluster of one node answers without the node's name.
     each = list(info.values())
     return each if each and all(isinstance(node, dict) for node in each) else [info]
+
+
+@asynccontextmanager
+async def each_server(client: Client) -> AsyncIterator[Mapping[str, aioredis.Redis]]:
+    """A client for every primary and replica, by address. One of them may not answer."""
+    if isinstance(client, aioredis.RedisCluster):
+        await answered(client.initialize())
+        opened = [_at(n.connection_class, n.connection_kwargs) for n in client.get_nodes()]
+        servers = opened
+    else:
+        if isinstance(client, _Primary):
+            opened = await client.replicas()
+        else:
+            info = await answered(client.info("replication"))
+            followers = [value for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
+            pool = client.connection_pool
+            opened = [
+                _at(pool.connection_class, pool.connection_kwargs, host=at["ip"], port=at["port"])
+                for at in followers
+            ]
+        servers = [client, *opened]
+    try:
+        yield {_address(server): server for server in servers}
+    finally:
+        for server in opened:
+            await server.aclose(close_connection_pool=True)
+
+
+def _at(kind: type[Any], settings: Mapping[str, Any], **address: Any) -> aioredis.Redis:
+    pool = aioredis.ConnectionPool(connection_class=kind, **{**settings, **address})
+    return aioredis.Redis(connection_pool=pool)
+
+
+def _address(server: aioredis.Redis) -> str:
+    at = server.connection_pool.connection_kwargs
+    return f"{at['host']}:{at.get('port', PORT)}" if "host" in at else "primary"
 
 
 async def silent_replicas(client: Client) -> int:

@@ -62,6 +62,7 @@ FIELDS: Final = frozenset(
         "refused",
         "retry_in_s",
         "seconds",
+        "servers",
         "skew_s",
         "status",
         "stem",
