@@ -24,6 +24,7 @@ from agents.gateway.submit.token_file import TokenFileError, read_tokens
 from agents.operations.budget_words import budget_use, duration_text
 from agents.operations.fencing_checks import broker_setting, fencing_checks
 from agents.operations.findings import Finding, Grade, fix, note, ok
+from agents.operations.redis_checks import redis_checks, version_numbers
 from agents.operations.release_log_check import check_release_log
 from agents.plurals import counted, noun
 from blender.errors import BlenderError
@@ -31,15 +32,6 @@ from streams.releases.ledger import Ledger
 from streams.settings import Settings
 from streams.settings.sections import GatewaySettings, TopicsSettings
 from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
-from streams.stores.redis import (
-    Client,
-    append_only,
-    connect_redis,
-    node_info,
-    silent_replicas,
-    write_refusal,
-)
-from streams.stores.redis_files import NotRewritten, RewriteReport, may_rewrite
 from streams.topics import Topics, copies_of_topics, topic_problems
 
 __all__ = [
@@ -57,7 +49,6 @@ _LIBRARIES = (
     "blendstream", "faust-streaming", "aiokafka", "confluent-kafka", "redis", "dp-accounting",
     "numpy",
 )  # fmt: skip
-_OLDEST_REDIS = (6, 2)
 
 
 async def examine(
@@ -81,7 +72,7 @@ async def examine(
         yield Finding(Grade(grade), "release log", sentence)
         yield await _broker_clock(settings, kafka, clock)
     await kafka.close()
-    async for finding in _redis(settings):
+    async for finding in redis_checks(settings):
         yield finding
 
 
@@ -101,7 +92,7 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
     old = [
         f"{name} {found[name]} is older than {least}"
         for name, least in server.items()
-        if _numbers(found[name], 3) < _numbers(least, 3)
+        if version_numbers(found[name], 3) < version_numbers(least, 3)
     ]
     if old:
         return fix(
@@ -343,91 +334,3 @@ async def _compared_clocks(
             f"found at least {skew:.1f} s; run NTP on all",
         )
     return ok("clock", f"within {allowed_s:g} s of that of {counted(len(partitions), 'broker')}")
-
-
-async def _redis(settings: Settings) -> AsyncIterator[Finding]:
-    try:
-        client = await connect_redis(settings.redis)
-    except BlenderError as error:
-        yield fix(
-            "redis",
-            f"{error}; start Redis, or correct redis.url (user, password, TLS) or redis.timeout_s",
-        )
-        return
-    try:
-        async for finding in _redis_server(client, settings):
-            yield finding
-    except BlenderError as error:
-        yield fix("redis", str(error))
-    finally:
-        await client.aclose()
-
-
-async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Finding]:
-    servers = await node_info(client, "server")
-    name = "Valkey" if "valkey_version" in servers[0] else "Redis"
-    versions = {str(s.get("valkey_version") or s.get("redis_version", "0.0")) for s in servers}
-    oldest = min(versions, key=_numbers)
-    if _numbers(oldest) < _OLDEST_REDIS:
-        yield fix("redis", f"version 6.2 or newer is needed, found {oldest}; upgrade")
-    else:
-        yield ok("redis", f"{name} {oldest} answers, {counted(len(servers), 'node')}")
-    if refusal := await write_refusal(client, settings.topics.prefix):
-        yield fix("writes", refusal)
-    if silent := await silent_replicas(client):
-        yield fix(
-            "replicas",
-            f"every replica that Sentinel knows must answer here, and {silent} did not; start it, "
-            "let it announce an address that this host reaches, or run SENTINEL RESET if it is "
-            "gone for good",
-        )
-    policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
-    if policies == {"noeviction"}:
-        yield ok("eviction", "noeviction: no count is dropped when memory is short")
-    else:
-        yield fix(
-            "eviction",
-            "every node must have maxmemory-policy noeviction, found "
-            f"{', '.join(sorted(policies - {'noeviction'}))}; set it in redis.conf of all",
-        )
-    if await append_only(client):
-        yield ok("persistence", "append-only file is on")
-    else:
-        yield Finding(
-            Grade.NOTE if settings.topics.one_node else Grade.FIX,
-            "persistence",
-            "appendonly is off: a restart of Redis counts everything again from Kafka; set "
-            "`appendonly yes` in redis.conf, or `CONFIG SET appendonly yes`",
-        )
-    yield removal(await may_rewrite(client))
-
-
-def removal(found: RewriteReport) -> Finding:
-    """Judge whether released opt-in text can be removed from the disks of every Redis server."""
-    refused = [at for at, why in found.remaining.items() if why is NotRewritten.REFUSED]
-    if refused:
-        return note(
-            "raw text",
-            f"{noun(len(refused), 'server')} {', '.join(refused)} must let this user run "
-            "BGREWRITEAOF and BGSAVE, and does not: opt-in text may remain in Redis's files after "
-            "its release. Allow both (ACL SETUSER USER +bgrewriteaof +bgsave), or where a managed "
-            "Redis cannot, arrange what RawTextMayRemain in docs/runbook.md says",
-        )
-    silent = [at for at, why in found.remaining.items() if why is NotRewritten.UNREACHABLE]
-    if silent:
-        return note(
-            "raw text",
-            f"{noun(len(silent), 'server')} {', '.join(silent)} must answer, or opt-in text "
-            "remains in its files after its release; start it, or let it announce an address that "
-            "this host reaches",
-        )
-    return ok(
-        "raw text",
-        f"is removed from the files of {counted(found.servers, 'Redis server')} after its release",
-    )
-
-
-def _numbers(version: str, parts: int = 2) -> tuple[int, ...]:
-    """The first numbers of a version; what follows them (rc1, .post2) is left out."""
-    start = re.match(r"[\d.]+", version)
-    return tuple(int(part) for part in (start[0] if start else "0").split(".") if part)[:parts]

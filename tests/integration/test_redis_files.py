@@ -13,7 +13,7 @@ from agents.jobs.file_rewriting import FileRewriting
 from agents.local import LocalRedis
 from agents.local.replicated_redis import LocalSentinels
 from agents.operations.findings import Grade
-from agents.operations.installation_checks import removal
+from agents.operations.redis_checks import removal
 from streams.settings.fields import Url
 from streams.settings.sections import RedisSettings
 from streams.stores.redis import Client, connect_redis
