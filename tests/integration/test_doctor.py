@@ -71,6 +71,7 @@ async def test_a_healthy_set_up_needs_no_mending(healthy: Settings) -> None:
         "versions", "tokens", "kafka", "replication", "elections", "transactions",
         "verification", "leaders",
         "topics", "release log", "clock", "redis", "eviction", "persistence",
+        "raw text",
     }  # fmt: skip
 
 
