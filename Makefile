@@ -22,11 +22,11 @@ QUIET := $$(test -t 2 || echo --quiet)
 JOBS ?= 2
 ARGS ?=
 # Where quick tests are: collecting the others alone takes longer than running these.
-FAST := tests/agents tests/blender tests/blendstream tests/docs tests/localclient tests/streams \
+FAST := tests/agents tests/blender tests/blendstream tests/docs tests/localclient tests/mutants tests/streams \
 	blender streams agents localclient blendstream \
 	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
-.PHONY: help setup demo test test-fast check format bench chaos soak fuzz test-statistical front-page docs lock packages clean
+.PHONY: help setup demo test test-fast check format bench chaos soak mutants fuzz test-statistical front-page docs lock packages clean
 
 help:  ## this list
 	@echo "usage: make TARGET [ARGS='more for pytest or the demo'] [JOBS=0 for one process]"; echo
@@ -87,6 +87,10 @@ endif
 # Draws docs/soak-light.svg and docs/soak-dark.svg, and writes docs/soak.csv.
 soak: setup packages  ## a whole service under random faults; MINUTES=60
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(ARGS)
+
+# Plants them in a copy of this tree. FAULTS="word ..." for those whose description has a word.
+mutants: setup  ## thirty planted faults, and who does not notice them
+	$(BIN)/python -m tests.mutants $(FAULTS)
 
 fuzz: setup packages  ## many random inputs
 	$(BIN)/python -m pytest --slow --timeout 7200 --hypothesis-profile=fuzz -m "properties or fuzz" $(ARGS)

@@ -99,6 +99,21 @@ def test_records_are_sealed_after_window_grace_and_skew_and_not_before():
     assert log.book.epochs[0].stage is Stage.SEALED
 
 
+def test_reports_are_sealed_after_their_end_grace_and_skew_and_not_before():
+    """Earlier, a report appended in time by the broker's clock could miss the seal."""
+    log = ModelLog()
+    keep(log, START)
+    published = START + WINDOW_MS + 10_000
+    keep(log, published)
+    until = START + 2 * WINDOW_MS
+    log.head_list(0, published, until)
+
+    keep(log, until + 5_000 + 1_000 - 1)
+    assert log.book.epochs[0].stage is Stage.REPORTING
+    keep(log, until + 5_000 + 1_000)
+    assert log.book.epochs[0].stage is Stage.REPORTS_SEALED
+
+
 @pytest.mark.parametrize(
     ("after_window_ms", "windows"),
     [(0, 1), (WINDOW_MS // 2, 1), (WINDOW_MS // 2 + 1, 2), (WINDOW_MS, 2), (WINDOW_MS + 30_001, 3)],

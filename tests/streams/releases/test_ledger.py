@@ -46,6 +46,15 @@ def test_three_epochs_of_four_fill_a_limit_of_twelve_and_the_fourth_is_refused()
     assert ledger.refusal(next_period, LIMIT) is None
 
 
+def test_a_limit_holds_for_delta_as_it_does_for_epsilon():
+    """By hand: 2 x 4e-5 is below 1e-4 and 3 x 4e-5 above it, while ε is far from its limit."""
+    cost, ledger = Cost(0.1, 4e-5), Ledger()
+    for epoch in range(3):
+        charge = ledger.price(epoch, epoch * DAY, 1, LIMIT, optin=cost, clients=cost)
+        assert (ledger.refusal(charge, LIMIT) is None) == (epoch < 2)
+        ledger = ledger.charged(charge)
+
+
 def test_the_groups_are_accounted_apart():
     """A limit reached by clients alone names clients."""
     ledger = Ledger()
