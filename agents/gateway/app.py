@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from agents.gateway import metrics
 from agents.gateway.http.cors import Cors
 from agents.gateway.http.requests import Refused, SubmitRequest
-from agents.gateway.metrics import RouteMeter
+from agents.gateway.metrics import GATEWAY_TOTALS, RouteTotals
 from agents.gateway.read.publications import Publications
 from agents.gateway.read.read_api import Reading
 from agents.gateway.resource_limits import ByteBudget
@@ -83,7 +83,7 @@ class Gateway:
             wall_clock=wall_clock,
         )
         self._bodies = ByteBudget(limits.bodies_bytes)
-        self._submissions: dict[str, tuple[Handler, RouteMeter]] = {}
+        self._submissions: dict[str, tuple[Handler, RouteTotals]] = {}
         self._router = Router(
             [self._route(described) for described in ROUTES],
             redirect_slashes=False,
@@ -91,7 +91,7 @@ class Gateway:
         )
 
     def _route(self, described: ApiRoute) -> Route:
-        totals = RouteMeter(described.method, described.path, described.answers)
+        totals = GATEWAY_TOTALS.route(described.method, described.path, described.answers)
         owners = (self, self._reading, self._submitting)
         owner = next(one for one in owners if hasattr(one, described.handler))
         handler = getattr(owner, described.handler)
@@ -182,7 +182,7 @@ class Gateway:
 class _Endpoint:
     """An endpoint in Starlette's router: leaves its handler's answer in the scope."""
 
-    def __init__(self, handler: Handler, totals: RouteMeter) -> None:
+    def __init__(self, handler: Handler, totals: RouteTotals) -> None:
         self._handler = handler
         self._totals = totals
 

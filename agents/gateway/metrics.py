@@ -1,9 +1,16 @@
-"""The gateway's Prometheus metrics, declared once."""
+"""The gateway's Prometheus metrics, declared once.
+
+What is counted on the path of every request is plain numbers, collected when they are asked for.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from agents.gateway.submit.verdicts import ACCEPTED, Reason, Verdict
 from streams.stems import Stem
@@ -24,12 +31,15 @@ __all__ = [
     "GATEWAY_READY",
     "GATEWAY_STALLED_PARTITIONS",
     "GATEWAY_TOKENS_STALE",
+    "GATEWAY_TOTALS",
     "OPTIN_RECORDS",
     "OTHER_ROUTES",
     "EntryMeter",
-    "RouteMeter",
+    "GatewayTotals",
+    "RouteTotals",
 ]
 
+_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 GATEWAY = process_registry()
 _meters = Meters(GATEWAY)
 
@@ -75,64 +85,98 @@ GATEWAY_TOKENS_STALE = _meters.gauge(
 GATEWAY_READY = _meters.gauge("blender_gateway_ready", "1 while submissions are accepted.")
 
 
-_REQUESTS = _meters.counter(
-    "blender_gateway_requests", "HTTP requests answered.", method=(), path=(), status=()
-)
-_REQUEST_SECONDS = _meters.histogram(
-    "blender_gateway_request_seconds",
-    "From a request's head to its answer, acknowledgement by Kafka included.",
-    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
-    method=(),
-    path=(),
-)
-_ACCEPTED = "accepted"
-_ENTRIES = _meters.counter(
-    "blender_gateway_entries",
-    "Entries judged, by verdict.",
-    stem=(Stem.CLIENT_REPORTS, Stem.OPTIN_RECORDS),
-    verdict=(_ACCEPTED, *Reason),
-)
+class RouteTotals:
+    """Requests to one route. Plain numbers: a gateway counts on the path of every request."""
 
+    __slots__ = ("_by_status", "_seconds", "_slots")
 
-class RouteMeter:
-    """Requests to one route. The statuses that it is known to answer begin at zero.
-
-    Any route may fail, and its first 500 must show as a rise.
-    """
-
-    __slots__ = ("_by_status", "_labels", "_seconds")
-
-    def __init__(self, method: str, path: str, statuses: Iterable[int] = ()) -> None:
-        self._labels = method, path
-        self._by_status = {s: _REQUESTS.labels(method, path, s) for s in (*statuses, 500)}
-        self._seconds = _REQUEST_SECONDS.labels(method, path)
+    def __init__(self, statuses: Iterable[int] = ()) -> None:
+        self._by_status: dict[int, int] = dict.fromkeys(statuses, 0)
+        self._slots = [0] * (len(_SECONDS) + 1)
+        self._seconds = 0.0
 
     def answered(self, status: int, seconds: float) -> None:
-        if status not in self._by_status:
-            self._by_status[status] = _REQUESTS.labels(*self._labels, status)
-        self._by_status[status].inc()
-        self._seconds.observe(seconds)
+        self._by_status[status] = self._by_status.get(status, 0) + 1
+        self._slots[bisect_left(_SECONDS, seconds)] += 1
+        self._seconds += seconds
+
+    def statuses(self) -> Mapping[int, int]:
+        return self._by_status
+
+    def histogram(self) -> tuple[list[tuple[str, float]], float]:
+        """Cumulative buckets by upper bound, and the sum."""
+        bounds = [*(str(float(bound)) for bound in _SECONDS), "+Inf"]
+        return list(zip(bounds, accumulate(self._slots), strict=True)), self._seconds
+
+
+class GatewayTotals(Collector):
+    """What a gateway answered, by route and status, and its verdicts on entries."""
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[str, str], RouteTotals] = {}
+        self._verdicts: dict[Stem, dict[str, int]] = {}
+
+    def route(self, method: str, path: str, statuses: Iterable[int] = ()) -> RouteTotals:
+        """Where requests to one route are counted; the statuses it is known to answer are 0.
+
+        Any route may fail, and its first 500 must show as a rise.
+        """
+        return self._routes.setdefault((method, path), RouteTotals((*statuses, 500)))
+
+    def verdicts(self, stem: Stem, names: Iterable[str]) -> dict[str, int]:
+        """Where the gateway counts its verdicts on one kind of entry; all begin at zero."""
+        return self._verdicts.setdefault(stem, dict.fromkeys(names, 0))
+
+    def collect(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            "blender_gateway_requests",
+            "HTTP requests answered.",
+            labels=["method", "path", "status"],
+        )
+        seconds = HistogramMetricFamily(
+            "blender_gateway_request_seconds",
+            "From a request's head to its answer, acknowledgement by Kafka included.",
+            labels=["method", "path"],
+        )
+        entries = CounterMetricFamily(
+            "blender_gateway_entries", "Entries judged, by verdict.", labels=["stem", "verdict"]
+        )
+        for (method, path), totals in self._routes.items():
+            for status, answered in sorted(totals.statuses().items()):
+                requests.add_metric([method, path, str(status)], answered)
+            buckets, total = totals.histogram()
+            seconds.add_metric([method, path], buckets, total)
+        for stem, by_verdict in self._verdicts.items():
+            for verdict, judged in by_verdict.items():
+                entries.add_metric([stem, verdict], judged)
+        yield from (requests, seconds, entries)
+
+
+GATEWAY_TOTALS = GatewayTotals()
+GATEWAY.register(GATEWAY_TOTALS)
+
+_ACCEPTED = "accepted"
 
 
 class EntryMeter:
     """Entries of one kind by verdict."""
 
-    __slots__ = ("_by_verdict",)
+    __slots__ = ("_totals",)
 
     def __init__(self, stem: Stem) -> None:
-        self._by_verdict = {name: _ENTRIES.labels(stem, name) for name in (_ACCEPTED, *Reason)}
+        self._totals = GATEWAY_TOTALS.verdicts(stem, [_ACCEPTED, *Reason])
 
     def judged(self, verdicts: Sequence[Verdict]) -> None:
+        totals = self._totals
         accepted = verdicts.count(ACCEPTED)
-        if accepted:
-            self._by_verdict[_ACCEPTED].inc(accepted)
+        totals[_ACCEPTED] += accepted
         if accepted < len(verdicts):
-            reasons = Counter(v.reason for v in verdicts if v.reason is not None)
-            for reason, judged in reasons.items():
-                self._by_verdict[reason].inc(judged)
+            for verdict in verdicts:
+                if verdict.reason is not None:
+                    totals[verdict.reason] += 1
 
 
 #: Addresses that are none of the API's: their paths, which callers invent, are not labels.
-OTHER_ROUTES = RouteMeter("any", "other", (200, 404))
+OTHER_ROUTES = GATEWAY_TOTALS.route("any", "other", (200, 404))
 CLIENT_REPORTS = EntryMeter(Stem.CLIENT_REPORTS)
 OPTIN_RECORDS = EntryMeter(Stem.OPTIN_RECORDS)

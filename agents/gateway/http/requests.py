@@ -108,28 +108,29 @@ class SubmitRequest:
             raise Refused(415, "the body must not be compressed; send it as it is")
         self.hold(size)
         self._body_bytes = size
-        body = await self._read(size)
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        body: bytes = message["body"]
+        if message.get("more_body"):
+            body = await self._rest(body, size)
         if len(body) != size:
             raise Refused(
                 400, "the body must be as long as Content-Length states, and is not", headers=_CLOSE
             )
         return body
 
-    async def _read(self, size: int) -> bytes:
-        """Return what was received, but no more than one piece beyond `size`."""
-        message = await self._receive()
-        parts: list[bytes] = []
-        length = 0
-        while message["type"] == "http.request":
-            body: bytes = message["body"]
-            if not parts and not message.get("more_body"):
-                return body
-            parts.append(body)
-            length += len(body)
-            if length > size or not message.get("more_body"):
-                return b"".join(parts)
+    async def _rest(self, first: bytes, size: int) -> bytes:
+        """Return a body that arrives in pieces, but no more than one piece beyond `size`."""
+        body = bytearray(first)
+        more = True
+        while more and len(body) <= size:
             message = await self._receive()
-        raise ClientDisconnect
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            body += message["body"]
+            more = message.get("more_body", False)
+        return bytes(body)
 
 
 def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
