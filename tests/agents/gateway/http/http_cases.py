@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tests.agents.gateway.doubles import report
 
-__all__ = ["CASES", "HELD", "Case", "request"]
+__all__ = ["CASES", "Case", "request"]
 
 HOST = b"host: x\r\n"
 REPORT = json.dumps(report()).encode()
@@ -330,17 +330,4 @@ CASES = [
     *_grouped("length", _LENGTHS),
     *_grouped("coding", _CODINGS),
     *_grouped("connection", _CONNECTIONS),
-]
-
-#: Sent while Kafka has not acknowledged the first: its answer comes first all the same.
-HELD = [
-    refused("rubbish", sized() + b"nonsense\r\n\r\n", 202, 400),
-    refused("rubbish behind two", sized() + ASK + b"\0", 202, 200, 400),
-    refused("no Host", sized() + request(headers=b""), 202, 400),
-    refused("a large head", sized() + b"GET /" + b"a" * 60_000, 202, 431),
-    refused("a bad body", sized() + chunked(b"g\r\n"), 202, 400),
-    refused("large trailers", sized() + chunked(b"0\r\nx: " + b"y" * 60_000), 202, 431),
-    refused("too many", sized() + ASK * 5000, 202, *[200] * 16, 400),
-    ok("no more than may wait", sized() + ASK * 16, 202, *[200] * 16),
-    closed("rubbish after the last", sized(more=b"connection: close\r\n") + b"\0\r\n\r\n", 202),
 ]

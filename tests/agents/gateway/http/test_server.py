@@ -7,10 +7,12 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from agents.gateway.http.listening import listen
+from agents.gateway.http.server import KEEP_ALIVE_S
 from streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import report
 from tests.agents.gateway.http.http_cases import chunked, chunks, post, request, sized
@@ -113,6 +115,14 @@ def test_a_body_that_ends_too_early_is_not_accepted(live):
     live.wait_for(lambda: live.gateway.app.in_flight == 0)
     assert live.gateway.producer.entries() == 0
     assert live.gateway.app.held_bytes == 0
+
+
+def test_connections_outlive_those_that_the_edge_keeps_open():
+    """The side that sends the next request must close first, or that request may be lost."""
+    edge = (Path(__file__).parents[4] / "deploy/edge/nginx.conf").read_text()
+    upstream = edge[edge.index("upstream gateway") :].partition("}")[0]
+    (edge_s,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
+    assert int(edge_s) < KEEP_ALIVE_S
 
 
 def test_reports_arrive_over_a_unix_socket(tmp_path):
