@@ -17,6 +17,7 @@ from streams.settings import load_settings
 from tests.deploy.test_deployment_files import (
     CONTAINER,
     DEPLOY,
+    REPOSITORY,
     deployments,
     kubernetes,
     run,
@@ -36,6 +37,19 @@ def test_nginx_keeps_what_it_writes_in_one_folder():
     assert [f"/run/blendstream/gateway-{number}.sock" for number in (1, 2)] == SOCKETS
     assert "access_log off;" in configuration()
     assert re.findall(r"error_log (\S+ \S+);", configuration()) == ["stderr emerg"]
+
+
+def test_every_requirement_of_an_edge_names_a_test_that_exists():
+    """Operators of another proxy read the test to learn what exactly is asked for."""
+    page = (REPOSITORY / "docs" / "install.md").read_text()
+    table = page.partition("| what any edge must do |")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    written = "".join(file.read_text() for file in (REPOSITORY / "tests/edge").glob("test_*.py"))
+
+    assert len(rows) == 14
+    for row in rows:
+        (name,) = re.findall(r"`(test_\w+)` \|$", row)
+        assert f"def {name}(" in written, name
 
 
 def test_the_sidecar_shares_a_socket_in_memory_and_stops_before_its_gateway():
