@@ -22,8 +22,8 @@ QUIET := $$(test -t 2 || echo --quiet)
 JOBS ?= 2
 ARGS ?=
 # Where quick tests are: collecting the others alone takes longer than running these.
-FAST := tests/agents tests/blender tests/blendstream tests/docs tests/localclient tests/mutants tests/streams \
-	blender streams agents localclient blendstream \
+FAST := tests/agents tests/blender tests/blendstream tests/docs tests/evaluation \
+	tests/localclient tests/mutants tests/streams src/blendstream \
 	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
 .PHONY: help setup demo test test-fast check format bench chaos soak mutants fuzz test-statistical front-page docs lock packages clean

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents.commands.output import drop_unread_output
-from blender.errors import BlenderError
-from streams.version import version_of
+from blendstream.agents.commands.output import drop_unread_output
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.version import version_of
 
 __all__ = ["VERBS", "Verb", "build_parser", "main"]
 
@@ -30,27 +30,63 @@ class Verb(NamedTuple):
 
 #: In the order a newcomer needs them.
 VERBS = (
-    Verb("demo", "agents.commands.demo", "see the whole service run on simulated people"),
-    Verb("stack", "agents.commands.stack", "run a real Kafka and Redis on this machine"),
-    Verb("gateway", "agents.commands.gateway", "serve the HTTP API for devices and analysts"),
-    Verb("worker", "agents.commands.worker", "count opt-in records and client reports"),
-    Verb("jobs", "agents.commands.jobs", "open, seal and publish epochs"),
-    Verb("run", "agents.commands.run", "gateway, worker and jobs in one terminal"),
-    Verb("simulate", "agents.commands.simulate", "send simulated people to a service for trial"),
-    Verb("epochs", "agents.commands.epochs", "show the epochs' states; give one up"),
-    Verb("results", "agents.commands.results", "show what was published"),
-    Verb("ledger", "agents.commands.ledger", "show what the privacy budget was spent on"),
-    Verb("verify", "agents.commands.verify", "check that log, Redis and topics agree"),
-    Verb("rebuild", "agents.commands.rebuild", "fill Redis again from Kafka"),
     Verb(
-        "doctor", "agents.commands.doctor", "check the installation; say how to fix what is wrong"
+        "demo", "blendstream.agents.commands.demo", "see the whole service run on simulated people"
     ),
-    Verb("keys", "agents.commands.keys", "make a master secret, or see which are set"),
-    Verb("tokens", "agents.commands.tokens", "give applications tokens for opt-in records"),
-    Verb("settings", "agents.commands.settings", "show every setting, its value and its origin"),
-    Verb("plan", "agents.commands.plan", "say what each way of spending privacy would give"),
-    Verb("evaluate", "agents.commands.evaluate", "measure accuracy; draw the paper's figures"),
-    Verb("completion", "agents.commands.completion", "let the shell complete verbs and options"),
+    Verb(
+        "stack", "blendstream.agents.commands.stack", "run a real Kafka and Redis on this machine"
+    ),
+    Verb(
+        "gateway",
+        "blendstream.agents.commands.gateway",
+        "serve the HTTP API for devices and analysts",
+    ),
+    Verb("worker", "blendstream.agents.commands.worker", "count opt-in records and client reports"),
+    Verb("jobs", "blendstream.agents.commands.jobs", "open, seal and publish epochs"),
+    Verb("run", "blendstream.agents.commands.run", "gateway, worker and jobs in one terminal"),
+    Verb(
+        "simulate",
+        "blendstream.agents.commands.simulate",
+        "send simulated people to a service for trial",
+    ),
+    Verb("epochs", "blendstream.agents.commands.epochs", "show the epochs' states; give one up"),
+    Verb("results", "blendstream.agents.commands.results", "show what was published"),
+    Verb(
+        "ledger", "blendstream.agents.commands.ledger", "show what the privacy budget was spent on"
+    ),
+    Verb("verify", "blendstream.agents.commands.verify", "check that log, Redis and topics agree"),
+    Verb("rebuild", "blendstream.agents.commands.rebuild", "fill Redis again from Kafka"),
+    Verb(
+        "doctor",
+        "blendstream.agents.commands.doctor",
+        "check the installation; say how to fix what is wrong",
+    ),
+    Verb("keys", "blendstream.agents.commands.keys", "make a master secret, or see which are set"),
+    Verb(
+        "tokens",
+        "blendstream.agents.commands.tokens",
+        "give applications tokens for opt-in records",
+    ),
+    Verb(
+        "settings",
+        "blendstream.agents.commands.settings",
+        "show every setting, its value and its origin",
+    ),
+    Verb(
+        "plan",
+        "blendstream.agents.commands.plan",
+        "say what each way of spending privacy would give",
+    ),
+    Verb(
+        "evaluate",
+        "blendstream.agents.commands.evaluate",
+        "measure accuracy; draw the paper's figures",
+    ),
+    Verb(
+        "completion",
+        "blendstream.agents.commands.completion",
+        "let the shell complete verbs and options",
+    ),
 )
 
 ABOUT = """\
@@ -161,9 +197,11 @@ def _run(words: Sequence[str]) -> int:
         print(f"blendstream: {error}", file=sys.stderr)
         return FAILED
     except ModuleNotFoundError as error:
+        # The image leaves the evaluation out.
+        extra = "eval" if (error.name or "").startswith("blendstream.evaluation") else "server"
         print(
             f"blendstream: this verb needs the server's libraries, and {error.name} is not "
-            "installed. Run: pip install 'blendstream[server]'",
+            f"installed. Run: pip install 'blendstream[{extra}]'",
             file=sys.stderr,
         )
         return FAILED

@@ -24,12 +24,12 @@ from typing import Any, NoReturn, Protocol
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from streams.errors import SettingsError
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import Client, append_only, check_redis, connect_redis
-from streams.telemetry.structured_logs import Known
-from streams.topics import Topics, copies_of_topics, ensure_topics
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import Client, append_only, check_redis, connect_redis
+from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.topics import Topics, copies_of_topics, ensure_topics
 
 __all__ = ["Service", "address_of", "listening", "reach_servers", "run", "warn_of_risks"]
 

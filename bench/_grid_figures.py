@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from blender.evaluation.drawing import Line, Panel, draw_figure
-from blender.evaluation.summary import Curve, Mean
+from blendstream.evaluation.drawing import Line, Panel, draw_figure
+from blendstream.evaluation.summary import Curve, Mean
 
 __all__ = ["draw_grid"]
 

@@ -23,14 +23,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from blender.evaluation.populations import (
-    AOL,
-    STEADY,
-    YANDEX,
-    Setting,
-    TablePeople,
-)
-from blender.evaluation.tables import read_table
+from blendstream.evaluation.populations import AOL, STEADY, YANDEX, Setting, TablePeople
+from blendstream.evaluation.tables import read_table
 
 PEOPLE = STEADY
 

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench._two_groups import Groups
-from blender.cell_estimates import FloatArray
-from blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
-from blender.evaluation.simulated_noise import SimulatedNoise
-from blender.evaluation.simulated_reports import draw_report_counts
-from blender.interfaces import OptinCounts
-from blender.profiles import build_head_list
-from blender.record import Record
-from blender.registry import randomizer_for
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.evaluation.simulated_reports import draw_report_counts
 
 __all__ = ["LastEpoch", "last_of_some_epochs"]
 

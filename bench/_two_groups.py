@@ -6,7 +6,7 @@ drawn from the window, is r:
 
     p_O(r) = a·π(r)  for opt-in users,     p_C(r) = p_O(r)·f(r)  for clients,
 
-π the population of `blender.evaluation.populations`, f the difference between the groups, drawn
+π the population of `evaluation.populations`, f the difference between the groups, drawn
 anew each epoch. ⟨⋆,⋆⟩ takes what is left. `build_head_list` and `estimate_epoch` do the rest.
 
 Promises: given the same generator, the same epoch.
@@ -21,18 +21,18 @@ from typing import Final
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
-from blender.epoch_estimates import OptinRelease
-from blender.evaluation.populations import People
-from blender.evaluation.simulated_noise import SimulatedNoise
-from blender.evaluation.simulated_reports import draw_report_counts
-from blender.interfaces import OptinCounts
-from blender.noise import IntArray
-from blender.parameters import PrivacyParameters
-from blender.profiles import build_head_list
-from blender.record import Record
-from blender.registry import randomizer_for
-from blender.whole_records import choose_batch
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.epoch_estimates import OptinRelease
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import IntArray
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.blender.whole_records import choose_batch
+from blendstream.evaluation.populations import People
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.evaluation.simulated_reports import draw_report_counts
 
 __all__ = ["DIFFERENCES", "Groups", "Reports", "draw_release", "draw_reports", "forge"]
 

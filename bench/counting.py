@@ -26,10 +26,10 @@ import numpy as np
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from agents.local import LocalKafka, LocalRedis
 from bench._cores import Spent
-from streams.stems import Stem
-from streams.wire.frames import OptinEntry, decode, encode_optin_records
+from blendstream.agents.local import LocalKafka, LocalRedis
+from blendstream.streams.stems import Stem
+from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.counting import Installation, WorkerProcess
 from tests.kafka_topics import create_topic
 from tests.report_frames import encode_reports

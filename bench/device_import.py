@@ -1,4 +1,4 @@
-"""What `import localclient` takes, beside Python alone: seconds of processor time, megabytes."""
+"""What importing `localclient` takes, beside Python alone: seconds of processor time, megabytes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ def main() -> None:
     """Python alone, the client, and the client with what its first request loads."""
     for name, imports in (
         ("Python alone", "pass"),
-        ("import localclient", "import localclient"),
-        ("with its first request", "import localclient, localclient.http_transport"),
+        ("import blendstream.localclient", "import blendstream.localclient"),
+        (
+            "with its first request",
+            "import blendstream.localclient, blendstream.localclient.http_transport",
+        ),
     ):
         seconds, megabytes, numpy = measured(imports)
         print(f"{name:<24} {seconds:6.3f} s  {megabytes:5.1f} MB  {'NumPy' if numpy else ''}")

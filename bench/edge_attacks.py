@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from agents.local import LocalKafka, LocalRedis
+from blendstream.agents.local import LocalKafka, LocalRedis
 from tests.edge.attacks import ATTACKS, MANY_ADDRESSES, Attack
 from tests.edge.edge_service import EdgeService, edge_service
 

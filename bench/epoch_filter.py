@@ -17,10 +17,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from blender.groups_over_time import pooled_difference
-from blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blender.record import Record
-from streams.releases.filtered_estimates import FilterMemory
+from blendstream.blender.groups_over_time import pooled_difference
+from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
+from blendstream.blender.record import Record
+from blendstream.streams.releases.filtered_estimates import FilterMemory
 
 RECORDS, LISTED, OPTIN, REPORTS, EPOCHS = 50_000, 500, 125_000, 4_875_000, 8
 #: The most that are remembered (`remembered_from`).

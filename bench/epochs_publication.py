@@ -20,14 +20,14 @@ from collections.abc import Callable
 import numpy as np
 import psutil
 
-from agents.local import LocalKafka, LocalRedis
 from bench._cores import Spent
-from blender.registry import randomizer_for
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import Stage
-from streams.stems import Stem
-from streams.stores.epoch_keys import EpochKeys
-from streams.wire.frames import OptinEntry, cell_width, encode_optin_records
+from blendstream.agents.local import LocalKafka, LocalRedis
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.wire.frames import OptinEntry, cell_width, encode_optin_records
 from tests.epoch_service import MASTER, Service, service
 from tests.job_bench import Clock, JobBench, bench
 from tests.report_frames import encode_reports

@@ -30,11 +30,11 @@ from bench._two_groups import (
     draw_reports,
     forge,
 )
-from blender.agreement import measure_agreement
-from blender.cell_estimates import FloatArray
-from blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
-from blender.noise import IntArray
-from blender.registry import randomizer_for
+from blendstream.blender.agreement import measure_agreement
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
+from blendstream.blender.noise import IntArray
+from blendstream.blender.registry import randomizer_for
 
 SETTINGS = ((50, 400_000), (500, 2_000_000))
 SHARES = (0.005, 0.01, 0.02, 0.05)

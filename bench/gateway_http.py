@@ -29,10 +29,10 @@ import httpx
 import numpy as np
 import psutil
 
-from agents.local import LocalKafka
-from agents.local.local_edge import LocalEdge
-from agents.local.ports import free_port
 from bench._cores import Spent
+from blendstream.agents.local import LocalKafka
+from blendstream.agents.local.local_edge import LocalEdge
+from blendstream.agents.local.ports import free_port
 from tests.gateway_service import GatewayService, head_list_document, running
 
 ROUNDS = 5

@@ -23,26 +23,26 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.worker.entry_checks import judge_reports
 from bench._measured import measure
-from blender.agreement import measure_agreement
-from blender.epoch_estimates import OptinRelease, estimate_epoch
-from blender.evaluation.drawing import Line, Panel, draw_figure
-from blender.evaluation.summary import Curve, Mean
-from blender.interfaces import OptinCounts
-from blender.noise import ExactNoise
-from blender.parameters import PrivacyParameters
-from blender.profiles import build_head_list
-from blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blender.record import Record
-from blender.registry import randomizer_for
-from blender.stable_histogram import StableHistogram
-from streams.releases.epoch_state import ReleaseBook
-from streams.stores.batch_verdict import Delivery
-from streams.stores.epoch_keys import EpochKeys
-from streams.stores.fingerprints import FingerprintTable
-from streams.stores.record_rows import RecordSums
-from streams.wire.frames import decode
+from blendstream.agents.worker.entry_checks import judge_reports
+from blendstream.blender.agreement import measure_agreement
+from blendstream.blender.epoch_estimates import OptinRelease, estimate_epoch
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import ExactNoise
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.blender.stable_histogram import StableHistogram
+from blendstream.evaluation.drawing import Line, Panel, draw_figure
+from blendstream.evaluation.summary import Curve, Mean
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.stores.batch_verdict import Delivery
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.stores.record_rows import RecordSums
+from blendstream.streams.wire.frames import decode
 from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
 from tests.report_frames import encode_reports
 

@@ -20,21 +20,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agents.local import LocalRedis
 from bench._measured import Measured, measure
-from blender.interfaces import OptinCounts
-from blender.noise import ExactNoise
-from blender.parameters import PrivacyParameters
-from blender.profiles import build_head_list
-from blender.record import Record
-from streams.releases.sealed_counts import SealedCounts
-from streams.settings.fields import Url
-from streams.settings.sections import RedisSettings
-from streams.stems import Share
-from streams.stores.batch_verdict import BatchVerdict
-from streams.stores.count_store import CountTables, PartitionState, Seen
-from streams.stores.record_rows import row_texts
-from streams.stores.redis import connect_redis
+from blendstream.agents.local import LocalRedis
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import ExactNoise
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.record import Record
+from blendstream.streams.releases.sealed_counts import SealedCounts
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import RedisSettings
+from blendstream.streams.stems import Share
+from blendstream.streams.stores.batch_verdict import BatchVerdict
+from blendstream.streams.stores.count_store import CountTables, PartitionState, Seen
+from blendstream.streams.stores.record_rows import row_texts
+from blendstream.streams.stores.redis import connect_redis
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 PLAIN_UP_TO = 1_000_000

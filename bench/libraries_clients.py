@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from blender.cells import Cells, RandomizerSpec
-from blender.evaluation.populations import AOL
-from blender.noise import IntArray
-from blender.registry import RANDOMIZERS
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.noise import IntArray
+from blendstream.blender.registry import RANDOMIZERS
+from blendstream.evaluation.populations import AOL
 
 DEVICES, SEED = 20_000, 7
 

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from blender.evaluation.populations import AOL, YANDEX, Setting
-from blender.head_list import ThresholdSelector
-from blender.interfaces import HeadListSelector
-from blender.noise import ExactNoise, IntArray, laplace_tail
-from blender.parameters import PrivacyParameters
-from blender.stable_histogram import StableHistogram
+from blendstream.blender.head_list import ThresholdSelector
+from blendstream.blender.interfaces import HeadListSelector
+from blendstream.blender.noise import ExactNoise, IntArray, laplace_tail
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.stable_histogram import StableHistogram
+from blendstream.evaluation.populations import AOL, YANDEX, Setting
 
 RUNS, SEED, EPSILON = 5, 7, 4.0
 

@@ -5,8 +5,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from agents.local import LocalKafka, LocalRedis
-from agents.local.jars import find_java
+from blendstream.agents.local import LocalKafka, LocalRedis
+from blendstream.agents.local.jars import find_java
 
 RUNS = 3
 

@@ -3,7 +3,7 @@
     python -m bench.over_time [--runs 20] [--setting aol|yandex|both] [--only WORD] [--quick]
     python -m bench.over_time --table FILE --columns QUERY,URL,COUNT
 
-Every row is `--runs` simulated histories of 30 epochs; `blender/evaluation/over_time.py` says how
+Every row is `--runs` simulated histories of 30 epochs; `evaluation/over_time.py` says how
 they are drawn. ± is one standard error over runs. L1 is over the listed records, of the epoch alone
 (`own`, by `sharp`'s blend, in one epoch of three) and of the filter, and over the true top M
 (`top`), where records that are not shown count as 0; with `own` and `asked` those that clients were
@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from bench._sharp_settings import SETTINGS, settings_on_table
-from blender.evaluation.over_time import EpochScores, Plan, simulate
-from blender.evaluation.populations import Setting
+from blendstream.evaluation.over_time import EpochScores, Plan, simulate
+from blendstream.evaluation.populations import Setting
 
 #: What is looked at: a word to pick it by, the plan, and the epochs over which it is averaged.
 CASES: Sequence[tuple[str, Plan, slice]] = (

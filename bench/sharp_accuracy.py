@@ -20,16 +20,16 @@ from pathlib import Path
 import numpy as np
 
 from bench._sharp_settings import SETTINGS, settings_on_table
-from blender.accuracy import l1_distance, ndcg
-from blender.evaluation.populations import Setting
-from blender.evaluation.simulated_epochs import (
+from blendstream.blender.accuracy import l1_distance, ndcg
+from blendstream.blender.profiles import PROFILES
+from blendstream.evaluation.populations import Setting
+from blendstream.evaluation.simulated_epochs import (
     Optin,
     SimulatedEpoch,
     draw_optin,
     parameters_of,
     run_epoch,
 )
-from blender.profiles import PROFILES
 
 
 def one_run(

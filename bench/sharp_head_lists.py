@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench._sharp_settings import SETTINGS
-from blender.evaluation.own_experiments import listed_in_one_epoch
-from blender.evaluation.populations import Setting
+from blendstream.evaluation.own_experiments import listed_in_one_epoch
+from blendstream.evaluation.populations import Setting
 
 RECORDS_HELD = 30
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from bench._sharp_settings import SETTINGS
-from blender.accuracy import l1_distance
-from blender.evaluation.simulated_epochs import draw_optin, parameters_of, run_epoch
-from blender.noise import laplace_scale
+from blendstream.blender.accuracy import l1_distance
+from blendstream.blender.noise import laplace_scale
+from blendstream.evaluation.simulated_epochs import draw_optin, parameters_of, run_epoch
 
 RUNS, SEED = 40, 11
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from blender.cells import Cells, RandomizerSpec
-from blender.dice import SystemDice
-from blender.epoch_estimates import estimate_epoch
-from blender.interfaces import OptinCounts
-from blender.noise import ExactNoise
-from blender.parameters import PrivacyParameters
-from blender.profiles import PROFILES, build_head_list
-from blender.record import Record
-from blender.registry import RANDOMIZERS, randomizer_for
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.dice import SystemDice
+from blendstream.blender.epoch_estimates import estimate_epoch
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import ExactNoise
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.profiles import PROFILES, build_head_list
+from blendstream.blender.record import Record
+from blendstream.blender.registry import RANDOMIZERS, randomizer_for
 
 
 def seconds(work: Callable[[], object], rounds: int = 3) -> float:

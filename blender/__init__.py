@@ -13,18 +13,24 @@ used: a device imports what it needs from the modules themselves, and has no Num
 opt-in interval imports SciPy when it is called.
 """
 
+if __name__ != "blendstream.blender":
+    raise ImportError(
+        f"this folder is imported as blendstream.blender, got {__name__}; "
+        "write `import blendstream.blender`, after `make setup` or pip install"
+    )
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from blender.public_names import *  # noqa: F403
+    from blendstream.blender.public_names import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__") and name != "__all__":
             raise AttributeError(name)
         try:
-            return getattr(import_module("blender.public_names"), name)
+            return getattr(import_module("blendstream.blender.public_names"), name)
         except ModuleNotFoundError as missing:
             raise ImportError(
                 f"blender needs {missing.name}, which a device does without; "

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
-from blender.errors import ParameterError
-from blender.record import Record
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import Record
 
 __all__ = ["l1_distance", "ndcg", "rescale"]
 

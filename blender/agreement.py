@@ -30,12 +30,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray, GroupEstimates
-from blender.cells import HeadList
-from blender.errors import ParameterError, require
-from blender.interfaces import LocalRandomizer
-from blender.optin import NoisyCounts
-from blender.optin_shares import OptinShares, ranked_shares
+from blendstream.blender.cell_estimates import FloatArray, GroupEstimates
+from blendstream.blender.cells import HeadList
+from blendstream.blender.errors import ParameterError, require
+from blendstream.blender.interfaces import LocalRandomizer
+from blendstream.blender.optin import NoisyCounts
+from blendstream.blender.optin_shares import OptinShares, ranked_shares
 
 __all__ = ["Agreement", "measure_agreement"]
 

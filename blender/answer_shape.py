@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import lt
 from typing import TYPE_CHECKING
 
-from blender.interfaces import DeviceRandomizer
+from blendstream.blender.interfaces import DeviceRandomizer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,25 +17,25 @@ from fractions import Fraction
 
 import numpy as np
 
-from blender.cells import Cells, RandomizerSpec
-from blender.errors import ParameterError
-from blender.local import TwoStage
-from blender.parameters import PrivacyParameters
-from blender.rational import exp_rounded_down
-from blender.record import Record
-from blender.subset_or_none import (
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.local import TwoStage
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.rational import exp_rounded_down
+from blendstream.blender.record import Record
+from blendstream.blender.subset_or_none import (
     TYPICAL_64THS,
     SubsetOrNone,
     best_named_size,
     named_variance,
 )
-from blender.subset_selection import (
+from blendstream.blender.subset_selection import (
     RandomizedResponse,
     SubsetSelection,
     best_subset_size,
     rare_variance,
 )
-from blender.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.two_stage_estimates import TwoStageEstimator
 
 __all__ = ["best_randomizer", "share_in_64ths", "worst_variance"]
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
-from blender.cells import Cells
-from blender.errors import HeadListMismatch, ParameterError
-from blender.intervals import Z_95
+from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates
+from blendstream.blender.cells import Cells
+from blendstream.blender.errors import HeadListMismatch, ParameterError
+from blendstream.blender.intervals import Z_95
 
 __all__ = [
     "VarianceBlender",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.errors import ParameterError
+from blendstream.blender.errors import ParameterError
 
 __all__ = ["Estimates", "FloatArray", "GroupEstimates", "unknown_group"]
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from blender.errors import HeadListMismatch, ParameterError, require
-from blender.parameters import require_signal
-from blender.record import NORMALISATION_VERSION, Record
+from blendstream.blender.errors import HeadListMismatch, ParameterError, require
+from blendstream.blender.parameters import require_signal
+from blendstream.blender.record import NORMALISATION_VERSION, Record
 
 if TYPE_CHECKING:
-    from blender.noise import IntArray
+    from blendstream.blender.noise import IntArray
 
 __all__ = ["Cell", "Cells", "HeadList", "RandomizerSpec"]
 

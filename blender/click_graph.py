@@ -21,10 +21,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from blender.cells import HeadList
-from blender.errors import ParameterError, require
-from blender.noise import Noise, absence_bound, laplace_scale, rare_noise, tail_bound
-from blender.record import Record
+from blendstream.blender.cells import HeadList
+from blendstream.blender.errors import ParameterError, require
+from blendstream.blender.noise import Noise, absence_bound, laplace_scale, rare_noise, tail_bound
+from blendstream.blender.record import Record
 
 __all__ = [
     "ClickGraph",

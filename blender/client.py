@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
-from blender.cells import Cells
-from blender.errors import HeadListMismatch
-from blender.intervals import wilson_interval
-from blender.noise import IntArray
+from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
+from blendstream.blender.cells import Cells
+from blendstream.blender.errors import HeadListMismatch
+from blendstream.blender.intervals import wilson_interval
+from blendstream.blender.noise import IntArray
 
 __all__ = ["TwoStageChannel", "estimate_client_probabilities"]
 

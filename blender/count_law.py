@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
-from blender.likelihood_bands import MIRACLE, Band, Likelihood
-from blender.noise import IntArray
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.likelihood_bands import MIRACLE, Band, Likelihood
+from blendstream.blender.noise import IntArray
 
 __all__ = ["ShareGrid", "count_likelihood", "gaussian_law", "laplace_law", "pass_probability"]
 

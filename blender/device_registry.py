@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from blender.cells import Cells, HeadList, RandomizerSpec
-from blender.errors import ParameterError
-from blender.interfaces import DeviceRandomizer
-from blender.local import TwoStage
-from blender.subset_or_none import SubsetOrNone
-from blender.subset_selection import RandomizedResponse, SubsetSelection
+from blendstream.blender.cells import Cells, HeadList, RandomizerSpec
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.interfaces import DeviceRandomizer
+from blendstream.blender.local import TwoStage
+from blendstream.blender.subset_or_none import SubsetOrNone
+from blendstream.blender.subset_selection import RandomizedResponse, SubsetSelection
 
 __all__ = ["DEVICE_RANDOMIZERS", "device_randomizer_for", "named"]
 

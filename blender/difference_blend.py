@@ -26,14 +26,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.blend import blend_probabilities, query_totals
-from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
-from blender.cells import Cells
-from blender.errors import HeadListMismatch
-from blender.group_difference import Difference, Judged, client_shares
-from blender.intervals import Z_95
-from blender.optin_shares import OptinShares
-from blender.whole_records import flat
+from blendstream.blender.blend import blend_probabilities, query_totals
+from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates
+from blendstream.blender.cells import Cells
+from blendstream.blender.errors import HeadListMismatch
+from blendstream.blender.group_difference import Difference, Judged, client_shares
+from blendstream.blender.intervals import Z_95
+from blendstream.blender.optin_shares import OptinShares
+from blendstream.blender.whole_records import flat
 
 __all__ = ["DISPUTED_FROM", "Blend", "blend_groups", "optin_group"]
 

@@ -20,17 +20,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.blend import VarianceBlender
-from blender.cell_estimates import GroupEstimates
-from blender.cells import HeadList
-from blender.count_law import gaussian_law, laplace_law
-from blender.difference_blend import blend_groups, optin_group
-from blender.group_difference import Difference
-from blender.noise import IntArray
-from blender.optin import NoisyCounts, estimate_noisy_counts
-from blender.optin_shares import OptinShares, SelectionCounts, optin_shares
-from blender.period_budget import PERIOD_HISTOGRAM
-from blender.registry import randomizer_for
+from blendstream.blender.blend import VarianceBlender
+from blendstream.blender.cell_estimates import GroupEstimates
+from blendstream.blender.cells import HeadList
+from blendstream.blender.count_law import gaussian_law, laplace_law
+from blendstream.blender.difference_blend import blend_groups, optin_group
+from blendstream.blender.group_difference import Difference
+from blendstream.blender.noise import IntArray
+from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
+from blendstream.blender.optin_shares import OptinShares, SelectionCounts, optin_shares
+from blendstream.blender.period_budget import PERIOD_HISTOGRAM
+from blendstream.blender.registry import randomizer_for
 
 __all__ = [
     "FROM_S_AND_T",

@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import FloatArray
-from blender.errors import ParameterError, require
-from blender.filter_model import (
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.errors import ParameterError, require
+from blendstream.blender.filter_model import (
     S_C,
     S_O,
     SIZE,
@@ -40,8 +40,8 @@ from blender.filter_model import (
     predict,
     require_finite,
 )
-from blender.filter_modes import FilterModes, default_modes
-from blender.filter_scouts import Scouts
+from blendstream.blender.filter_modes import FilterModes, default_modes
+from blendstream.blender.filter_scouts import Scouts
 
 __all__ = ["FilterState", "Observed", "advance", "empty_state"]
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import FloatArray
-from blender.noise import IntArray
-from blender.period_budget import PeriodRule
-from blender.publication_filter import Publication, RecordFilter
-from blender.record import Record
-from blender.remembered_records import forgotten, lowest_beyond
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.noise import IntArray
+from blendstream.blender.period_budget import PeriodRule
+from blendstream.blender.publication_filter import Publication, RecordFilter
+from blendstream.blender.record import Record
+from blendstream.blender.remembered_records import forgotten, lowest_beyond
 
 __all__ = ["EpochMemory", "ListRanking", "remember"]
 

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from blender.errors import ParameterError
-from blender.rational import exp_minus_bounds
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.rational import exp_minus_bounds
 
 __all__ = ["TABLE_BITS", "NoiseLaw", "certified_floors"]
 

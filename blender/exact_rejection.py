@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blender.exact_sampler import LazyUniform, RandomBytes
-from blender.rational import exp_minus_bounds
+from blendstream.blender.exact_sampler import LazyUniform, RandomBytes
+from blendstream.blender.rational import exp_minus_bounds
 
 __all__ = ["draw_gaussian", "draw_laplace"]
 

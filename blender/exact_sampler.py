@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.exact_law import TABLE_BITS, NoiseLaw, certified_floors
+from blendstream.blender.exact_law import TABLE_BITS, NoiseLaw, certified_floors
 
 __all__ = ["InversionTable", "LazyUniform", "RandomBytes", "draw", "inversion_table"]
 

@@ -43,8 +43,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import FloatArray
-from blender.errors import NotFinite
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.errors import NotFinite
 
 __all__ = ["Motion", "Observed", "absorb_clients", "absorb_optin", "predict", "require_finite"]
 

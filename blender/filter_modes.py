@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
+from blendstream.blender.cell_estimates import FloatArray
 
 __all__ = ["FilterModes", "default_modes"]
 

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import FloatArray
-from blender.errors import NotFinite, ParameterError
-from blender.filter_model import (
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.errors import NotFinite, ParameterError
+from blendstream.blender.filter_model import (
     SIZE,
     D,
     Motion,
@@ -40,7 +40,7 @@ from blender.filter_model import (
     predict,
     require_finite,
 )
-from blender.filter_modes import FilterModes
+from blendstream.blender.filter_modes import FilterModes
 
 __all__ = ["Scouts"]
 

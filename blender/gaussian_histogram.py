@@ -35,12 +35,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import FloatArray
-from blender.errors import ParameterError, require
-from blender.interfaces import Selection
-from blender.noise import IntArray, Noise
-from blender.parameters import PrivacyParameters
-from blender.stable_histogram import FORGETTING
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.errors import ParameterError, require
+from blendstream.blender.interfaces import Selection
+from blendstream.blender.noise import IntArray, Noise
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.stable_histogram import FORGETTING
 
 __all__ = [
     "GaussianCalibration",

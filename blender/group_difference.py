@@ -27,9 +27,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
-from blender.intervals import Z_95
-from blender.optin_shares import OptinShares
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.intervals import Z_95
+from blendstream.blender.optin_shares import OptinShares
 
 __all__ = ["Difference", "Judged", "client_shares"]
 

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from blender.publication_filter import Publication
-from blender.record import Record
+from blendstream.blender.publication_filter import Publication
+from blendstream.blender.record import Record
 
 __all__ = ["pooled_difference"]
 

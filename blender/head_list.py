@@ -17,11 +17,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.errors import require
-from blender.interfaces import HeadListSelector, OptinCounts, Selection
-from blender.noise import IntArray, Noise, absence_bound, laplace_scale, rare_noise
-from blender.parameters import PrivacyParameters
-from blender.record import Record
+from blendstream.blender.errors import require
+from blendstream.blender.interfaces import HeadListSelector, OptinCounts, Selection
+from blendstream.blender.noise import IntArray, Noise, absence_bound, laplace_scale, rare_noise
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.record import Record
 
 __all__ = ["ThresholdSelector", "create_head_list", "threshold_for"]
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
-from blender.cells import Cells, RandomizerSpec
-from blender.dice import Dice
-from blender.errors import ParameterError
-from blender.parameters import PrivacyParameters
-from blender.record import Record
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.dice import Dice
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.record import Record
 
 if TYPE_CHECKING:  # a device imports this, and has no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-    from blender.cell_estimates import FloatArray, GroupEstimates
-    from blender.noise import IntArray, Noise
-    from blender.record_table import RecordTable
+    from blendstream.blender.cell_estimates import FloatArray, GroupEstimates
+    from blendstream.blender.noise import IntArray, Noise
+    from blendstream.blender.record_table import RecordTable
 
 __all__ = ["DeviceRandomizer", "HeadListSelector", "LocalRandomizer", "OptinCounts", "Selection"]
 
@@ -62,7 +62,7 @@ class OptinCounts:
                 "each user of T is counted once: counts must add up to at most "
                 f"{self.estimation_users}, got {int(self.estimation.sum())}"
             )
-        from blender.record_table import ListedRecords  # noqa: PLC0415
+        from blendstream.blender.record_table import ListedRecords  # noqa: PLC0415
 
         records = self.records
         table = ListedRecords(records) if isinstance(records, Sequence) else records

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
-from blender.noise import IntArray
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.noise import IntArray
 
 __all__ = [
     "Z_95",

@@ -33,9 +33,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import FloatArray
-from blender.count_law import count_likelihood, pass_probability
-from blender.noise import IntArray
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.count_law import count_likelihood, pass_probability
+from blendstream.blender.noise import IntArray
 
 __all__ = ["known_likelihood"]
 

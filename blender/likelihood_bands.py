@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
-from blender.noise import IntArray
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.noise import IntArray
 
 __all__ = ["MIRACLE", "Band", "Likelihood", "LogLikelihood"]
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from blender.answer_shape import AnswerShape
-from blender.cells import Cells, RandomizerSpec
-from blender.dice import Dice
-from blender.errors import HeadListMismatch, ParameterError
-from blender.interfaces import DeviceRandomizer
-from blender.rational import exp_rounded_down
-from blender.record import Record
+from blendstream.blender.answer_shape import AnswerShape
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.dice import Dice
+from blendstream.blender.errors import HeadListMismatch, ParameterError
+from blendstream.blender.interfaces import DeviceRandomizer
+from blendstream.blender.rational import exp_rounded_down
+from blendstream.blender.record import Record
 
 __all__ = ["TwoStage", "local_alg", "truth_probability"]
 

@@ -22,11 +22,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.errors import ParameterError
-from blender.exact_law import NoiseLaw
-from blender.exact_rejection import draw_gaussian, draw_laplace
-from blender.exact_sampler import RandomBytes, draw, inversion_table
-from blender.rational import exp_rounded_down
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.exact_law import NoiseLaw
+from blendstream.blender.exact_rejection import draw_gaussian, draw_laplace
+from blendstream.blender.exact_sampler import RandomBytes, draw, inversion_table
+from blendstream.blender.rational import exp_rounded_down
 
 __all__ = [
     "COIN_BITS",

@@ -4,10 +4,10 @@ OpenDP (https://opendp.org) samples discrete Laplace and discrete Gaussian varia
 operating system's generator, at about 100 000 draws a second and core. It is in the extra
 `blendstream[opendp]`. No setting chooses it; a program of your own passes it to the jobs:
 
-    from agents.jobs.job_context import ReleaseDice
-    from agents.jobs.jobs_process import run_jobs
-    from blender.opendp_noise import OpenDPNoise
-    from streams.settings import load_settings
+    from blendstream.agents.jobs.job_context import ReleaseDice
+    from blendstream.agents.jobs.jobs_process import run_jobs
+    from blendstream.blender.opendp_noise import OpenDPNoise
+    from blendstream.streams.settings import load_settings
 
     run_jobs(load_settings().settings, dice=ReleaseDice(OpenDPNoise()))
 
@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.errors import ParameterError
-from blender.noise import ExactNoise, IntArray
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.noise import ExactNoise, IntArray
 
 __all__ = ["OpenDPNoise"]
 

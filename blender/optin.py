@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
-from blender.cells import Cells, HeadList, RandomizerSpec
-from blender.count_law import gaussian_law, laplace_law
-from blender.errors import HeadListMismatch, require
-from blender.interfaces import OptinCounts
-from blender.intervals import noisy_count_interval
-from blender.noise import IntArray, Noise, laplace_scale, laplace_variance
-from blender.parameters import PrivacyParameters
-from blender.record import Record
+from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates, unknown_group
+from blendstream.blender.cells import Cells, HeadList, RandomizerSpec
+from blendstream.blender.count_law import gaussian_law, laplace_law
+from blendstream.blender.errors import HeadListMismatch, require
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.intervals import noisy_count_interval
+from blendstream.blender.noise import IntArray, Noise, laplace_scale, laplace_variance
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.record import Record
 
 __all__ = [
     "NoisyCounts",

@@ -32,12 +32,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cell_estimates import FloatArray
-from blender.count_law import ShareGrid, count_likelihood, pass_probability
-from blender.known_records import known_likelihood
-from blender.likelihood_bands import Band, Likelihood, LogLikelihood
-from blender.noise import IntArray
-from blender.optin import NoisyCounts
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.count_law import ShareGrid, count_likelihood, pass_probability
+from blendstream.blender.known_records import known_likelihood
+from blendstream.blender.likelihood_bands import Band, Likelihood, LogLikelihood
+from blendstream.blender.noise import IntArray
+from blendstream.blender.optin import NoisyCounts
 
 __all__ = ["OptinShares", "SelectionCounts", "optin_shares", "ranked_shares"]
 

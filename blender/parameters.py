@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from blender.errors import require
-from blender.rational import SMALLEST_EXPONENT
+from blendstream.blender.errors import require
+from blendstream.blender.rational import SMALLEST_EXPONENT
 
 __all__ = ["PERIOD_EPOCHS", "SELECTION_SHARES", "PrivacyParameters", "require_signal"]
 

@@ -32,10 +32,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.errors import ParameterError, require
-from blender.gaussian_histogram import MIN_DELTA, gaussian_tail
-from blender.interfaces import Selection
-from blender.noise import IntArray, Noise
+from blendstream.blender.errors import ParameterError, require
+from blendstream.blender.gaussian_histogram import MIN_DELTA, gaussian_tail
+from blendstream.blender.interfaces import Selection
+from blendstream.blender.noise import IntArray, Noise
 
 __all__ = [
     "PERIOD_HISTOGRAM",

@@ -32,34 +32,35 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blender import registry
-from blender.best_randomizer import best_randomizer, share_in_64ths
-from blender.blend import VarianceBlender
-from blender.cells import HeadList, RandomizerSpec
-from blender.difference_blend import NAME as BETWEEN_GROUPS
-from blender.epoch_estimates import (
+from blendstream.blender import registry
+from blendstream.blender.best_randomizer import best_randomizer, share_in_64ths
+from blendstream.blender.blend import VarianceBlender
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.difference_blend import NAME as BETWEEN_GROUPS
+from blendstream.blender.epoch_estimates import (
     FROM_S_AND_T,
     Mechanisms,
     OptinRelease,
     optin_estimates,
 )
-from blender.epoch_memory import EpochMemory, ListRanking, remember
-from blender.errors import ParameterError
-from blender.gaussian_histogram import calibrate
-from blender.head_list import create_head_list
-from blender.interfaces import HeadListSelector, OptinCounts, Selection
-from blender.local import TwoStage
-from blender.noise import IntArray, Noise, laplace_scale, laplace_variance
-from blender.optin import (
-    NoisyCounts,
-    add_noise,
-    estimate_optin_probabilities,
+from blendstream.blender.epoch_memory import EpochMemory, ListRanking, remember
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.gaussian_histogram import calibrate
+from blendstream.blender.head_list import create_head_list
+from blendstream.blender.interfaces import HeadListSelector, OptinCounts, Selection
+from blendstream.blender.local import TwoStage
+from blendstream.blender.noise import IntArray, Noise, laplace_scale, laplace_variance
+from blendstream.blender.optin import NoisyCounts, add_noise, estimate_optin_probabilities
+from blendstream.blender.parameters import SELECTION_SHARES, PrivacyParameters
+from blendstream.blender.period_budget import (
+    PERIOD_HISTOGRAM,
+    PeriodRule,
+    check_rule,
+    select_in_period,
 )
-from blender.parameters import SELECTION_SHARES, PrivacyParameters
-from blender.period_budget import PERIOD_HISTOGRAM, PeriodRule, check_rule, select_in_period
-from blender.record import Record
-from blender.stable_histogram import StableHistogram
-from blender.subset_or_none import TYPICAL_64THS
+from blendstream.blender.record import Record
+from blendstream.blender.stable_histogram import StableHistogram
+from blendstream.blender.subset_or_none import TYPICAL_64THS
 
 __all__ = [
     "PROFILES",

@@ -1,11 +1,11 @@
-"""The names that `from blender import …` finds; most of them need NumPy."""
+"""The names that `from blendstream.blender import …` finds; most of them need NumPy."""
 
-from blender.accuracy import l1_distance, ndcg
-from blender.agreement import Agreement, measure_agreement
-from blender.blend import blend_probabilities, project_onto_simplex
-from blender.cell_estimates import Estimates, GroupEstimates
-from blender.cells import Cell, Cells, HeadList, RandomizerSpec
-from blender.click_graph import (
+from blendstream.blender.accuracy import l1_distance, ndcg
+from blendstream.blender.agreement import Agreement, measure_agreement
+from blendstream.blender.blend import blend_probabilities, project_onto_simplex
+from blendstream.blender.cell_estimates import Estimates, GroupEstimates
+from blendstream.blender.cells import Cell, Cells, HeadList, RandomizerSpec
+from blendstream.blender.click_graph import (
     ClickGraph,
     ClickGraphParameters,
     PublicUrlTable,
@@ -14,18 +14,18 @@ from blender.click_graph import (
     release_data,
     select_queries,
 )
-from blender.client import estimate_client_probabilities
-from blender.dice import Dice, SystemDice
-from blender.errors import BlenderError, HeadListMismatch, ParameterError
-from blender.head_list import create_head_list
-from blender.interfaces import HeadListSelector, LocalRandomizer, OptinCounts, Selection
-from blender.local import local_alg
-from blender.noise import ExactNoise, Noise
-from blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
-from blender.parameters import PrivacyParameters
-from blender.record import Record, normalise
-from blender.registry import RANDOMIZERS, SELECTORS, randomizer_for
-from blender.user_groups import partition_users
+from blendstream.blender.client import estimate_client_probabilities
+from blendstream.blender.dice import Dice, SystemDice
+from blendstream.blender.errors import BlenderError, HeadListMismatch, ParameterError
+from blendstream.blender.head_list import create_head_list
+from blendstream.blender.interfaces import HeadListSelector, LocalRandomizer, OptinCounts, Selection
+from blendstream.blender.local import local_alg
+from blendstream.blender.noise import ExactNoise, Noise
+from blendstream.blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.record import Record, normalise
+from blendstream.blender.registry import RANDOMIZERS, SELECTORS, randomizer_for
+from blendstream.blender.user_groups import partition_users
 
 __all__ = [
     "RANDOMIZERS",

@@ -22,15 +22,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from blender.cell_estimates import Estimates, FloatArray
-from blender.epoch_filter import FilterState, advance, empty_state
-from blender.errors import HeadListMismatch, NotFinite, ParameterError
-from blender.filter_model import Observed
-from blender.filter_modes import FilterModes
-from blender.intervals import Z_95
-from blender.noise import IntArray
-from blender.record import Record
-from blender.remembered_records import shown
+from blendstream.blender.cell_estimates import Estimates, FloatArray
+from blendstream.blender.epoch_filter import FilterState, advance, empty_state
+from blendstream.blender.errors import HeadListMismatch, NotFinite, ParameterError
+from blendstream.blender.filter_model import Observed
+from blendstream.blender.filter_modes import FilterModes
+from blendstream.blender.intervals import Z_95
+from blendstream.blender.noise import IntArray
+from blendstream.blender.record import Record
+from blendstream.blender.remembered_records import shown
 
 __all__ = [
     "ClientFigures",

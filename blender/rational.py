@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from blender.errors import ParameterError
+from blendstream.blender.errors import ParameterError
 
 __all__ = ["EXP_DENOMINATOR_BITS", "SMALLEST_EXPONENT", "exp_minus_bounds", "exp_rounded_down"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import unicodedata
 from typing import NamedTuple
 
-from blender.errors import ParameterError
+from blendstream.blender.errors import ParameterError
 
 __all__ = [
     "MAX_QUERY_BYTES",

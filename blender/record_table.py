@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from blender.noise import IntArray
-from blender.record import Record
+from blendstream.blender.noise import IntArray
+from blendstream.blender.record import Record
 
 __all__ = ["ListedRecords", "RecordTable"]
 

@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from blender.errors import require
-from blender.gaussian_histogram import calibrate
-from blender.stable_histogram import stable_threshold
+from blendstream.blender.errors import require
+from blendstream.blender.gaussian_histogram import calibrate
+from blendstream.blender.stable_histogram import stable_threshold
 
 __all__ = ["MOST_RECORDS", "Reach", "best_records_per_user", "reach_of"]
 

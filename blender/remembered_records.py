@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.epoch_filter import FilterState
-from blender.errors import require
+from blendstream.blender.epoch_filter import FilterState
+from blendstream.blender.errors import require
 
 __all__ = ["SHOWN_FROM", "forgotten", "lowest_beyond", "shown"]
 

@@ -44,12 +44,12 @@ from typing import Any
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray
-from blender.errors import ParameterError, require
-from blender.interfaces import LocalRandomizer
-from blender.local import TwoStage
-from blender.subset_or_none import SubsetOrNone
-from blender.subset_selection import SubsetSelection
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.errors import ParameterError, require
+from blendstream.blender.interfaces import LocalRandomizer
+from blendstream.blender.local import TwoStage
+from blendstream.blender.subset_or_none import SubsetOrNone
+from blendstream.blender.subset_selection import SubsetSelection
 
 __all__ = ["ClonePair", "HiddenAmong", "pairs_of", "readers_delta", "readers_epsilon"]
 

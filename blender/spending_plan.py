@@ -27,19 +27,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from blender.best_randomizer import best_randomizer
-from blender.cell_estimates import FloatArray
-from blender.cells import HeadList, RandomizerSpec
-from blender.errors import require
-from blender.head_list import threshold_for
-from blender.local import TwoStage
-from blender.noise import laplace_scale, laplace_variance
-from blender.parameters import SELECTION_SHARES, PrivacyParameters
-from blender.period_budget import calibrate_period
-from blender.record import Record
-from blender.registry import randomizer_for
-from blender.remembered_records import SHOWN_FROM
-from blender.stable_histogram import stable_threshold
+from blendstream.blender.best_randomizer import best_randomizer
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.errors import require
+from blendstream.blender.head_list import threshold_for
+from blendstream.blender.local import TwoStage
+from blendstream.blender.noise import laplace_scale, laplace_variance
+from blendstream.blender.parameters import SELECTION_SHARES, PrivacyParameters
+from blendstream.blender.period_budget import calibrate_period
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.blender.remembered_records import SHOWN_FROM
+from blendstream.blender.stable_histogram import stable_threshold
 
 __all__ = ["Expectation", "PlannedService", "expectations"]
 

@@ -32,11 +32,18 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.errors import require
-from blender.interfaces import Selection
-from blender.noise import COIN_BITS, IntArray, Noise, laplace_scale, rare_noise, tail_bound
-from blender.parameters import PrivacyParameters
-from blender.rational import exp_rounded_down
+from blendstream.blender.errors import require
+from blendstream.blender.interfaces import Selection
+from blendstream.blender.noise import (
+    COIN_BITS,
+    IntArray,
+    Noise,
+    laplace_scale,
+    rare_noise,
+    tail_bound,
+)
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.rational import exp_rounded_down
 
 __all__ = ["FORGETTING", "StableHistogram", "drop_level", "luck_below", "stable_threshold"]
 

@@ -13,11 +13,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray, GroupEstimates
-from blender.cells import Cells, RandomizerSpec
-from blender.noise import IntArray
-from blender.subset_selection import RandomizedResponse, SubsetSelection, inclusion
-from blender.whole_records import (
+from blendstream.blender.cell_estimates import FloatArray, GroupEstimates
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.noise import IntArray
+from blendstream.blender.subset_selection import RandomizedResponse, SubsetSelection, inclusion
+from blendstream.blender.whole_records import (
     answer_in_chunks,
     check_counts,
     choose_batch,

@@ -33,12 +33,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from blender.answer_shape import AnswerShape
-from blender.cells import Cells, RandomizerSpec
-from blender.dice import Dice, choose
-from blender.errors import HeadListMismatch, ParameterError
-from blender.rational import exp_rounded_down
-from blender.record import Record
+from blendstream.blender.answer_shape import AnswerShape
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.dice import Dice, choose
+from blendstream.blender.errors import HeadListMismatch, ParameterError
+from blendstream.blender.rational import exp_rounded_down
+from blendstream.blender.record import Record
 
 __all__ = ["SubsetOrNone", "best_named_size", "inclusion", "named_variance"]
 

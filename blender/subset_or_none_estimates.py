@@ -12,11 +12,11 @@ import math
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray, GroupEstimates
-from blender.cells import Cells, RandomizerSpec
-from blender.noise import IntArray
-from blender.subset_or_none import SubsetOrNone, inclusion
-from blender.whole_records import (
+from blendstream.blender.cell_estimates import FloatArray, GroupEstimates
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.noise import IntArray
+from blendstream.blender.subset_or_none import SubsetOrNone, inclusion
+from blendstream.blender.whole_records import (
     answer_in_chunks,
     check_counts,
     choose_batch,

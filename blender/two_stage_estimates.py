@@ -12,11 +12,11 @@ from itertools import chain
 
 import numpy as np
 
-from blender.cell_estimates import FloatArray, GroupEstimates
-from blender.cells import Cells, RandomizerSpec
-from blender.client import TwoStageChannel, estimate_client_probabilities
-from blender.local import TwoStage
-from blender.noise import IntArray
+from blendstream.blender.cell_estimates import FloatArray, GroupEstimates
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.client import TwoStageChannel, estimate_client_probabilities
+from blendstream.blender.local import TwoStage
+from blendstream.blender.noise import IntArray
 
 __all__ = ["TwoStageEstimator"]
 

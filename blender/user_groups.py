@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.errors import require
+from blendstream.blender.errors import require
 
 __all__ = ["PARTS", "partition_users"]
 

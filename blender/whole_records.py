@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from blender.cell_estimates import Estimates, FloatArray
-from blender.errors import HeadListMismatch
-from blender.intervals import Z_95, score_interval
-from blender.noise import IntArray
+from blendstream.blender.cell_estimates import Estimates, FloatArray
+from blendstream.blender.errors import HeadListMismatch
+from blendstream.blender.intervals import Z_95, score_interval
+from blendstream.blender.noise import IntArray
 
 __all__ = [
     "answer_in_chunks",

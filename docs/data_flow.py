@@ -28,7 +28,7 @@ def way_of_a_report(page: str) -> list[str]:
 
 def jumps(files: list[str]) -> list[tuple[str, str]]:
     """Which of these files imports which other one."""
-    modules = {file.removesuffix(".py").replace("/", "."): file for file in files}
+    modules = {f"blendstream.{file.removesuffix('.py').replace('/', '.')}": file for file in files}
     return sorted(
         (file, modules[module])
         for file in files

@@ -1,8 +1,14 @@
 """What runs on a device: the local randomizer, its budget, and offline local search."""
 
-from blender.errors import ParameterError
-from localclient.conversation import Outcome, Recorded, What
-from localclient.errors import (
+if __name__ != "blendstream.localclient":
+    raise ImportError(
+        f"this folder is imported as blendstream.localclient, got {__name__}; "
+        "write `import blendstream.localclient`, after `make setup` or pip install"
+    )
+
+from blendstream.blender.errors import ParameterError
+from blendstream.localclient.conversation import Outcome, Recorded, What
+from blendstream.localclient.errors import (
     ClientRefused,
     ClockWrong,
     HeadListRefused,
@@ -10,10 +16,15 @@ from localclient.errors import (
     StateUnreadable,
     StorageRefused,
 )
-from localclient.limits import Limits
-from localclient.local_client import AsyncLocalClient, LocalClient, Status, forget
-from localclient.opting_in import OptIn
-from localclient.search import MalformedDocument, PublishedResult, RankedQuery, RankedUrl
+from blendstream.localclient.limits import Limits
+from blendstream.localclient.local_client import AsyncLocalClient, LocalClient, Status, forget
+from blendstream.localclient.opting_in import OptIn
+from blendstream.localclient.search import (
+    MalformedDocument,
+    PublishedResult,
+    RankedQuery,
+    RankedUrl,
+)
 
 __all__ = [
     "AsyncLocalClient",

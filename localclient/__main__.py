@@ -1,7 +1,7 @@
-"""`python -m localclient`."""
+"""`python -m blendstream.localclient`."""
 
 import sys
 
-from localclient.cli import main
+from blendstream.localclient.cli import main
 
 sys.exit(main())

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from localclient.errors import ClockWrong, HeadListRefused, LimitReached
-from localclient.limits import Limits
-from localclient.state import Claim, State
+from blendstream.localclient.errors import ClockWrong, HeadListRefused, LimitReached
+from blendstream.localclient.limits import Limits
+from blendstream.localclient.state import Claim, State
 
 __all__ = ["add_claim", "check_follows", "spent", "within_limits"]
 

@@ -13,12 +13,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from blender.errors import BlenderError
-from localclient.conversation import What
-from localclient.limits import Limits
-from localclient.local_client import LocalClient, Status, forget
-from localclient.opting_in import OptIn
-from localclient.search import PublishedResult, RankedQuery, RankedUrl
+from blendstream.blender.errors import BlenderError
+from blendstream.localclient.conversation import What
+from blendstream.localclient.limits import Limits
+from blendstream.localclient.local_client import LocalClient, Status, forget
+from blendstream.localclient.opting_in import OptIn
+from blendstream.localclient.search import PublishedResult, RankedQuery, RankedUrl
 
 __all__ = ["main"]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from blender.dice import Dice
-from localclient.errors import ClockWrong
-from localclient.limits import Limits
-from localclient.store import Store
+from blendstream.blender.dice import Dice
+from blendstream.localclient.errors import ClockWrong
+from blendstream.localclient.limits import Limits
+from blendstream.localclient.store import Store
 
 __all__ = [
     "BackOff",

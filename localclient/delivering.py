@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from localclient.conversation import Context, DeviceRequest, Response, Talk, What
-from localclient.errors import StorageRefused
-from localclient.state import Mode, Outgoing
-from streams.wire.submissions import EntryStatus, MalformedResponse, read_verdicts
+from blendstream.localclient.conversation import Context, DeviceRequest, Response, Talk, What
+from blendstream.localclient.errors import StorageRefused
+from blendstream.localclient.state import Mode, Outgoing
+from blendstream.streams.wire.submissions import EntryStatus, MalformedResponse, read_verdicts
 
 __all__ = ["deliver", "tidy"]
 

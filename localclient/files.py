@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from localclient.errors import StorageRefused
+from blendstream.localclient.errors import StorageRefused
 
 __all__ = ["Files"]
 

@@ -8,12 +8,12 @@ answered before, is decided in `localclient.budget`.
 
 from __future__ import annotations
 
-from blender.record import NORMALISATION_VERSION, SAME_RECORDS_SINCE
-from localclient.conversation import Response
-from localclient.errors import HeadListRefused
-from localclient.limits import Limits
-from streams.wire.head_list_document import HeadListDocument, MalformedDocument
-from streams.wire.submissions import CollectingEpoch
+from blendstream.blender.record import NORMALISATION_VERSION, SAME_RECORDS_SINCE
+from blendstream.localclient.conversation import Response
+from blendstream.localclient.errors import HeadListRefused
+from blendstream.localclient.limits import Limits
+from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
+from blendstream.streams.wire.submissions import CollectingEpoch
 
 __all__ = ["check_collecting_epoch", "check_head_list", "read_head_list"]
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import httpx
 
-from localclient.bodies import BoundedBody, UnusableBody
-from localclient.conversation import DeviceRequest, Outcome, Response
-from localclient.watchdog import Watchdog
+from blendstream.localclient.bodies import BoundedBody, UnusableBody
+from blendstream.localclient.conversation import DeviceRequest, Outcome, Response
+from blendstream.localclient.watchdog import Watchdog
 
 __all__ = ["ANSWER_S", "Advance", "carry", "carry_async"]
 

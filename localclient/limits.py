@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from blender.errors import ParameterError
+from blendstream.blender.errors import ParameterError
 
 __all__ = ["Limits"]
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from blender.dice import Dice, SystemDice
-from blender.errors import ParameterError
-from blender.record import normalise
-from localclient.budget import spent
-from localclient.conversation import (
+from blendstream.blender.dice import Dice, SystemDice
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import normalise
+from blendstream.localclient.budget import spent
+from blendstream.localclient.conversation import (
     BackOff,
     Context,
     DeviceRequest,
@@ -36,20 +36,20 @@ from localclient.conversation import (
     Talk,
     What,
 )
-from localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
-from localclient.files import Files
-from localclient.limits import Limits
-from localclient.opting_in import OptIn, opt_in_talk
-from localclient.reporting import report_talk
-from localclient.state import State
-from localclient.store import Store
+from blendstream.localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
+from blendstream.localclient.files import Files
+from blendstream.localclient.limits import Limits
+from blendstream.localclient.opting_in import OptIn, opt_in_talk
+from blendstream.localclient.reporting import report_talk
+from blendstream.localclient.state import State
+from blendstream.localclient.store import Store
 
 if TYPE_CHECKING:
     import httpx
 
 __all__ = ["AsyncLocalClient", "LocalClient", "Status", "forget"]
 
-log = logging.getLogger("localclient")
+log = logging.getLogger("blendstream.localclient")
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -188,7 +188,7 @@ class LocalClient(_Core):
     def _run(self, talk: Talk | Outcome) -> Outcome:
         if isinstance(talk, Outcome):
             return talk
-        from localclient.http_transport import carry  # noqa: PLC0415
+        from blendstream.localclient.http_transport import carry  # noqa: PLC0415
 
         return carry(self._server, partial(self._advance, talk), self._http)
 
@@ -234,7 +234,7 @@ class AsyncLocalClient(_Core):
     async def _run(self, talk: Talk | Outcome) -> Outcome:
         if isinstance(talk, Outcome):
             return talk
-        from localclient.http_transport import carry_async  # noqa: PLC0415
+        from blendstream.localclient.http_transport import carry_async  # noqa: PLC0415
 
         return await carry_async(self._server, partial(self._advance, talk), self._http)
 

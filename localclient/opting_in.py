@@ -18,9 +18,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from blender.errors import ParameterError
-from localclient.budget import add_claim, within_limits
-from localclient.conversation import (
+from blendstream.blender.errors import ParameterError
+from blendstream.localclient.budget import add_claim, within_limits
+from blendstream.localclient.conversation import (
     Context,
     DeviceRequest,
     Outcome,
@@ -29,12 +29,12 @@ from localclient.conversation import (
     What,
     check_clock,
 )
-from localclient.delivering import deliver, tidy
-from localclient.errors import HeadListRefused, StorageRefused
-from localclient.head_list_checks import check_collecting_epoch
-from localclient.state import Appointment, Claim, Mode, Outgoing
-from localclient.store import shuffled
-from streams.wire.submissions import (
+from blendstream.localclient.delivering import deliver, tidy
+from blendstream.localclient.errors import HeadListRefused, StorageRefused
+from blendstream.localclient.head_list_checks import check_collecting_epoch
+from blendstream.localclient.state import Appointment, Claim, Mode, Outgoing
+from blendstream.localclient.store import shuffled
+from blendstream.streams.wire.submissions import (
     MAX_USER_ID_BYTES,
     CollectingEpoch,
     MalformedResponse,
@@ -44,7 +44,7 @@ from streams.wire.submissions import (
 
 __all__ = ["OptIn", "opt_in_talk"]
 
-log = logging.getLogger("localclient")
+log = logging.getLogger("blendstream.localclient")
 
 #: Records are sent in the last quarter of their window. A smaller part would crowd all devices
 #: together; a larger one would miss more of what is searched for after sending.

@@ -15,14 +15,14 @@ import math
 from fractions import Fraction
 from itertools import permutations
 
-from blender.answer_shape import AnswerShape
-from blender.cells import HeadList
-from blender.device_registry import DEVICE_RANDOMIZERS, device_randomizer_for
-from blender.dice import Dice
-from blender.errors import BlenderError
-from blender.interfaces import DeviceRandomizer
-from blender.record import Record
-from localclient.errors import HeadListRefused
+from blendstream.blender.answer_shape import AnswerShape
+from blendstream.blender.cells import HeadList
+from blendstream.blender.device_registry import DEVICE_RANDOMIZERS, device_randomizer_for
+from blendstream.blender.dice import Dice
+from blendstream.blender.errors import BlenderError
+from blendstream.blender.interfaces import DeviceRandomizer
+from blendstream.blender.record import Record
+from blendstream.localclient.errors import HeadListRefused
 
 __all__ = ["build_randomizer", "check_answer", "check_channel"]
 

@@ -17,11 +17,11 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 
-from blender.dice import Dice
-from blender.interfaces import DeviceRandomizer
-from blender.local import local_alg
-from localclient.budget import add_claim, check_follows, within_limits
-from localclient.conversation import (
+from blendstream.blender.dice import Dice
+from blendstream.blender.interfaces import DeviceRandomizer
+from blendstream.blender.local import local_alg
+from blendstream.localclient.budget import add_claim, check_follows, within_limits
+from blendstream.localclient.conversation import (
     Context,
     DeviceRequest,
     Outcome,
@@ -30,14 +30,14 @@ from localclient.conversation import (
     What,
     check_clock,
 )
-from localclient.delivering import deliver, tidy
-from localclient.errors import HeadListRefused, StorageRefused
-from localclient.head_list_checks import check_head_list, read_head_list
-from localclient.randomizer_check import build_randomizer, check_answer
-from localclient.state import Appointment, Claim, Mode, Outgoing, State
-from localclient.store import draw_for_answers
-from streams.wire.head_list_document import HeadListDocument
-from streams.wire.submissions import write_report
+from blendstream.localclient.delivering import deliver, tidy
+from blendstream.localclient.errors import HeadListRefused, StorageRefused
+from blendstream.localclient.head_list_checks import check_head_list, read_head_list
+from blendstream.localclient.randomizer_check import build_randomizer, check_answer
+from blendstream.localclient.state import Appointment, Claim, Mode, Outgoing, State
+from blendstream.localclient.store import draw_for_answers
+from blendstream.streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.submissions import write_report
 
 __all__ = ["appointed_time", "report_talk"]
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from blender.errors import ParameterError
-from blender.record import normalise
-from streams.wire.estimates_document import (
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import normalise
+from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
 )
-from streams.wire.head_list_document import MalformedDocument
+from blendstream.streams.wire.head_list_document import MalformedDocument
 
 __all__ = ["MAX_RESULT_BYTES", "MalformedDocument", "PublishedResult", "RankedQuery", "RankedUrl"]
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from localclient.errors import StateUnreadable
+from blendstream.localclient.errors import StateUnreadable
 
 __all__ = ["Appointment", "Claim", "Mode", "Outgoing", "State"]
 

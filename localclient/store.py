@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from blender.dice import Dice
-from blender.record import Record
-from localclient.errors import StateUnreadable
-from localclient.files import Files
-from localclient.state import Mode, State
+from blendstream.blender.dice import Dice
+from blendstream.blender.record import Record
+from blendstream.localclient.errors import StateUnreadable
+from blendstream.localclient.files import Files
+from blendstream.localclient.state import Mode, State
 
 __all__ = ["Store", "TimedRecord", "draw_for_answers", "shuffled"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blender.errors import BlenderError
+from blendstream.blender.errors import BlenderError
 
 __all__ = ["SettingsError", "StoreMismatch", "StoreUnavailable", "TopicMismatch"]
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from streams.errors import StoreUnavailable, TopicMismatch
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.stores.kafka import KafkaLog, TopicDescription, librdkafka_settings
+from blendstream.streams.errors import StoreUnavailable, TopicMismatch
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.kafka import KafkaLog, TopicDescription, librdkafka_settings
 
 __all__ = [
     "Topic",

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blender import Cells, LocalRandomizer, RandomizerSpec, Record
-from blender.rational import exp_rounded_down
-from blender.registry import RANDOMIZERS
+from blendstream.blender import Cells, LocalRandomizer, RandomizerSpec, Record
+from blendstream.blender.rational import exp_rounded_down
+from blendstream.blender.registry import RANDOMIZERS
 
 UNLISTED_URL = "https://unlisted.example/"
 

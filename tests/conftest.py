@@ -20,18 +20,15 @@ import hypothesis
 import pytest
 
 from tests.measured import show_measured
-from tests.suite_times import (  # noqa: F401 - a hook, which pytest finds here
-    pytest_runtest_logreport,
-    show_times,
-)
+from tests.suite_times import pytest_runtest_logreport, show_times  # noqa: F401 - a hook, which pytest finds here
 
 if TYPE_CHECKING:
     import redis.asyncio
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
-    from agents.local import GivenServer, LocalKafka, LocalRedis
-    from streams.settings import Settings
+    from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis
+    from blendstream.streams.settings import Settings
 
 # A run that was started with nohup or in the background ignores these, and so would every process
 # that it starts: tests that end one with Ctrl-C would wait for ever.
@@ -57,7 +54,7 @@ hypothesis.settings.load_profile("reliable")
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalKafka | GivenServer"]:
     """The run's broker: `.url` for Faust, `.bootstrap` for aiokafka. KAFKA_URL may name it."""
-    from agents.local import GivenServer, LocalKafka
+    from blendstream.agents.local import GivenServer, LocalKafka
     from tests.sharing import shared
 
     if url := os.environ.get("KAFKA_URL"):
@@ -70,7 +67,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalKafka | Gi
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalRedis | GivenServer"]:
     """The run's Redis: `.url`. REDIS_URL, if set, names it."""
-    from agents.local import GivenServer, LocalRedis
+    from blendstream.agents.local import GivenServer, LocalRedis
     from tests.sharing import shared
 
     if url := os.environ.get("REDIS_URL"):
@@ -83,7 +80,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalRed
 @pytest.fixture
 def own_kafka() -> Iterator["LocalKafka"]:
     """A broker of this test's own, to pause, kill and restart (about 5 s)."""
-    from agents.local import LocalKafka
+    from blendstream.agents.local import LocalKafka
     from tests.kafka_topics import SOON_BACK
 
     with LocalKafka(options=SOON_BACK) as broker:
@@ -93,7 +90,7 @@ def own_kafka() -> Iterator["LocalKafka"]:
 @pytest.fixture
 def own_redis() -> Iterator["LocalRedis"]:
     """A Redis of this test's own, to pause, kill, restart and roll back."""
-    from agents.local import LocalRedis
+    from blendstream.agents.local import LocalRedis
 
     with LocalRedis() as server:
         yield server
@@ -102,7 +99,7 @@ def own_redis() -> Iterator["LocalRedis"]:
 @pytest.fixture
 def own_cluster_redis() -> Iterator["LocalRedis"]:
     """A cluster-enabled Redis of this test's own: keys of one script must share a slot."""
-    from agents.local import LocalRedis
+    from blendstream.agents.local import LocalRedis
 
     with LocalRedis(cluster=True) as server:
         yield server
@@ -170,7 +167,7 @@ def setting_values() -> dict[str, object]:
 @pytest.fixture
 def make_settings(setting_values: dict[str, object], name_prefix: str) -> Callable[..., "Settings"]:
     """Build settings for one node, this test's prefix: `make_settings({"epoch.window_s": 60})`."""
-    from streams.settings import Settings
+    from blendstream.streams.settings import Settings
 
     def make(changes: dict[str, object] | None = None) -> Settings:
         one_node = {
@@ -189,7 +186,7 @@ def written_logs() -> Iterator[io.StringIO]:
     """Everything this process logs during the test, as an operator would see it: search it."""
     import logging
 
-    from streams.telemetry.structured_logs import SafeHandler
+    from blendstream.streams.telemetry.structured_logs import SafeHandler
 
     stream = io.StringIO()
     handler = SafeHandler(stream, form="json")

@@ -25,17 +25,17 @@ import httpx
 import numpy as np
 from confluent_kafka import KafkaError, Message, Producer
 
-from streams.releases import entries
-from streams.releases.entries import Entry
-from streams.settings import Settings
-from streams.stems import Share, Stem
-from streams.stores.batch_verdict import SEPARATOR, Refusal
-from streams.stores.count_store import CountTables
-from streams.stores.epoch_keys import EpochKeys
-from streams.stores.kafka import KafkaLog, producer_settings
-from streams.stores.redis import connect_redis, text_of
-from streams.topics import Topics, ensure_topics
-from streams.wire.frames import (
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Entry
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.batch_verdict import SEPARATOR, Refusal
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.stores.kafka import KafkaLog, producer_settings
+from blendstream.streams.stores.redis import connect_redis, text_of
+from blendstream.streams.topics import Topics, ensure_topics
+from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,
     cell_width,
@@ -121,7 +121,7 @@ class WorkerProcess:
         self.metrics_port = int(environment["BLENDSTREAM_WORKER_METRICS_PORT"])
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "agents.cli", "worker"],
+                [sys.executable, "-m", "blendstream.agents.cli", "worker"],
                 cwd=ROOT,
                 env=environment,
                 stdout=out,
@@ -208,7 +208,7 @@ class Installation:
             f"BLENDSTREAM_{name.replace('.', '_').upper()}": v for name, v in self.values.items()
         }
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        return kept | given | {"PYTHONPATH": str(ROOT)}
+        return kept | given | {"PYTHONPATH": f"{ROOT}/src:{ROOT}"}
 
     def start_worker(self, **more: str) -> WorkerProcess:
         environment = self.environment() | more
@@ -441,7 +441,7 @@ class Installation:
         what: str = "the condition",
     ) -> None:
         """Wait for something that must come; on failure show the workers' logs."""
-        from streams.errors import StoreUnavailable
+        from blendstream.streams.errors import StoreUnavailable
 
         deadline = time.monotonic() + timeout_s
         unanswered: StoreUnavailable | None = None
@@ -586,7 +586,7 @@ def scalar_siphash(key: bytes, data: bytes) -> int:
 
 
 def _free_port() -> int:
-    from agents.local.ports import free_port
+    from blendstream.agents.local.ports import free_port
 
     return free_port()
 

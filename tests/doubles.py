@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.noise import COIN_BITS, IntArray
+from blendstream.blender.noise import COIN_BITS, IntArray
 
 
 class NoNoise:

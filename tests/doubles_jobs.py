@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.noise import COIN_BITS, IntArray
+from blendstream.blender.noise import COIN_BITS, IntArray
 
 
 class RepeatableNoise:

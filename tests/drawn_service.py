@@ -9,28 +9,28 @@ from functools import cache
 import numpy as np
 import pytest
 
-from agents.jobs import estimates
-from agents.jobs.job_context import ReleaseDice
-from blender.cell_estimates import FloatArray
-from blender.epoch_memory import EpochMemory
-from blender.evaluation.simulated_noise import SimulatedNoise
-from blender.evaluation.simulated_reports import draw_report_counts
-from blender.interfaces import OptinCounts
-from blender.noise import laplace_variance
-from blender.profiles import OptinRelease, build_head_list
-from blender.publication_filter import Publication, RecordFilter
-from blender.record import Record
-from blender.registry import randomizer_for
-from streams.releases.epoch_state import EpochState, HeadListRelease
-from streams.releases.filtered_estimates import (
+from blendstream.agents.jobs import estimates
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.epoch_memory import EpochMemory
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import laplace_variance
+from blendstream.blender.profiles import OptinRelease, build_head_list
+from blendstream.blender.publication_filter import Publication, RecordFilter
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.evaluation.simulated_reports import draw_report_counts
+from blendstream.streams.releases.epoch_state import EpochState, HeadListRelease
+from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
     rotates,
     with_filtered,
 )
-from streams.releases.sealed_counts import ReportsRead
-from streams.wire.estimates_document import EstimatesDocument
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.releases.sealed_counts import ReportsRead
+from blendstream.streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
 from tests.agents.jobs.test_epoch_schedule import START, keep
 from tests.streams.wire.test_publication_documents import REFERENCE

@@ -33,23 +33,23 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from agents.local.ports import free_port
-from agents.worker.entry_checks import _shares as shares_of_contributors
-from blender.cells import HeadList
-from blender.record import Record
-from blender.registry import randomizer_for
-from streams.errors import StoreUnavailable
-from streams.releases.compacted_topics import read_publications
-from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
-from streams.releases.log import ReleaseLog
-from streams.settings import Settings
-from streams.stems import Share, Stem
-from streams.stores.count_store import CountTables
-from streams.stores.epoch_keys import EpochKeys, PeriodShares
-from streams.stores.kafka import KafkaLog, producer_settings
-from streams.stores.redis import connect_redis
-from streams.topics import Topics, ensure_topics
-from streams.wire.frames import (
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.worker.entry_checks import _shares as shares_of_contributors
+from blendstream.blender.cells import HeadList
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.compacted_topics import read_publications
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.log import ReleaseLog
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.epoch_keys import EpochKeys, PeriodShares
+from blendstream.streams.stores.kafka import KafkaLog, producer_settings
+from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.topics import Topics, ensure_topics
+from blendstream.streams.wire.frames import (
     Frame,
     Marker,
     OptinEntry,
@@ -57,7 +57,7 @@ from streams.wire.frames import (
     decode,
     encode_optin_records,
 )
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.counted_records import record_counts
 from tests.report_frames import encode_reports
 
@@ -188,7 +188,9 @@ class StartedGateway(Started):
 
     def __init__(self, environment: dict[str, str], output: Path) -> None:
         self.url = f"http://127.0.0.1:{environment['BLENDSTREAM_GATEWAY_PORT']}"
-        super().__init__([sys.executable, "-m", "agents.cli", "gateway"], environment, output)
+        super().__init__(
+            [sys.executable, "-m", "blendstream.agents.cli", "gateway"], environment, output
+        )
 
 
 class Forked(Part):
@@ -286,7 +288,12 @@ class Service:
             "BLENDSTREAM_GATEWAY_PORT": str(free_port()),
             "BLENDSTREAM_GATEWAY_METRICS_PORT": str(free_port()),
         }
-        return kept | given | ports | {"PYTHONPATH": str(ROOT), "BLENDSTREAM_LOG_FORM": "text"}
+        return (
+            kept
+            | given
+            | ports
+            | {"PYTHONPATH": f"{ROOT}/src:{ROOT}", "BLENDSTREAM_LOG_FORM": "text"}
+        )
 
     def _output(self) -> Path:
         return Path(self._folder.name) / f"{len(self.parts)}.log"

@@ -18,24 +18,24 @@ from typing import Any
 import httpx
 from confluent_kafka import Producer
 
-from agents.gateway.submit.token_file import add_token
-from agents.local.ports import free_port
-from blender.cells import HeadList, RandomizerSpec
-from blender.parameters import PrivacyParameters
-from blender.record import Record
-from blender.registry import randomizer_for
-from streams.releases import entries
-from streams.releases.documents import StoredDocument, split
-from streams.releases.entries import EpochOutcome
-from streams.releases.epoch_plan import EpochParameters, EpochPlan
-from streams.releases.ledger import Cost, EpochCharge
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.stores.count_store import CountTables
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import connect_redis
-from streams.topics import Topics, ensure_topics
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.agents.gateway.submit.token_file import add_token
+from blendstream.agents.local.ports import free_port
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import StoredDocument, split
+from blendstream.streams.releases.entries import EpochOutcome
+from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan
+from blendstream.streams.releases.ledger import Cost, EpochCharge
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.topics import Topics, ensure_topics
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 ROOT = Path(__file__).parent.parent
 MASTER = bytes(range(32))
@@ -45,7 +45,7 @@ WRONG_CLOCK = """
 import sys, time
 right = time.time
 time.time = lambda: right() + {off_s}
-from agents.cli import main
+from blendstream.agents.cli import main
 sys.exit(main(["gateway"]))
 """
 
@@ -262,7 +262,7 @@ class GatewayService:
         values |= {name.replace("__", "."): value for name, value in more.items()}
         given = {f"BLENDSTREAM_{n.replace('.', '_').upper()}": v for n, v in values.items()}
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        return kept | given | {"PYTHONPATH": str(ROOT)}
+        return kept | given | {"PYTHONPATH": f"{ROOT}/src:{ROOT}"}
 
     def close(self) -> None:
         """End every gateway that still runs."""
@@ -279,7 +279,7 @@ class GatewayUnderTest:
 
     def __init__(self, environment: dict[str, str], log: Path, clock_off_s: float = 0.0) -> None:
         self.log = log
-        command = ["-m", "agents.cli", "gateway"]
+        command = ["-m", "blendstream.agents.cli", "gateway"]
         if clock_off_s:
             command = ["-c", WRONG_CLOCK.format(off_s=clock_off_s)]
         self.port = int(environment["BLENDSTREAM_GATEWAY_PORT"])

@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from agents.jobs.click_graphs import CLICK_GRAPHS
-from agents.jobs.epoch_lifecycle import Keeper
-from agents.jobs.estimates import ESTIMATES
-from agents.jobs.head_lists import HEAD_LISTS
-from agents.jobs.job_context import JobContext, ReleaseDice
-from agents.jobs.release_step import Release, publish_committed, release_step
-from streams.errors import StoreUnavailable
-from streams.releases.entries import Kind
-from streams.settings import Settings
-from streams.stems import Share, Stem
-from streams.stores.batch_verdict import BatchVerdict, Tally
-from streams.stores.count_store import CountTables, PartitionState, Seen
-from streams.stores.redis import connect_redis
+from blendstream.agents.jobs.click_graphs import CLICK_GRAPHS
+from blendstream.agents.jobs.epoch_lifecycle import Keeper
+from blendstream.agents.jobs.estimates import ESTIMATES
+from blendstream.agents.jobs.head_lists import HEAD_LISTS
+from blendstream.agents.jobs.job_context import JobContext, ReleaseDice
+from blendstream.agents.jobs.release_step import Release, publish_committed, release_step
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.batch_verdict import BatchVerdict, Tally
+from blendstream.streams.stores.count_store import CountTables, PartitionState, Seen
+from blendstream.streams.stores.redis import connect_redis
 from tests.epoch_service import Service
 
 JOBS: dict[Kind, Release[Any, Any]] = {

@@ -29,10 +29,10 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from agents.jobs.job_context import ReleaseDice
-from agents.jobs.jobs_process import run_jobs
-from streams.settings import load_settings
-from streams.telemetry.structured_logs import configure_logging
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.jobs_process import run_jobs
+from blendstream.streams.settings import load_settings
+from blendstream.streams.telemetry.structured_logs import configure_logging
 from tests.doubles_jobs import RepeatableNoise
 
 __all__ = ["begin"]

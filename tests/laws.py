@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from blender import HeadListSelector, PrivacyParameters
-from blender.noise import COIN_BITS, IntArray, Noise
+from blendstream.blender import HeadListSelector, PrivacyParameters
+from blendstream.blender.noise import COIN_BITS, IntArray, Noise
 
 #: What a record that is not shown shows.
 GONE = None

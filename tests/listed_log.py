@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from streams.releases import entries
-from streams.releases.entries import Entry
-from streams.releases.ledger import Ledger
-from streams.releases.log_consumer import LogRecord
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Entry
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.releases.log_consumer import LogRecord
 
 
 class ListedLog:
@@ -27,7 +27,7 @@ class ListedLog:
         self.closed_while_polled = 0
         #: Raised by the next poll.
         self.failure: Exception | None = None
-        monkeypatch.setattr("streams.releases.reader.LogConsumer", self._open)
+        monkeypatch.setattr("blendstream.streams.releases.reader.LogConsumer", self._open)
 
     def append(self, *together: Entry) -> int:
         """One record of entries; its offset."""

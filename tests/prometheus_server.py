@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from agents.local.ports import free_port
+from blendstream.agents.local.ports import free_port
 from tests.prometheus_rules import ALERTS, scaled
 
 __all__ = ["Prometheus", "until"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.wire.frames import encode_packed_reports
+from blendstream.streams.wire.frames import encode_packed_reports
 
 
 def encode_reports(

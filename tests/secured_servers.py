@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from agents.local import LocalKafka
-from agents.local.ports import free_port
+from blendstream.agents.local import LocalKafka
+from blendstream.agents.local.ports import free_port
 
 USER, PASSWORD, KEY_PASSWORD = "blender", "of-nobody-else", "unlocks-the-key"
 

@@ -9,9 +9,9 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter
 
-from agents import process
-from streams.errors import BlenderError
-from streams.settings.sections import WorkerSettings
+from blendstream.agents import process
+from blendstream.streams.errors import BlenderError
+from blendstream.streams.settings.sections import WorkerSettings
 
 
 class SmallService:

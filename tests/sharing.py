@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from agents.local import GivenServer, LocalKafka, LocalRedis
+from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis
 
 Local = TypeVar("Local", LocalKafka, LocalRedis)
 

@@ -16,7 +16,7 @@ import pytest
 
 #: What a part may take in minutes, and its files; the first that fits decides.
 PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
-    "evaluation": (1, ("blender/evaluation/*",)),
+    "evaluation": (1, ("evaluation/*",)),
     "counting": (
         4,
         (

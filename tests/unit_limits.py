@@ -79,4 +79,4 @@ if __name__ == "__main__":
     if available():
         (unit,) = UNITS.glob(f"blendstream-{verb}*.service")
         impose(unit.read_text())
-    os.execv(sys.executable, [sys.executable, *(rest or ["-m", "agents.cli", verb])])
+    os.execv(sys.executable, [sys.executable, *(rest or ["-m", "blendstream.agents.cli", verb])])

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from agents.local.demo.service import DemoService, EpochTimes
-from blender.record import Record
-from blender.registry import randomizer_for
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.agents.local.demo.service import DemoService, EpochTimes
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 T = TypeVar("T")
 

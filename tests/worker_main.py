@@ -2,9 +2,9 @@
 
 import sys
 
-from agents.worker.counting_process import run_worker
-from streams.settings import load_settings
-from streams.telemetry.structured_logs import configure_logging
+from blendstream.agents.worker.counting_process import run_worker
+from blendstream.streams.settings import load_settings
+from blendstream.streams.telemetry.structured_logs import configure_logging
 
 if __name__ == "__main__":
     settings = load_settings().settings

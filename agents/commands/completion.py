@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from agents.cli import build_parser  # noqa: PLC0415 - which imports this module by name
+    from blendstream.agents.cli import build_parser  # noqa: PLC0415 - which imports this module by name
 
     print(shtab.complete(build_parser(), shell=arguments.shell))
     return 0

@@ -58,8 +58,8 @@ def add_people(parser: argparse.ArgumentParser, *, people: int) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until the epochs are done or the user stops it."""
     # Imported here, so that --help does not wait for the service's libraries.
-    from agents.local.demo.run import Demo  # noqa: PLC0415
-    from agents.local.demo.view import View  # noqa: PLC0415
+    from blendstream.agents.local.demo.run import Demo  # noqa: PLC0415
+    from blendstream.agents.local.demo.view import View  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
@@ -100,7 +100,7 @@ def _this_command() -> str:
     if on_path and Path(on_path).resolve() == here.resolve():
         return "blendstream"
     if not here.exists():
-        return f"{sys.executable} -m agents.cli"
+        return f"{sys.executable} -m blendstream.agents.cli"
     return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
 
 

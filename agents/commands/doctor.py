@@ -13,10 +13,10 @@ import argparse
 import asyncio
 import sys
 
-from agents.commands.output import add_json, print_json
-from agents.plurals import counted
-from streams.errors import SettingsError
-from streams.settings import Settings, load_settings
+from blendstream.agents.commands.output import add_json, print_json
+from blendstream.agents.plurals import counted
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import Settings, load_settings
 
 __all__ = ["run"]
 
@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _examine(settings: Settings, report: _Report, wait_s: float) -> None:
     # Settings first, libraries after.
-    from agents.operations.installation_checks import examine  # noqa: PLC0415
-    from agents.operations.server_wait import wait_for_servers  # noqa: PLC0415
+    from blendstream.agents.operations.installation_checks import examine  # noqa: PLC0415
+    from blendstream.agents.operations.server_wait import wait_for_servers  # noqa: PLC0415
 
     if wait_s:
         await wait_for_servers(settings, wait_s, lambda line: print(line, file=sys.stderr))
@@ -91,7 +91,7 @@ async def _examine(settings: Settings, report: _Report, wait_s: float) -> None:
 
 
 async def _examine_edge(url: str, report: _Report) -> None:
-    from agents.operations.edge_checks import examine_edge  # noqa: PLC0415
+    from blendstream.agents.operations.edge_checks import examine_edge  # noqa: PLC0415
 
     async for finding in examine_edge(url):
         report.add(finding.grade.value, finding.what, finding.found)

@@ -29,25 +29,25 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from agents.commands.epoch_listing import list_epochs, watch_epochs
-from agents.commands.operator_context import (
+from blendstream.agents.commands.epoch_listing import list_epochs, watch_epochs
+from blendstream.agents.commands.operator_context import (
     connected,
     refuse_while_jobs_run,
     utc_text,
     waiting_for_log,
 )
-from agents.commands.output import say
-from agents.jobs.job_context import JobContext, limit_from
-from agents.jobs.older_log import published_since
-from agents.jobs.restored_log import lost_epochs
-from agents.operations.log_unblocking import unblock
-from blender.errors import ParameterError
-from streams.releases import entries
-from streams.releases.entries import MAX_REASON_CHARACTERS, Kind
-from streams.releases.epoch_plan import plan_from
-from streams.releases.epoch_state import EpochState
-from streams.settings import Settings, load_settings
-from streams.stems import Stem
+from blendstream.agents.commands.output import say
+from blendstream.agents.jobs.job_context import JobContext, limit_from
+from blendstream.agents.jobs.older_log import published_since
+from blendstream.agents.jobs.restored_log import lost_epochs
+from blendstream.agents.operations.log_unblocking import unblock
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import MAX_REASON_CHARACTERS, Kind
+from blendstream.streams.releases.epoch_plan import plan_from
+from blendstream.streams.releases.epoch_state import EpochState
+from blendstream.streams.settings import Settings, load_settings
+from blendstream.streams.stems import Stem
 
 __all__ = ["add_arguments", "go_on_with_restored", "run"]
 

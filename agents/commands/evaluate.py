@@ -23,15 +23,15 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from blender.errors import ParameterError, require
-from blender.evaluation.drawing import require_matplotlib
-from blender.evaluation.experiment import Experiment
-from blender.evaluation.figures import draw_all
-from blender.evaluation.measurements import Measurements
-from blender.evaluation.over_time_experiments import OVER_TIME_EXPERIMENTS
-from blender.evaluation.own_experiments import OWN_EXPERIMENTS
-from blender.evaluation.paper_experiments import PAPER_EXPERIMENTS
-from blender.evaluation.populations import (
+from blendstream.blender.errors import ParameterError, require
+from blendstream.evaluation.drawing import require_matplotlib
+from blendstream.evaluation.experiment import Experiment
+from blendstream.evaluation.figures import draw_all
+from blendstream.evaluation.measurements import Measurements
+from blendstream.evaluation.over_time_experiments import OVER_TIME_EXPERIMENTS
+from blendstream.evaluation.own_experiments import OWN_EXPERIMENTS
+from blendstream.evaluation.paper_experiments import PAPER_EXPERIMENTS
+from blendstream.evaluation.populations import (
     AOL,
     SETTING_A,
     SETTING_B,
@@ -39,10 +39,10 @@ from blender.evaluation.populations import (
     Setting,
     table_setting,
 )
-from blender.evaluation.report import write_report, write_top_ten
-from blender.evaluation.summary import Summary
-from blender.evaluation.work import compute, plan
-from streams.version import version_of
+from blendstream.evaluation.report import write_report, write_top_ten
+from blendstream.evaluation.summary import Summary
+from blendstream.evaluation.work import compute, plan
+from blendstream.streams.version import version_of
 
 __all__ = ["EXPERIMENTS", "add_arguments", "run"]
 

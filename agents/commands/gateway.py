@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from agents.gateway.gateway_process import run_gateway
-from streams.settings import load_settings
-from streams.telemetry.structured_logs import configure_logging
+from blendstream.agents.gateway.gateway_process import run_gateway
+from blendstream.streams.settings import load_settings
+from blendstream.streams.telemetry.structured_logs import configure_logging
 
 __all__ = ["run"]
 

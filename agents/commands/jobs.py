@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from streams.settings import load_settings
-from streams.telemetry.structured_logs import configure_logging
+from blendstream.streams.settings import load_settings
+from blendstream.streams.telemetry.structured_logs import configure_logging
 
 __all__ = ["run"]
 
@@ -18,6 +18,6 @@ __all__ = ["run"]
 def run(arguments: argparse.Namespace) -> NoReturn:
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
-    from agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - settings first
+    from blendstream.agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - settings first
 
     run_jobs(settings)

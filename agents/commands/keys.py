@@ -18,9 +18,9 @@ import secrets
 from pathlib import Path
 from typing import TextIO
 
-from blender.errors import ParameterError
-from streams.settings import load_settings, value_checks
-from streams.settings.private_files import exposed, rewriting
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.settings import load_settings, value_checks
+from blendstream.streams.settings.private_files import exposed, rewriting
 
 __all__ = ["add_arguments", "run"]
 

@@ -12,15 +12,15 @@ import argparse
 import asyncio
 from typing import Any
 
-from agents.commands.operator_context import connected, read_log, utc_text
-from agents.commands.output import add_json, print_json
-from agents.jobs.epoch_schedule import next_period
-from agents.jobs.job_context import limit_from
-from agents.operations.budget_words import BudgetUse, budget_use
-from streams.releases.epoch_plan import plan_from
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.ledger import GROUPS, Cost, Group, Limit, Paused
-from streams.settings import Settings, load_settings
+from blendstream.agents.commands.operator_context import connected, read_log, utc_text
+from blendstream.agents.commands.output import add_json, print_json
+from blendstream.agents.jobs.epoch_schedule import next_period
+from blendstream.agents.jobs.job_context import limit_from
+from blendstream.agents.operations.budget_words import BudgetUse, budget_use
+from blendstream.streams.releases.epoch_plan import plan_from
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.ledger import GROUPS, Cost, Group, Limit, Paused
+from blendstream.streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "budget_now", "document", "run", "show"]
 

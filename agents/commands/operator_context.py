@@ -8,17 +8,17 @@ import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-from agents.jobs.job_context import JobContext
-from agents.jobs.leases import Lease
-from blender.errors import ParameterError
-from streams.errors import StoreUnavailable
-from streams.releases.blocked import BlockedLog, find_blocked
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import ReleaseBook
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import connect_redis
-from streams.topics import check_topics
+from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.jobs.leases import Lease
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.blocked import BlockedLog, find_blocked
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.topics import check_topics
 
 __all__ = ["connected", "read_log", "refuse_while_jobs_run", "utc_text", "waiting_for_log"]
 

@@ -17,12 +17,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from blender.parameters import PERIOD_EPOCHS
-from blender.spending_plan import Expectation, PlannedService, expectations
-from streams.errors import SettingsError
-from streams.settings import given_settings
-from streams.settings.sections import PrivacySettings
-from streams.settings.settings import read_values
+from blendstream.blender.parameters import PERIOD_EPOCHS
+from blendstream.blender.spending_plan import Expectation, PlannedService, expectations
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import given_settings
+from blendstream.streams.settings.sections import PrivacySettings
+from blendstream.streams.settings.settings import read_values
 
 __all__ = ["add_arguments", "run", "show"]
 

@@ -16,13 +16,13 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from agents.commands.operator_context import connected, read_log
-from agents.commands.output import say
-from agents.jobs.job_context import JobContext
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.settings import Settings, load_settings
-from streams.stems import Stem
-from streams.topics import Topics
+from blendstream.agents.commands.operator_context import connected, read_log
+from blendstream.agents.commands.output import say
+from blendstream.agents.jobs.job_context import JobContext
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.settings import Settings, load_settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.topics import Topics
 
 __all__ = ["add_arguments", "rebuild", "run"]
 

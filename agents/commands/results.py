@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from agents.plurals import counted
-from blender.errors import BlenderError
+from blendstream.agents.plurals import counted
+from blendstream.blender.errors import BlenderError
 
 __all__ = ["add_arguments", "run"]
 

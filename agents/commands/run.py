@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from streams.settings import load_settings
+from blendstream.streams.settings import load_settings
 
 __all__ = ["run"]
 
@@ -37,7 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
         for verb in _VERBS:
             # A session of its own: Ctrl-C reaches this process alone, which then stops them.
             processes[verb] = subprocess.Popen(  # noqa: S603 - this program itself
-                [sys.executable, "-m", "agents.cli", verb], env=environment, start_new_session=True
+                [sys.executable, "-m", "blendstream.agents.cli", verb],
+                env=environment,
+                start_new_session=True,
             )
         ended = _first_to_end(processes)
         status = 1

@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents.commands.output import add_json, print_json
-from blender.errors import ParameterError
-from streams.errors import SettingsError
-from streams.settings import declared_settings, given_settings, load_settings, shown
-from streams.settings.fields import MASK, SettingProblem, Url, as_json, read_value
-from streams.settings.settings import Declared
+from blendstream.agents.commands.output import add_json, print_json
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import declared_settings, given_settings, load_settings, shown
+from blendstream.streams.settings.fields import MASK, SettingProblem, Url, as_json, read_value
+from blendstream.streams.settings.settings import Declared
 
 __all__ = ["add_arguments", "run"]
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sample(name: str) -> Path:
     installed = Path(__file__).with_name("samples") / f"{name}.toml"  # put there with the wheel
-    checkout = Path(__file__).parents[2] / "deploy/settings" / f"{name}.toml"
+    checkout = Path(__file__).resolve().parents[2] / "deploy/settings" / f"{name}.toml"
     return installed if installed.exists() else checkout
 
 

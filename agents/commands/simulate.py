@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agents.commands.demo import add_people, within
-from blender.errors import BlenderError
-from streams.settings.private_files import exposed
+from blendstream.agents.commands.demo import add_people, within
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.settings.private_files import exposed
 
 __all__ = ["add_arguments", "run"]
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Send until the epochs are published, or Ctrl-C."""
-    from agents.local.demo.run import first_error  # noqa: PLC0415 - for --help's sake
+    from blendstream.agents.local.demo.run import first_error  # noqa: PLC0415 - for --help's sake
 
     token = _token(arguments.token_file)
     try:
@@ -83,7 +83,7 @@ def _token(file: Path | None) -> str:
 async def _course(arguments: argparse.Namespace, token: str) -> None:
     import httpx  # noqa: PLC0415 - for --help's sake
 
-    from agents.local.demo.population import Population  # noqa: PLC0415
+    from blendstream.agents.local.demo.population import Population  # noqa: PLC0415
 
     async with httpx.AsyncClient(
         base_url=arguments.server.rstrip("/"), timeout=30, limits=httpx.Limits(max_connections=8)

@@ -31,12 +31,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from agents.commands.demo import within
-from agents.local import Stack, StackError
-from agents.local.local_cluster import ClusterNode
-from agents.local.local_edge import LocalEdge, find_nginx
-from agents.local.local_server import LocalPart
-from agents.local.replicated_redis import RedisNode
+from blendstream.agents.commands.demo import within
+from blendstream.agents.local import Stack, StackError
+from blendstream.agents.local.local_cluster import ClusterNode
+from blendstream.agents.local.local_edge import LocalEdge, find_nginx
+from blendstream.agents.local.local_server import LocalPart
+from blendstream.agents.local.replicated_redis import RedisNode
 
 __all__ = ["add_arguments", "run"]
 

@@ -29,17 +29,17 @@ import sys
 import time
 from pathlib import Path
 
-from agents.gateway.submit.token_file import (
+from blendstream.agents.gateway.submit.token_file import (
     TokenFileError,
     add_token,
     read_token_file,
     read_tokens,
     remove_tokens,
 )
-from agents.plurals import counted
-from streams.settings import load_settings
-from streams.settings.private_files import exposed
-from streams.user_tokens import mint_user_token
+from blendstream.agents.plurals import counted
+from blendstream.streams.settings import load_settings
+from blendstream.streams.settings.private_files import exposed
+from blendstream.streams.user_tokens import mint_user_token
 
 __all__ = ["add_arguments", "run"]
 

@@ -15,20 +15,20 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from agents.commands.operator_context import connected, read_log
-from agents.commands.output import add_json, print_json
-from agents.jobs.job_context import JobContext
-from agents.plurals import counted
-from blender.registry import randomizer_for
-from streams.errors import StoreMismatch
-from streams.releases.compacted_topics import read_publications
-from streams.releases.documents import DocumentReference
-from streams.releases.epoch_state import EpochState, ReleaseBook
-from streams.settings import Settings, load_settings
-from streams.stems import Share, Stem
-from streams.stores.record_rows import row_counts
-from streams.stores.stale_epochs import stored_epochs
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.agents.commands.operator_context import connected, read_log
+from blendstream.agents.commands.output import add_json, print_json
+from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.plurals import counted
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases.compacted_topics import read_publications
+from blendstream.streams.releases.documents import DocumentReference
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook
+from blendstream.streams.settings import Settings, load_settings
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.record_rows import row_counts
+from blendstream.streams.stores.stale_epochs import stored_epochs
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["differences", "run"]
 

@@ -22,23 +22,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from agents.gateway import metrics
-from agents.gateway.http.cors import Cors
-from agents.gateway.http.requests import Refused, SubmitRequest
-from agents.gateway.metrics import GATEWAY_TOTALS, RouteTotals
-from agents.gateway.read.publications import Publications
-from agents.gateway.read.read_api import Reading
-from agents.gateway.resource_limits import ByteBudget
-from agents.gateway.responses import Answer, problem
-from agents.gateway.routes import ROUTES, ApiRoute
-from agents.gateway.submit.admission import Admission
-from agents.gateway.submit.clock_check import ClockCheck
-from agents.gateway.submit.frame_writer import FrameWriter
-from agents.gateway.submit.record_submissions import Cohorts
-from agents.gateway.submit.request_types import MalformedBody
-from agents.gateway.submit.submitting import Submitting
-from agents.gateway.submit.token_file import ApplicationTokens
-from streams.settings.sections import GatewaySettings
+from blendstream.agents.gateway import metrics
+from blendstream.agents.gateway.http.cors import Cors
+from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
+from blendstream.agents.gateway.metrics import GATEWAY_TOTALS, RouteTotals
+from blendstream.agents.gateway.read.publications import Publications
+from blendstream.agents.gateway.read.read_api import Reading
+from blendstream.agents.gateway.resource_limits import ByteBudget
+from blendstream.agents.gateway.responses import Answer, problem
+from blendstream.agents.gateway.routes import ROUTES, ApiRoute
+from blendstream.agents.gateway.submit.admission import Admission
+from blendstream.agents.gateway.submit.clock_check import ClockCheck
+from blendstream.agents.gateway.submit.frame_writer import FrameWriter
+from blendstream.agents.gateway.submit.record_submissions import Cohorts
+from blendstream.agents.gateway.submit.request_types import MalformedBody
+from blendstream.agents.gateway.submit.submitting import Submitting
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens
+from blendstream.streams.settings.sections import GatewaySettings
 
 __all__ = ["Gateway"]
 

@@ -25,30 +25,30 @@ from typing import NoReturn
 import uvicorn
 import uvloop
 
-from agents import process
-from agents.gateway import metrics
-from agents.gateway.app import Gateway
-from agents.gateway.http.cors import Cors
-from agents.gateway.http.listening import listen, listening_address, needs_edge
-from agents.gateway.http.loop_stalls import watch_stalls
-from agents.gateway.http.server import make_server
-from agents.gateway.read.publications import Publications
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
-from agents.gateway.read.static_pages import StaticPages
-from agents.gateway.submit.admission import load_admission
-from agents.gateway.submit.clock_check import ClockCheck
-from agents.gateway.submit.frame_producer import FrameProducer, make_producer
-from agents.gateway.submit.frame_writer import FrameWriter, Place, append_time_ms
-from agents.gateway.submit.record_submissions import Cohorts
-from agents.gateway.submit.token_file import ApplicationTokens
-from streams.errors import StoreUnavailable
-from streams.releases.blocked import LogWatch
-from streams.settings import Settings
-from streams.stores.epoch_keys import KeyRing
-from streams.stores.kafka import KafkaLog
-from streams.telemetry.metrics import SERVER_UP
-from streams.telemetry.structured_logs import Known
-from streams.topics import Topics, ensure_topics
+from blendstream.agents import process
+from blendstream.agents.gateway import metrics
+from blendstream.agents.gateway.app import Gateway
+from blendstream.agents.gateway.http.cors import Cors
+from blendstream.agents.gateway.http.listening import listen, listening_address, needs_edge
+from blendstream.agents.gateway.http.loop_stalls import watch_stalls
+from blendstream.agents.gateway.http.server import make_server
+from blendstream.agents.gateway.read.publications import Publications
+from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.agents.gateway.read.static_pages import StaticPages
+from blendstream.agents.gateway.submit.admission import load_admission
+from blendstream.agents.gateway.submit.clock_check import ClockCheck
+from blendstream.agents.gateway.submit.frame_producer import FrameProducer, make_producer
+from blendstream.agents.gateway.submit.frame_writer import FrameWriter, Place, append_time_ms
+from blendstream.agents.gateway.submit.record_submissions import Cohorts
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.blocked import LogWatch
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.epoch_keys import KeyRing
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.telemetry.metrics import SERVER_UP
+from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.topics import Topics, ensure_topics
 
 __all__ = ["GatewayProcess", "run_gateway"]
 

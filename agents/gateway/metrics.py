@@ -12,9 +12,9 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agents.gateway.submit.verdicts import ACCEPTED, Reason, Verdict
-from streams.stems import Stem
-from streams.telemetry.metrics import Meters, process_registry
+from blendstream.agents.gateway.submit.verdicts import ACCEPTED, Reason, Verdict
+from blendstream.streams.stems import Stem
+from blendstream.streams.telemetry.metrics import Meters, process_registry
 
 __all__ = [
     "CLIENT_REPORTS",

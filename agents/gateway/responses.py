@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from starlette.types import Send
 
-from agents.gateway.submit.request_types import EpochNumber
+from blendstream.agents.gateway.submit.request_types import EpochNumber
 
 __all__ = [
     "JSON",

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from agents.gateway.read.epoch_series import EpochSeries
-from agents.gateway.read.estimates_tables import TABLES
-from agents.gateway.read.publications import EpochView
-from agents.gateway.responses import Problem
-from agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report
-from agents.gateway.submit.verdicts import Verdicts
+from blendstream.agents.gateway.read.epoch_series import EpochSeries
+from blendstream.agents.gateway.read.estimates_tables import TABLES
+from blendstream.agents.gateway.read.publications import EpochView
+from blendstream.agents.gateway.responses import Problem
+from blendstream.agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report
+from blendstream.agents.gateway.submit.verdicts import Verdicts
 
 __all__ = ["ROUTES", "ApiRoute", "Document", "Parameter"]
 

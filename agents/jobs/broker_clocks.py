@@ -19,9 +19,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from agents.gateway.submit.clock_check import ClockCheck
-from agents.jobs.job_context import JobContext
-from streams.stores.kafka import append_time_ms, librdkafka_settings
+from blendstream.agents.gateway.submit.clock_check import ClockCheck
+from blendstream.agents.jobs.job_context import JobContext
+from blendstream.streams.stores.kafka import append_time_ms, librdkafka_settings
 
 __all__ = ["BrokerClocks", "ClockComparison"]
 

@@ -18,19 +18,26 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from agents.jobs.epoch_schedule import Open, Pause, SealRecords, SealReports, Wait, next_keeper_move
-from agents.jobs.job_context import JobContext, limit_from
-from agents.jobs.older_log import OlderLogCheck
-from streams.releases import entries
-from streams.releases.entries import Entry, Kind
-from streams.releases.epoch_plan import plan_from
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.retention import LogTrimmer
-from streams.releases.seal_markers import AppendedMarker
-from streams.stems import Stem
-from streams.stores.count_store import CountTables
-from streams.stores.stale_epochs import stored_epochs
-from streams.telemetry.structured_logs import Known
+from blendstream.agents.jobs.epoch_schedule import (
+    Open,
+    Pause,
+    SealRecords,
+    SealReports,
+    Wait,
+    next_keeper_move,
+)
+from blendstream.agents.jobs.job_context import JobContext, limit_from
+from blendstream.agents.jobs.older_log import OlderLogCheck
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Entry, Kind
+from blendstream.streams.releases.epoch_plan import plan_from
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.retention import LogTrimmer
+from blendstream.streams.releases.seal_markers import AppendedMarker
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.stale_epochs import stored_epochs
+from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["CHECKPOINT_EPOCHS", "Keeper", "too_early_ms"]
 

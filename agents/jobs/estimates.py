@@ -14,25 +14,25 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.jobs.epoch_schedule import BuildEstimates, next_estimates
-from agents.jobs.filter_memory import add_filtered, estimates_memory
-from agents.jobs.job_context import JobContext, ReleaseDice, versions
-from agents.jobs.readers_guarantee import ReadersGuarantee, readers_guarantee
-from agents.jobs.release_step import Due, Made, Release
-from blender.agreement import measure_agreement
-from blender.blend import VarianceBlender, optin_weight, project_onto_simplex
-from blender.cell_estimates import Estimates, FloatArray, GroupEstimates
-from blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
-from blender.registry import randomizer_for
-from streams.releases import entries
-from streams.releases.documents import split
-from streams.releases.entries import EpochOutcome, Kind, Shortfall
-from streams.releases.epoch_state import EpochState, Stage
-from streams.releases.filtered_estimates import FilterMemory
-from streams.releases.optin_release import read_optin_release
-from streams.releases.sealed_counts import ReportsRead
-from streams.stems import Stem
-from streams.wire.estimates_document import (
+from blendstream.agents.jobs.epoch_schedule import BuildEstimates, next_estimates
+from blendstream.agents.jobs.filter_memory import add_filtered, estimates_memory
+from blendstream.agents.jobs.job_context import JobContext, ReleaseDice, versions
+from blendstream.agents.jobs.readers_guarantee import ReadersGuarantee, readers_guarantee
+from blendstream.agents.jobs.release_step import Due, Made, Release
+from blendstream.blender.agreement import measure_agreement
+from blendstream.blender.blend import VarianceBlender, optin_weight, project_onto_simplex
+from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates
+from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import split
+from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
+from blendstream.streams.releases.epoch_state import EpochState, Stage
+from blendstream.streams.releases.filtered_estimates import FilterMemory
+from blendstream.streams.releases.optin_release import read_optin_release
+from blendstream.streams.releases.sealed_counts import ReportsRead
+from blendstream.streams.stems import Stem
+from blendstream.streams.wire.estimates_document import (
     DisputedRecords,
     EstimatedCell,
     EstimatedQuery,
@@ -42,8 +42,8 @@ from streams.wire.estimates_document import (
     PublishedAgreement,
     PublishedDifference,
 )
-from streams.wire.head_list_document import HeadListDocument
-from streams.wire.statements import (
+from blendstream.streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.statements import (
     ESTIMATES_QUANTITY,
     difference_statement,
     disputed_statement,

@@ -16,11 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from agents.jobs import metrics
-from streams.errors import StoreUnavailable
-from streams.stores.redis import Client
-from streams.stores.redis_files import NotRewritten, rewrite_files
-from streams.telemetry.structured_logs import Known
+from blendstream.agents.jobs import metrics
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.stores.redis import Client
+from blendstream.streams.stores.redis_files import NotRewritten, rewrite_files
+from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["FileRewriting"]
 

@@ -23,22 +23,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from agents.jobs.job_context import Followed, JobContext
-from agents.jobs.metrics import FILTER_FAILURES
-from blender.errors import NotFinite
-from blender.publication_filter import Publication, RecordFilter, remembered_from
-from streams.releases.documents import DocumentReference
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
-from streams.releases.filtered_estimates import (
+from blendstream.agents.jobs.job_context import Followed, JobContext
+from blendstream.agents.jobs.metrics import FILTER_FAILURES
+from blendstream.blender.errors import NotFinite
+from blendstream.blender.publication_filter import Publication, RecordFilter, remembered_from
+from blendstream.streams.releases.documents import DocumentReference
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
     rotates,
     with_filtered,
 )
-from streams.releases.optin_release import SelectionNumbers
-from streams.wire.estimates_document import EstimatesDocument
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.releases.optin_release import SelectionNumbers
+from blendstream.streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["add_filtered", "estimates_memory", "report_filter_failure", "selection_memory"]
 

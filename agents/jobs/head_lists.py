@@ -11,26 +11,26 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from agents.jobs.epoch_schedule import BuildHeadList, next_head_list
-from agents.jobs.estimates import empty_estimates
-from agents.jobs.filter_memory import report_filter_failure, selection_memory
-from agents.jobs.job_context import JobContext
-from agents.jobs.release_step import Due, Made, Release
-from blender.epoch_estimates import OptinRelease
-from blender.epoch_memory import EpochMemory
-from blender.errors import ParameterError
-from blender.interfaces import OptinCounts
-from blender.profiles import build_head_list, prepare_head_list
-from blender.record import Record
-from blender.registry import randomizer_for
-from streams.releases import entries
-from streams.releases.documents import split
-from streams.releases.entries import EpochOutcome, Kind, Shortfall
-from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
-from streams.releases.optin_release import SelectionNumbers, write_optin_release
-from streams.stems import Stem
-from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
-from streams.wire.statements import head_list_quantity
+from blendstream.agents.jobs.epoch_schedule import BuildHeadList, next_head_list
+from blendstream.agents.jobs.estimates import empty_estimates
+from blendstream.agents.jobs.filter_memory import report_filter_failure, selection_memory
+from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.jobs.release_step import Due, Made, Release
+from blendstream.blender.epoch_estimates import OptinRelease
+from blendstream.blender.epoch_memory import EpochMemory
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.profiles import build_head_list, prepare_head_list
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import split
+from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.optin_release import SelectionNumbers, write_optin_release
+from blendstream.streams.stems import Stem
+from blendstream.streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
+from blendstream.streams.wire.statements import head_list_quantity
 
 __all__ = ["HEAD_LISTS"]
 

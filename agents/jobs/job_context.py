@@ -13,28 +13,28 @@ from typing import Generic, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from agents.jobs.file_rewriting import FileRewriting
-from agents.jobs.metrics import count_released
-from blender.noise import ExactNoise, Noise
-from blender.opendp_noise import OpenDPNoise
-from blender.publication_filter import RecordFilter
-from blender.record import NORMALISATION_VERSION
-from streams.errors import StoreMismatch
-from streams.releases.compacted_topics import PublishedMarks, Publisher
-from streams.releases.entries import Kind, Shortfall
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.filtered_estimates import FilterMemory
-from streams.releases.ledger import Cost, Limit
-from streams.releases.log import ReleaseLog, StepObserver, unobserved
-from streams.releases.seal_markers import SealMarkers
-from streams.releases.sealed_counts import SealedCounts
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.stores.count_store import CountTables
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import Client
-from streams.topics import Topics
-from streams.version import version_of
+from blendstream.agents.jobs.file_rewriting import FileRewriting
+from blendstream.agents.jobs.metrics import count_released
+from blendstream.blender.noise import ExactNoise, Noise
+from blendstream.blender.opendp_noise import OpenDPNoise
+from blendstream.blender.publication_filter import RecordFilter
+from blendstream.blender.record import NORMALISATION_VERSION
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases.compacted_topics import PublishedMarks, Publisher
+from blendstream.streams.releases.entries import Kind, Shortfall
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.filtered_estimates import FilterMemory
+from blendstream.streams.releases.ledger import Cost, Limit
+from blendstream.streams.releases.log import ReleaseLog, StepObserver, unobserved
+from blendstream.streams.releases.seal_markers import SealMarkers
+from blendstream.streams.releases.sealed_counts import SealedCounts
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import Client
+from blendstream.streams.topics import Topics
+from blendstream.streams.version import version_of
 
 __all__ = [
     "Followed",

@@ -21,30 +21,30 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Unpack
 
-from agents import process
-from agents.jobs import metrics
-from agents.jobs.broker_clocks import BrokerClocks, ClockComparison
-from agents.jobs.click_graphs import CLICK_GRAPHS
-from agents.jobs.epoch_lifecycle import Keeper
-from agents.jobs.epoch_schedule import next_period
-from agents.jobs.estimates import ESTIMATES
-from agents.jobs.head_lists import HEAD_LISTS
-from agents.jobs.job_context import Instead, JobContext, limit_from
-from agents.jobs.leases import Lease
-from agents.jobs.release_failures import ReleaseFailed
-from agents.jobs.release_step import Release, publish_committed, release_step
-from agents.process import reach_servers
-from blender.profiles import prepare_head_list
-from streams.errors import StoreUnavailable
-from streams.releases.blocked import LogWatch
-from streams.releases.documents import DocumentReference
-from streams.releases.entries import Kind
-from streams.releases.epoch_plan import plan_from
-from streams.releases.ledger import Ledger
-from streams.settings import Settings
-from streams.stores.server_probe import ServerWatch
-from streams.telemetry.structured_logs import Known
-from streams.wire.estimates_document import EstimatesDocument
+from blendstream.agents import process
+from blendstream.agents.jobs import metrics
+from blendstream.agents.jobs.broker_clocks import BrokerClocks, ClockComparison
+from blendstream.agents.jobs.click_graphs import CLICK_GRAPHS
+from blendstream.agents.jobs.epoch_lifecycle import Keeper
+from blendstream.agents.jobs.epoch_schedule import next_period
+from blendstream.agents.jobs.estimates import ESTIMATES
+from blendstream.agents.jobs.head_lists import HEAD_LISTS
+from blendstream.agents.jobs.job_context import Instead, JobContext, limit_from
+from blendstream.agents.jobs.leases import Lease
+from blendstream.agents.jobs.release_failures import ReleaseFailed
+from blendstream.agents.jobs.release_step import Release, publish_committed, release_step
+from blendstream.agents.process import reach_servers
+from blendstream.blender.profiles import prepare_head_list
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.blocked import LogWatch
+from blendstream.streams.releases.documents import DocumentReference
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_plan import plan_from
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.server_probe import ServerWatch
+from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.wire.estimates_document import EstimatesDocument
 
 __all__ = ["Jobs", "run_jobs"]
 

@@ -11,8 +11,8 @@ import contextlib
 import secrets
 from typing import Any
 
-from blender.errors import BlenderError
-from streams.stores.redis import Client, answered
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.stores.redis import Client, answered
 
 __all__ = ["Lease"]
 

@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from streams.releases.blocked import BlockedLog
-from streams.releases.entries import Entry, EpochOutcome, Kind
-from streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
-from streams.releases.ledger import GROUPS, Limit
-from streams.stores.redis_files import NotRewritten
-from streams.telemetry.metrics import Meters, process_registry
-from streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.releases.blocked import BlockedLog
+from blendstream.streams.releases.entries import Entry, EpochOutcome, Kind
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
+from blendstream.streams.releases.ledger import GROUPS, Limit
+from blendstream.streams.stores.redis_files import NotRewritten
+from blendstream.streams.telemetry.metrics import Meters, process_registry
+from blendstream.streams.wire.estimates_document import EstimatesDocument
 
 __all__ = [
     "CLOCK_SKEW_LIMIT",

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.jobs.job_context import JobContext
-from streams.errors import StoreMismatch
-from streams.releases.compacted_topics import read_publications
-from streams.releases.epoch_state import ReleaseBook
-from streams.wire.head_list_document import HeadListDocument, MalformedDocument
+from blendstream.agents.jobs.job_context import JobContext
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases.compacted_topics import read_publications
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
 
 __all__ = ["OlderLogCheck", "PublishedSince", "published_since"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blender.cells import HeadList
-from blender.registry import randomizer_for
-from blender.shuffled_reports import HiddenAmong, readers_epsilon
-from streams.releases.epoch_plan import EpochParameters
+from blendstream.blender.cells import HeadList
+from blendstream.blender.registry import randomizer_for
+from blendstream.blender.shuffled_reports import HiddenAmong, readers_epsilon
+from blendstream.streams.releases.epoch_plan import EpochParameters
 
 __all__ = ["ReadersGuarantee", "readers_guarantee"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from blender.errors import BlenderError
-from streams.errors import StoreUnavailable
-from streams.releases.entries import Shortfall
-from streams.releases.log import CommitRefused
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.log import CommitRefused
 
 __all__ = ["FAILURES", "FailureRule", "Progress", "ReleaseFailed", "Then", "rule_for"]
 

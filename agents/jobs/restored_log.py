@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from agents.jobs.epoch_schedule import PERIOD_FIELDS, affordable_epoch, next_period
-from blender.errors import ParameterError
-from streams.releases.epoch_plan import EpochParameters, EpochPlan
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.ledger import Limit
+from blendstream.agents.jobs.epoch_schedule import PERIOD_FIELDS, affordable_epoch, next_period
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.ledger import Limit
 
 __all__ = ["lost_epochs"]
 

@@ -11,12 +11,12 @@ and their files are removed, when the program that started them ends, even by SI
 `process_guard`.
 """
 
-from agents.local.local_cluster import LocalCluster
-from agents.local.local_kafka import LocalKafka
-from agents.local.local_redis import LocalRedis, RedisSnapshot
-from agents.local.process_guard import StackError
-from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
-from agents.local.servers import GivenServer, Stack
+from blendstream.agents.local.local_cluster import LocalCluster
+from blendstream.agents.local.local_kafka import LocalKafka
+from blendstream.agents.local.local_redis import LocalRedis, RedisSnapshot
+from blendstream.agents.local.process_guard import StackError
+from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
+from blendstream.agents.local.servers import GivenServer, Stack
 
 __all__ = [
     "GivenServer",

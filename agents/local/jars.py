@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agents.local.process_guard import ProcessGuard, StackError
+from blendstream.agents.local.process_guard import ProcessGuard, StackError
 
 __all__ = ["Progress", "cached_jars", "class_archive", "find_java", "jars_folder", "kafka_jars"]
 
@@ -108,7 +108,11 @@ def _java_version(java: str) -> int:
 
 def _shipped(name: str) -> Path:
     installed = Path(__file__).with_name(name)  # put there when the wheel is built
-    return installed if installed.exists() else Path(__file__).parents[2] / "deploy/kafka" / name
+    return (
+        installed
+        if installed.exists()
+        else Path(__file__).resolve().parents[2] / "deploy/kafka" / name
+    )
 
 
 def _check(folder: Path, advice: str) -> None:

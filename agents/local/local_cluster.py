@@ -22,11 +22,11 @@ from typing import Self
 
 from aiokafka.errors import KafkaError
 
-from agents.local.jars import Progress
-from agents.local.local_kafka import LocalKafka, Member, new_cluster_id
-from agents.local.ports import free_port
-from agents.local.process_guard import Closing, ProcessGuard, StackError
-from streams.stores.aiokafka_internals import ask_metadata
+from blendstream.agents.local.jars import Progress
+from blendstream.agents.local.local_kafka import LocalKafka, Member, new_cluster_id
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import Closing, ProcessGuard, StackError
+from blendstream.streams.stores.aiokafka_internals import ask_metadata
 
 __all__ = [
     "ClusterNode",

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from agents.local.local_server import LocalPart
-from agents.local.ports import free_port
-from agents.local.process_guard import StackError
+from blendstream.agents.local.local_server import LocalPart
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import StackError
 
 __all__ = ["LocalEdge", "configuration", "find_nginx", "write_certificate"]
 
@@ -120,7 +120,7 @@ class LocalEdge(LocalPart):
 def configuration(*changes: tuple[str, str]) -> str:
     """The shipped nginx.conf with these changes, each of which must find its text."""
     installed = Path(__file__).with_name("nginx.conf")  # put there when the wheel is built
-    here = Path(__file__).parents[2] / "deploy/edge/nginx.conf"
+    here = Path(__file__).resolve().parents[2] / "deploy/edge/nginx.conf"
     text = (installed if installed.exists() else here).read_text()
     for old, new in changes:
         if old not in text:

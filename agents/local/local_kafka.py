@@ -15,10 +15,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from agents.local.jars import Progress, class_archive, find_java, kafka_jars
-from agents.local.local_server import LocalPart, ticking
-from agents.local.ports import free_port
-from agents.local.process_guard import StackError
+from blendstream.agents.local.jars import Progress, class_archive, find_java, kafka_jars
+from blendstream.agents.local.local_server import LocalPart, ticking
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import StackError
 
 __all__ = ["LocalKafka", "Member", "new_cluster_id"]
 

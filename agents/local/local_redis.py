@@ -10,9 +10,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from agents.local.local_server import LocalPart
-from agents.local.ports import free_port
-from agents.local.process_guard import StackError
+from blendstream.agents.local.local_server import LocalPart
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import StackError
 
 __all__ = ["LocalRedis", "RedisSnapshot", "find_redis_server"]
 

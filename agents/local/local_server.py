@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agents.local.jars import Progress
-from agents.local.process_guard import Closing, ProcessGuard, Server, StackError
+from blendstream.agents.local.jars import Progress
+from blendstream.agents.local.process_guard import Closing, ProcessGuard, Server, StackError
 
 __all__ = ["LocalPart", "ticking"]
 

@@ -4,7 +4,7 @@ import random
 import socket
 from pathlib import Path
 
-from agents.local.process_guard import StackError
+from blendstream.agents.local.process_guard import StackError
 
 __all__ = ["free_port"]
 

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agents.local.process_guard import StackError
+from blendstream.agents.local.process_guard import StackError
 
 __all__ = ["claim_folder"]
 

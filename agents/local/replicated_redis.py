@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import redis
 
-from agents.local.local_redis import LocalRedis, find_redis_server
-from agents.local.local_server import LocalPart
-from agents.local.ports import free_port
-from agents.local.process_guard import Closing, StackError
+from blendstream.agents.local.local_redis import LocalRedis, find_redis_server
+from blendstream.agents.local.local_server import LocalPart
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import Closing, StackError
 
 __all__ = ["LocalRedisCluster", "LocalSentinels", "RedisNode", "SentinelNode"]
 

@@ -12,18 +12,18 @@ from typing import Final, Literal, NoReturn, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from agents.local.jars import Progress
-from agents.local.local_cluster import LocalCluster
-from agents.local.local_kafka import LocalKafka, Member
-from agents.local.local_redis import LocalRedis
-from agents.local.local_server import LocalPart, ticking
-from agents.local.private_folder import claim_folder
-from agents.local.process_guard import Closing, StackError
-from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.settings import load_kafka, load_redis
-from streams.stores.kafka import librdkafka_settings
-from streams.stores.redis import connect_redis
+from blendstream.agents.local.jars import Progress
+from blendstream.agents.local.local_cluster import LocalCluster
+from blendstream.agents.local.local_kafka import LocalKafka, Member
+from blendstream.agents.local.local_redis import LocalRedis
+from blendstream.agents.local.local_server import LocalPart, ticking
+from blendstream.agents.local.private_folder import claim_folder
+from blendstream.agents.local.process_guard import Closing, StackError
+from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.settings import load_kafka, load_redis
+from blendstream.streams.stores.kafka import librdkafka_settings
+from blendstream.streams.stores.redis import connect_redis
 
 __all__ = ["GivenServer", "Stack"]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from agents.jobs.epoch_schedule import next_period
-from agents.jobs.job_context import limit_from
-from agents.plurals import counted
-from streams.releases.budget_period import BudgetPeriod
-from streams.releases.epoch_plan import EpochParameters, EpochPlan, plan_from
-from streams.releases.ledger import Ledger
-from streams.settings import Settings
+from blendstream.agents.jobs.epoch_schedule import next_period
+from blendstream.agents.jobs.job_context import limit_from
+from blendstream.agents.plurals import counted
+from blendstream.streams.releases.budget_period import BudgetPeriod
+from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan, plan_from
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.settings import Settings
 
 __all__ = ["BudgetUse", "budget_use", "day_text", "duration_text"]
 

@@ -17,9 +17,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
-from agents.operations.findings import Finding, fix, note, ok
-from agents.plurals import counted
-from streams.wire.submissions import MAX_BODY_BYTES
+from blendstream.agents.operations.findings import Finding, fix, note, ok
+from blendstream.agents.plurals import counted
+from blendstream.streams.wire.submissions import MAX_BODY_BYTES
 
 __all__ = ["examine_edge"]
 

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from agents.operations.findings import Finding, fix, note, ok
-from agents.plurals import counted
-from streams.settings import Settings
-from streams.settings.sections import TopicsSettings
-from streams.stores.kafka import KafkaLog
-from streams.topics import Topics
+from blendstream.agents.operations.findings import Finding, fix, note, ok
+from blendstream.agents.plurals import counted
+from blendstream.streams.settings import Settings
+from blendstream.streams.settings.sections import TopicsSettings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import Topics
 
 __all__ = [
     "TRANSACTION_LOG",

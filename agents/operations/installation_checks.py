@@ -19,20 +19,20 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.gateway.http.listening import listening_address, needs_edge
-from agents.gateway.submit.token_file import TokenFileError, read_tokens
-from agents.operations.budget_words import budget_use, duration_text
-from agents.operations.fencing_checks import broker_setting, fencing_checks
-from agents.operations.findings import Finding, Grade, fix, note, ok
-from agents.operations.redis_checks import redis_checks, version_numbers
-from agents.operations.release_log_check import check_release_log
-from agents.plurals import counted, noun
-from blender.errors import BlenderError
-from streams.releases.ledger import Ledger
-from streams.settings import Settings
-from streams.settings.sections import GatewaySettings, TopicsSettings
-from streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
-from streams.topics import Topics, copies_of_topics, topic_problems
+from blendstream.agents.gateway.http.listening import listening_address, needs_edge
+from blendstream.agents.gateway.submit.token_file import TokenFileError, read_tokens
+from blendstream.agents.operations.budget_words import budget_use, duration_text
+from blendstream.agents.operations.fencing_checks import broker_setting, fencing_checks
+from blendstream.agents.operations.findings import Finding, Grade, fix, note, ok
+from blendstream.agents.operations.redis_checks import redis_checks, version_numbers
+from blendstream.agents.operations.release_log_check import check_release_log
+from blendstream.agents.plurals import counted, noun
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.settings import Settings
+from blendstream.streams.settings.sections import GatewaySettings, TopicsSettings
+from blendstream.streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
+from blendstream.streams.topics import Topics, copies_of_topics, topic_problems
 
 __all__ = [
     "Finding",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 
-from agents.operations.findings import Finding, Grade, fix, note, ok
-from agents.plurals import counted, noun
-from blender.errors import BlenderError
-from streams.settings import Settings
-from streams.stores.redis import (
+from blendstream.agents.operations.findings import Finding, Grade, fix, note, ok
+from blendstream.agents.plurals import counted, noun
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.redis import (
     Client,
     append_only,
     connect_redis,
@@ -17,7 +17,7 @@ from streams.stores.redis import (
     silent_replicas,
     write_refusal,
 )
-from streams.stores.redis_files import NotRewritten, RewriteReport, may_rewrite
+from blendstream.streams.stores.redis_files import NotRewritten, RewriteReport, may_rewrite
 
 __all__ = ["redis_checks", "removal", "version_numbers"]
 

@@ -6,12 +6,12 @@ import asyncio
 import time
 from typing import Literal
 
-from blender.errors import BlenderError
-from streams.errors import StoreUnavailable
-from streams.releases.blocked import BlockedLog, find_blocked, patience_s
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
-from streams.topics import Topics
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.blocked import BlockedLog, find_blocked, patience_s
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import Topics
 
 __all__ = ["check_release_log"]
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from blender.errors import BlenderError
-from streams.settings import Settings
-from streams.stores.kafka import librdkafka_settings
-from streams.stores.redis import connect_redis
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import librdkafka_settings
+from blendstream.streams.stores.redis import connect_redis
 
 __all__ = ["wait_for_servers"]
 

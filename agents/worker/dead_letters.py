@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from aiokafka.errors import KafkaError
 from faust.exceptions import FaustError
 
-from agents.worker.faust_app import CountingApp
-from streams.stores.batch_verdict import DeadLetter
+from blendstream.agents.worker.faust_app import CountingApp
+from blendstream.streams.stores.batch_verdict import DeadLetter
 
 __all__ = ["DeadLetters"]
 

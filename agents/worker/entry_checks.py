@@ -21,22 +21,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.answer_shape import AnswerShape
-from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
-from blender.user_groups import partition_users
-from streams.releases.epoch_state import EpochState, HeadListRelease, ReleaseBook
-from streams.releases.reader import UnknownFrame
-from streams.stems import Share, Stem
-from streams.stores.batch_verdict import (
+from blendstream.blender.answer_shape import AnswerShape
+from blendstream.blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
+from blendstream.blender.user_groups import partition_users
+from blendstream.streams.releases.epoch_state import EpochState, HeadListRelease, ReleaseBook
+from blendstream.streams.releases.reader import UnknownFrame
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.batch_verdict import (
     MAX_DEAD_LETTERS,
     SEPARATOR,
     BatchVerdict,
     Delivery,
     Refusal,
 )
-from streams.stores.epoch_keys import EpochKeys
-from streams.stores.fingerprints import FingerprintTable, siphash
-from streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.stores.fingerprints import FingerprintTable, siphash
+from blendstream.streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
 
 __all__ = [
     "judge_optin_records",

@@ -38,21 +38,21 @@ from faust.transport.drivers.aiokafka import Transport as AiokafkaTransport
 from faust.types import TP, EventT, TransportT
 from yarl import URL
 
-from agents.worker import metrics
-from agents.worker.frame_batches import Message
-from agents.worker.topic_counter import OnRefused, TopicCounter
-from blender.errors import BlenderError
-from streams.settings import Settings
-from streams.settings.sections import KafkaSettings, WorkerSettings
-from streams.stems import Stem
-from streams.stores.aiokafka_internals import (
+from blendstream.agents.worker import metrics
+from blendstream.agents.worker.frame_batches import Message
+from blendstream.agents.worker.topic_counter import OnRefused, TopicCounter
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.settings import Settings
+from blendstream.streams.settings.sections import KafkaSettings, WorkerSettings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.aiokafka_internals import (
     coordination_ended,
     keep_finding_brokers,
     set_fetch_wait,
 )
-from streams.stores.kafka import ssl_context
-from streams.telemetry.structured_logs import Known
-from streams.wire.frames import MAX_FRAME_BYTES
+from blendstream.streams.stores.kafka import ssl_context
+from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["CountingApp", "batches"]
 

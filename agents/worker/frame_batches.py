@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streams.stores.batch_verdict import Delivery
-from streams.stores.count_store import MAX_ENTRIES_PER_SCRIPT, MAX_RECORD_BYTES_PER_SCRIPT
-from streams.wire.frames import NewerFrame, OptinFrame, ReportFrame, decode
+from blendstream.streams.stores.batch_verdict import Delivery
+from blendstream.streams.stores.count_store import (
+    MAX_ENTRIES_PER_SCRIPT,
+    MAX_RECORD_BYTES_PER_SCRIPT,
+)
+from blendstream.streams.wire.frames import NewerFrame, OptinFrame, ReportFrame, decode
 
 __all__ = ["Message", "first_run"]
 

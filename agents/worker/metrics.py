@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agents.worker.halt_reasons import StopReason
-from streams.stems import Stem
-from streams.stores.batch_verdict import Refusal
-from streams.telemetry.metrics import Meters, process_registry
+from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.telemetry.metrics import Meters, process_registry
 
 __all__ = [
     "BATCH_ENTRIES",

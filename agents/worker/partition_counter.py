@@ -22,22 +22,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from agents.worker import halt_reasons, metrics
-from agents.worker.entry_checks import unknown_to
-from agents.worker.frame_batches import Message, first_run
-from agents.worker.partition_resume import resume_state
-from agents.worker.store_retry import ServerReach
-from streams.errors import StoreUnavailable
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.reader import LogFollower
-from streams.stems import Stem
-from streams.stores.batch_verdict import BatchVerdict, Delivery
-from streams.stores.count_store import Applied, CountTables, HalfApplied, PartitionState
-from streams.stores.epoch_keys import EpochKeys, KeyRing
-from streams.stores.fingerprints import FingerprintTable
-from streams.stores.kafka import KafkaLog, TopicDescription
-from streams.topics import Topic
-from streams.wire.frames import NewerFrame
+from blendstream.agents.worker import halt_reasons, metrics
+from blendstream.agents.worker.entry_checks import unknown_to
+from blendstream.agents.worker.frame_batches import Message, first_run
+from blendstream.agents.worker.partition_resume import resume_state
+from blendstream.agents.worker.store_retry import ServerReach
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.reader import LogFollower
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery
+from blendstream.streams.stores.count_store import Applied, CountTables, HalfApplied, PartitionState
+from blendstream.streams.stores.epoch_keys import EpochKeys, KeyRing
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.stores.kafka import KafkaLog, TopicDescription
+from blendstream.streams.topics import Topic
+from blendstream.streams.wire.frames import NewerFrame
 
 __all__ = ["CountedTopic", "Gone", "JudgeBatch", "PartitionCounter"]
 

@@ -15,13 +15,13 @@ import time
 from functools import partial
 from typing import Final
 
-from agents.worker import halt_reasons, metrics
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.reader import LogFollower
-from streams.stems import Stem
-from streams.stores.count_store import CountTables, PartitionState
-from streams.stores.kafka import KafkaLog
-from streams.topics import Topic
+from blendstream.agents.worker import halt_reasons, metrics
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.reader import LogFollower
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.count_store import CountTables, PartitionState
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import Topic
 
 __all__ = ["resume_state"]
 

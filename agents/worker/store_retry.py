@@ -8,10 +8,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from agents.worker import metrics
-from streams.errors import StoreUnavailable
-from streams.stems import Stem
-from streams.telemetry.structured_logs import Known
+from blendstream.agents.worker import metrics
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.stems import Stem
+from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["ServerReach"]
 

@@ -21,19 +21,24 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from agents.worker import halt_reasons, metrics
-from agents.worker.frame_batches import Message
-from agents.worker.partition_counter import CountedTopic, Gone, JudgeBatch, PartitionCounter
-from agents.worker.store_retry import ServerReach
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases.reader import LogFollower
-from streams.stems import Stem
-from streams.stores.batch_verdict import DeadLetter
-from streams.stores.count_store import CountTables
-from streams.stores.epoch_keys import KeyRing
-from streams.stores.kafka import KafkaLog
-from streams.telemetry.structured_logs import Known
-from streams.topics import Topic
+from blendstream.agents.worker import halt_reasons, metrics
+from blendstream.agents.worker.frame_batches import Message
+from blendstream.agents.worker.partition_counter import (
+    CountedTopic,
+    Gone,
+    JudgeBatch,
+    PartitionCounter,
+)
+from blendstream.agents.worker.store_retry import ServerReach
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.releases.reader import LogFollower
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import DeadLetter
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.epoch_keys import KeyRing
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.topics import Topic
 
 __all__ = ["OnRefused", "TopicCounter"]
 

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streams.errors import StoreUnavailable
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import KafkaLog
-from streams.stores.kafka_transactions import OpenTransaction, transaction_admin
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.kafka_transactions import OpenTransaction, transaction_admin
 
 __all__ = ["BlockedLog", "LogWatch", "find_blocked", "patience_s"]
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from blender.errors import require
-from blender.period_budget import PeriodRule
-from blender.user_groups import PARTS
-from streams.releases.composition import Cost
+from blendstream.blender.errors import require
+from blendstream.blender.period_budget import PeriodRule
+from blendstream.blender.user_groups import PARTS
+from blendstream.streams.releases.composition import Cost
 
 __all__ = ["BudgetPeriod", "rule_from_json"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from blender.errors import BlenderError
-from streams.errors import StoreUnavailable
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.errors import StoreUnavailable
 
 __all__ = ["OUTAGES", "CommitInDoubt", "CommitRefused", "Fenced", "opening", "releasing"]
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from streams.errors import StoreUnavailable
-from streams.releases.documents import DocumentReference, join, split
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import librdkafka_settings
-from streams.stores.redis import Client, answered
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.documents import DocumentReference, join, split
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import librdkafka_settings
+from blendstream.streams.stores.redis import Client, answered
 
 __all__ = ["PublishedMarks", "Publisher", "read_publications"]
 

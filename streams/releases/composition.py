@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from blender.errors import ParameterError
+from blendstream.blender.errors import ParameterError
 
 __all__ = [
     "Cost",

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streams.errors import StoreMismatch
+from blendstream.streams.errors import StoreMismatch
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",

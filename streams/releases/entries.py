@@ -27,11 +27,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streams.errors import StoreMismatch
-from streams.releases.documents import StoredDocument
-from streams.releases.epoch_plan import EpochParameters
-from streams.releases.ledger import Ledger
-from streams.wire.canonical_json import canonical_json
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases.documents import StoredDocument
+from blendstream.streams.releases.epoch_plan import EpochParameters
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.wire.canonical_json import canonical_json
 
 __all__ = [
     "ENTRY_KEY",

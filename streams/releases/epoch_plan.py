@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from blender.errors import ParameterError
-from blender.parameters import PrivacyParameters
-from blender.period_budget import calibrate_period
-from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
-from blender.user_groups import PARTS
-from streams.releases.budget_period import BudgetPeriod
-from streams.releases.ledger import (
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.period_budget import calibrate_period
+from blendstream.blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
+from blendstream.blender.user_groups import PARTS
+from blendstream.streams.releases.budget_period import BudgetPeriod
+from blendstream.streams.releases.ledger import (
     Cost,
     EpochCharge,
     Ledger,
@@ -27,11 +27,11 @@ from streams.releases.ledger import (
     click_graph_cost,
     worst_of,
 )
-from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
-from streams.wire.head_list_document import MAX_HEAD_LIST_BYTES
+from blendstream.streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
+from blendstream.streams.wire.head_list_document import MAX_HEAD_LIST_BYTES
 
 if TYPE_CHECKING:
-    from streams.settings import Settings
+    from blendstream.streams.settings import Settings
 
 __all__ = [
     "MAX_LISTED_RECORDS",

@@ -22,12 +22,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from blender.user_groups import PARTS
-from streams.errors import StoreMismatch
-from streams.releases import entries
-from streams.releases.documents import DocumentReference
-from streams.releases.epoch_plan import EpochParameters
-from streams.releases.epoch_stages import (
+from blendstream.blender.user_groups import PARTS
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import DocumentReference
+from blendstream.streams.releases.epoch_plan import EpochParameters
+from blendstream.streams.releases.epoch_stages import (
     EpochState,
     HeadListRelease,
     Offset,
@@ -36,9 +36,9 @@ from streams.releases.epoch_stages import (
     Seal,
     Stage,
 )
-from streams.releases.ledger import Ledger
-from streams.stems import Share, Stem
-from streams.wire.epoch_numbers import is_epoch
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.wire.epoch_numbers import is_epoch
 
 __all__ = [
     "EpochState",

@@ -16,13 +16,13 @@ from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
-from blender.cell_estimates import Estimates
-from blender.filter_modes import default_modes
-from blender.groups_over_time import pooled_difference
-from blender.noise import IntArray, laplace_scale, laplace_variance
-from blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blender.record import Record
-from streams.wire.estimates_document import (
+from blendstream.blender.cell_estimates import Estimates
+from blendstream.blender.filter_modes import default_modes
+from blendstream.blender.groups_over_time import pooled_difference
+from blendstream.blender.noise import IntArray, laplace_scale, laplace_variance
+from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
+from blendstream.blender.record import Record
+from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedShare,
     EstimatesDocument,
@@ -30,7 +30,7 @@ from streams.wire.estimates_document import (
     FilteredRecord,
     FilteredStatement,
 )
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["STATEMENT", "FilterMemory", "publication_of", "rotates", "with_filtered"]
 

@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from blender.errors import ParameterError
-from blender.period_budget import PeriodBudget
-from streams.releases.budget_period import BudgetPeriod, rule_from_json
-from streams.releases.composition import (
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.period_budget import PeriodBudget
+from blendstream.streams.releases.budget_period import BudgetPeriod, rule_from_json
+from blendstream.streams.releases.composition import (
     Cost,
     Costs,
     click_graph_cost,

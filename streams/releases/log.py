@@ -40,22 +40,22 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases import entries
-from streams.releases.commit_failures import (
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.commit_failures import (
     CommitInDoubt,
     CommitRefused,
     Fenced,
     opening,
     releasing,
 )
-from streams.releases.documents import DocumentReference, StoredDocument
-from streams.releases.entries import Entry, Kind
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.log_consumer import LogConsumer
-from streams.releases.reader import LogReader
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import discard_producer, producer_settings
+from blendstream.streams.releases.documents import DocumentReference, StoredDocument
+from blendstream.streams.releases.entries import Entry, Kind
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.log_consumer import LogConsumer
+from blendstream.streams.releases.reader import LogReader
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import discard_producer, producer_settings
 
 __all__ = [
     "CommitInDoubt",

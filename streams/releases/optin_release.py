@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from blender.cells import HeadList
-from blender.epoch_estimates import Mechanisms, OptinRelease, optin_estimates
-from blender.noise import laplace_variance
-from blender.optin import NoisyCounts
-from streams.errors import StoreMismatch
-from streams.wire.canonical_json import canonical_json
+from blendstream.blender.cells import HeadList
+from blendstream.blender.epoch_estimates import Mechanisms, OptinRelease, optin_estimates
+from blendstream.blender.noise import laplace_variance
+from blendstream.blender.optin import NoisyCounts
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.wire.canonical_json import canonical_json
 
 __all__ = ["SCHEMA", "SelectionNumbers", "read_optin_release", "write_optin_release"]
 

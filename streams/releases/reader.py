@@ -29,13 +29,13 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from streams.errors import StoreUnavailable
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.leader_watch import LeaderWatch
-from streams.releases.ledger import Ledger
-from streams.releases.log_consumer import LogConsumer, LogRecord
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import KafkaLog, librdkafka_settings
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.leader_watch import LeaderWatch
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import KafkaLog, librdkafka_settings
 
 __all__ = ["LogFollower", "LogListener", "LogReader", "UnknownFrame"]
 

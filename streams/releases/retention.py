@@ -16,8 +16,8 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from streams.errors import StoreUnavailable
-from streams.stores.kafka import KafkaLog
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.stores.kafka import KafkaLog
 
 __all__ = ["LogTrimmer"]
 

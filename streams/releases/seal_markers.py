@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.settings.sections import KafkaSettings
-from streams.stems import Stem
-from streams.stores.kafka import append_time_ms, discard_producer, producer_settings
-from streams.wire.frames import FrameKind, encode_marker
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.kafka import append_time_ms, discard_producer, producer_settings
+from blendstream.streams.wire.frames import FrameKind, encode_marker
 
 __all__ = ["AppendedMarker", "SealMarkers"]
 

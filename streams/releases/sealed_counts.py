@@ -27,13 +27,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from blender.interfaces import OptinCounts
-from blender.noise import IntArray
-from blender.record import Record
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.stems import Share
-from streams.stores.count_store import CountTables
-from streams.stores.record_rows import PackedRecords, RecordSums
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import IntArray
+from blendstream.blender.record import Record
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.stems import Share
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.record_rows import PackedRecords, RecordSums
 
 __all__ = ["CountsMoved", "GraphRead", "OptinRead", "ReportsRead", "SealedCounts"]
 

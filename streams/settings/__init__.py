@@ -7,9 +7,15 @@
 `sections` declares them, `rules` says what must hold between them.
 """
 
-from streams.settings.fields import Secret, Url, shown
-from streams.settings.loading import Loaded, given_settings, load_kafka, load_redis, load_settings
-from streams.settings.settings import Declared, Settings, declared_settings
+from blendstream.streams.settings.fields import Secret, Url, shown
+from blendstream.streams.settings.loading import (
+    Loaded,
+    given_settings,
+    load_kafka,
+    load_redis,
+    load_settings,
+)
+from blendstream.streams.settings.settings import Declared, Settings, declared_settings
 
 __all__ = [
     "Declared",

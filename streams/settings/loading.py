@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streams.errors import SettingsError
-from streams.settings.fields import Secret, Url
-from streams.settings.private_files import exposed
-from streams.settings.sections import KafkaSettings, RedisSettings
-from streams.settings.settings import Declared, Settings, declared_settings, read_values
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings.fields import Secret, Url
+from blendstream.streams.settings.private_files import exposed
+from blendstream.streams.settings.sections import KafkaSettings, RedisSettings
+from blendstream.streams.settings.settings import Declared, Settings, declared_settings, read_values
 
 __all__ = ["Given", "Loaded", "given_settings", "load_kafka", "load_redis", "load_settings"]
 

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blender.errors import ParameterError
-from blender.gaussian_histogram import MIN_DELTA
-from blender.period_budget import MOST_RECORDS
-from streams.releases.composition import click_graph_cost
-from streams.releases.epoch_plan import plan_from
-from streams.settings.private_files import exposed
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.gaussian_histogram import MIN_DELTA
+from blendstream.blender.period_budget import MOST_RECORDS
+from blendstream.streams.releases.composition import click_graph_cost
+from blendstream.streams.releases.epoch_plan import plan_from
+from blendstream.streams.settings.private_files import exposed
 
 if TYPE_CHECKING:
-    from streams.settings.settings import Settings
+    from blendstream.streams.settings.settings import Settings
 
 __all__ = ["broken_rules"]
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from blender.parameters import SELECTION_SHARES, PrivacyParameters
-from blender.records_per_user import MOST_RECORDS
-from streams.settings import value_checks
-from streams.settings.fields import Secret, Url, required, setting
-from streams.settings.value_checks import above, at_least, between, none_or
-from streams.wire.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
+from blendstream.blender.parameters import SELECTION_SHARES, PrivacyParameters
+from blendstream.blender.records_per_user import MOST_RECORDS
+from blendstream.streams.settings import value_checks
+from blendstream.streams.settings.fields import Secret, Url, required, setting
+from blendstream.streams.settings.value_checks import above, at_least, between, none_or
+from blendstream.streams.wire.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
 
 __all__ = [
     "BudgetSettings",

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from blender.parameters import PERIOD_EPOCHS
-from streams.errors import SettingsError
-from streams.settings import sections
-from streams.settings.fields import SettingProblem, Url, read_value, shown
-from streams.settings.rules import broken_rules
+from blendstream.blender.parameters import PERIOD_EPOCHS
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import sections
+from blendstream.streams.settings.fields import SettingProblem, Url, read_value, shown
+from blendstream.streams.settings.rules import broken_rules
 
 __all__ = ["Declared", "Settings", "declared_settings", "read_values"]
 

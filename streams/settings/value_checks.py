@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from streams.settings.fields import Check, Secret, Url
+from blendstream.streams.settings.fields import Check, Secret, Url
 
 __all__ = [
     "above",

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.stems import Share
-from streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
+from blendstream.streams.stems import Share
+from blendstream.streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
 
 __all__ = [
     "MAX_DEAD_LETTERS",

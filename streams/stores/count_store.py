@@ -40,11 +40,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.stems import Share
-from streams.stores.batch_verdict import BatchVerdict, Tally
-from streams.stores.fingerprints import FingerprintTable
-from streams.stores.record_rows import pack_rows
-from streams.stores.redis import Client, Script, answered, text_of
+from blendstream.streams.stems import Share
+from blendstream.streams.stores.batch_verdict import BatchVerdict, Tally
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.stores.record_rows import pack_rows
+from blendstream.streams.stores.redis import Client, Script, answered, text_of
 
 __all__ = [
     "Applied",

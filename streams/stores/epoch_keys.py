@@ -40,9 +40,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from blender.user_groups import partition_users
-from streams.releases.budget_period import BudgetPeriod
-from streams.wire.frames import CONTRIBUTOR_BYTES
+from blendstream.blender.user_groups import partition_users
+from blendstream.streams.releases.budget_period import BudgetPeriod
+from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES
 
 __all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing", "PeriodShares", "account"]
 

@@ -31,8 +31,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from streams.errors import StoreUnavailable
-from streams.settings.sections import KafkaSettings
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.settings.sections import KafkaSettings
 
 __all__ = [
     "KafkaLog",

@@ -30,9 +30,9 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, NoError, for_code
 
-from streams.errors import StoreUnavailable
-from streams.settings.sections import KafkaSettings
-from streams.stores.aiokafka_internals import (
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.aiokafka_internals import (  # fmt: skip
     AIOKafkaClient,
     Boolean,
     CompactArray,
@@ -43,8 +43,8 @@ from streams.stores.aiokafka_internals import (
     Schema,
     TaggedFields,
     request_type,
-)  # fmt: skip
-from streams.stores.kafka import aiokafka_settings
+)
+from blendstream.streams.stores.kafka import aiokafka_settings
 
 __all__ = ["OpenTransaction", "TransactionAdmin", "transaction_admin"]
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from aiokafka.errors import KafkaError
 
-from streams.settings.sections import KafkaSettings
-from streams.stores.aiokafka_internals import (
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.aiokafka_internals import (
     Boolean,
     CompactArray,
     CompactString,
@@ -26,7 +26,7 @@ from streams.stores.aiokafka_internals import (
     create_conn,
     request_type,
 )
-from streams.stores.kafka import aiokafka_settings
+from blendstream.streams.stores.kafka import aiokafka_settings
 
 __all__ = ["Leadership", "newest_leadership"]
 

@@ -26,10 +26,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.noise import IntArray
-from blender.record import Record
-from streams.errors import StoreMismatch
-from streams.stores.fingerprints import Words, siphash
+from blendstream.blender.noise import IntArray
+from blendstream.blender.record import Record
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.stores.fingerprints import Words, siphash
 
 __all__ = ["PackedRecords", "RecordSums", "pack_rows", "row_counts", "row_texts"]
 

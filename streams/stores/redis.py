@@ -26,9 +26,9 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.settings.fields import Url
-from streams.settings.sections import RedisSettings
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import RedisSettings
 
 __all__ = [
     "Client",
@@ -292,7 +292,11 @@ class Script:
     """A Lua file of this package, sent once and called by its hash."""
 
     def __init__(self, name: str) -> None:
-        self._text = files("streams.stores").joinpath("scripts", name).read_text(encoding="utf-8")
+        self._text = (
+            files("blendstream.streams.stores")
+            .joinpath("scripts", name)
+            .read_text(encoding="utf-8")
+        )
         self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, client: Client, keys: Sequence[str], *arguments: object) -> Any:

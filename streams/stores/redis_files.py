@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import redis.asyncio as aioredis
 
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.stores.redis import Client, answered, each_server, text_of
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.stores.redis import Client, answered, each_server, text_of
 
 __all__ = ["NotRewritten", "RewriteReport", "may_rewrite", "rewrite_files"]
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Awaitable
 from typing import Final
 
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import Client, write_refusal
-from streams.telemetry.metrics import SERVER_UP
-from streams.telemetry.structured_logs import Known
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import Client, write_refusal
+from blendstream.streams.telemetry.metrics import SERVER_UP
+from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["ServerWatch"]
 

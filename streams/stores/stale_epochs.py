@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from streams.stores.redis import Client, answered, text_of
+from blendstream.streams.stores.redis import Client, answered, text_of
 
 __all__ = ["StoredEpoch", "stored_epochs"]
 

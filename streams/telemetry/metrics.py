@@ -23,7 +23,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from streams.version import version_of
+from blendstream.streams.version import version_of
 
 __all__ = ["SERVER_UP", "Meters", "process_registry"]
 

@@ -32,10 +32,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from blender.errors import BlenderError
+from blendstream.blender.errors import BlenderError
 
 if TYPE_CHECKING:
-    from streams.settings.sections import LogSettings
+    from blendstream.streams.settings.sections import LogSettings
 
 __all__ = ["FIELDS", "Known", "SafeHandler", "configure_logging"]
 
@@ -69,7 +69,7 @@ FIELDS: Final = frozenset(
         "topic",
     }
 )
-OURS: Final = ("blender", "streams", "agents", "localclient")
+OURS: Final = ("blendstream",)
 DEEPEST_FRAMES: Final = 6
 #: A library says nothing twice within this time. Longer would hide that something goes on.
 REPEATED_S: Final = 10.0
@@ -159,7 +159,7 @@ def configure_logging(settings: LogSettings | None = None, stream: TextIO | None
             logger.handlers.clear()
             logger.propagate = True
     logging.captureWarnings(True)
-    crash = logging.getLogger("streams.telemetry.structured_logs")
+    crash = logging.getLogger("blendstream.streams.telemetry.structured_logs")
 
     def on_crash(
         _kind: type[BaseException], error: BaseException, _where: TracebackType | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streams.wire.canonical_json import canonical_json
+from blendstream.streams.wire.canonical_json import canonical_json
 
 __all__ = ["SCHEMA", "ClickGraphDocument", "GraphQuery"]
 

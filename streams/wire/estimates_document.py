@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-from streams.wire.canonical_json import canonical_json
-from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
-from streams.wire.head_list_document import MalformedDocument
+from blendstream.streams.wire.canonical_json import canonical_json
+from blendstream.streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
+from blendstream.streams.wire.head_list_document import MalformedDocument
 
 __all__ = [
     "SCHEMA",

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.wire.epoch_numbers import MAX_EPOCH
+from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 
 __all__ = [
     "CONTRIBUTOR_BYTES",

@@ -16,11 +16,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from blender.cells import HeadList, RandomizerSpec
-from blender.errors import BlenderError, ParameterError
-from blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
-from streams.wire.canonical_json import canonical_json
-from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.errors import BlenderError, ParameterError
+from blendstream.blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
+from blendstream.streams.wire.canonical_json import canonical_json
+from blendstream.streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 
 __all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMAS", "HeadListDocument", "MalformedDocument"]
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from blender.errors import ParameterError
-from blender.record import Record
-from streams.wire.canonical_json import canonical_json
-from streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import Record
+from blendstream.streams.wire.canonical_json import canonical_json
+from blendstream.streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 
 __all__ = [
     "MAX_BATCH_ENTRIES",

@@ -40,7 +40,7 @@ DOCUMENTED = {"os._exit", "sys._getframe", "_replace"}
 def modules() -> dict[str, ast.Module]:
     return {
         str(file.relative_to(ROOT)): ast.parse(file.read_text(encoding="utf-8"))
-        for room in ("agents", "streams", "blender", "localclient")
+        for room in ("agents", "streams", "blender", "localclient", "evaluation")
         for file in sorted((ROOT / room).rglob("*.py"))
     }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agents.local.ports import free_port
+from blendstream.agents.local.ports import free_port
 
 
 @contextlib.contextmanager

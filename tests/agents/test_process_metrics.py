@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from agents.gateway.metrics import OTHER_ROUTES, GatewayTotals
-from agents.gateway.routes import ROUTES
-from agents.worker.metrics import EntryTotals
-from streams.stems import Stem
+from blendstream.agents.gateway.metrics import OTHER_ROUTES, GatewayTotals
+from blendstream.agents.gateway.routes import ROUTES
+from blendstream.agents.worker.metrics import EntryTotals
+from blendstream.streams.stems import Stem
 
 REPORTS = Stem.CLIENT_REPORTS
 

@@ -32,7 +32,7 @@ def run_on_a_bare_machine(
             "PATH": str(tmp_path),
             "SBIN": str(tmp_path),
             "XDG_CACHE_HOME": str(cache),
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": f"{REPOSITORY}/src:{REPOSITORY}",
         },
         capture_output=True,
         text=True,
@@ -55,7 +55,7 @@ def test_where_nothing_may_be_installed_the_missing_is_named_with_how_to_get_it(
 
 def test_with_the_jars_in_the_cache_nothing_is_missing_for_the_demo(tmp_path, monkeypatch):
     """Java and Redis come from pip; only fetching the jars needs Maven."""
-    from agents.local.jars import jars_folder
+    from blendstream.agents.local.jars import jars_folder
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jars_folder().mkdir(parents=True)

@@ -16,7 +16,7 @@ from tests.suite_times import PARTS, part_of, table
         ("statistical/test_estimators.py", "core and sharper"),
         ("integration/test_stack.py", "ground"),
         ("browser/test_results_page.py", "the rest"),
-        ("blender/evaluation/test_published.py", "evaluation"),
+        ("evaluation/test_published.py", "evaluation"),
     ],
 )
 def test_every_test_belongs_to_one_part(file, part):

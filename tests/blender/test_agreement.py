@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import HeadList, RandomizerSpec, Record, measure_agreement, randomizer_for
-from blender.agreement import Agreement
-from blender.cell_estimates import Estimates, GroupEstimates
-from blender.optin import NoisyCounts
-from blender.optin_shares import optin_shares
+from blendstream.blender import HeadList, RandomizerSpec, Record, measure_agreement, randomizer_for
+from blendstream.blender.agreement import Agreement
+from blendstream.blender.cell_estimates import Estimates, GroupEstimates
+from blendstream.blender.optin import NoisyCounts
+from blendstream.blender.optin_shares import optin_shares
 
 M, T, N = 12, 3_000, 90_000
 HEAD_LIST = HeadList(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender.answer_shape import AnswerShape
-from blender.cells import Cells, RandomizerSpec
-from blender.record import Record
-from blender.registry import RANDOMIZERS
+from blendstream.blender.answer_shape import AnswerShape
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.record import Record
+from blendstream.blender.registry import RANDOMIZERS
 
 
 @given(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import RANDOMIZERS, Cells, PrivacyParameters, RandomizerSpec, Record
-from blender.best_randomizer import best_randomizer, share_in_64ths, worst_variance
-from blender.local import TwoStage
-from blender.subset_estimates import SubsetSelectionEstimator
-from blender.subset_or_none import SubsetOrNone
+from blendstream.blender import RANDOMIZERS, Cells, PrivacyParameters, RandomizerSpec, Record
+from blendstream.blender.best_randomizer import best_randomizer, share_in_64ths, worst_variance
+from blendstream.blender.local import TwoStage
+from blendstream.blender.subset_estimates import SubsetSelectionEstimator
+from blendstream.blender.subset_or_none import SubsetOrNone
 
 
 def records(queries: int, urls: int = 1) -> list[Record]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import Estimates, HeadListMismatch, ParameterError, project_onto_simplex
-from blender.blend import VarianceBlender, blend_probabilities, optin_weight
-from blender.cell_estimates import unknown_group
+from blendstream.blender import Estimates, HeadListMismatch, ParameterError, project_onto_simplex
+from blendstream.blender.blend import VarianceBlender, blend_probabilities, optin_weight
+from blendstream.blender.cell_estimates import unknown_group
 from tests.channels import build
 
 

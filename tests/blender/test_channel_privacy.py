@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from blender import RANDOMIZERS
-from blender.local import TwoStage, truth_probability
+from blendstream.blender import RANDOMIZERS
+from blendstream.blender.local import TwoStage, truth_probability
 from tests.channels import ExactChannel, build, channel_fractions, shapes
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from blender import (
+from blendstream.blender import (
     ClickGraphParameters,
     HeadList,
     ParameterError,
@@ -22,7 +22,7 @@ from blender import (
     release_data,
     select_queries,
 )
-from blender.click_graph import best_threshold
+from blendstream.blender.click_graph import best_threshold
 from tests.doubles import NoNoise, ScriptedNoise
 from tests.laws import GONE, divergence, law
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import RANDOMIZERS, HeadListMismatch
+from blendstream.blender import RANDOMIZERS, HeadListMismatch
 from tests.channels import build, channel_fractions, shapes
 
 

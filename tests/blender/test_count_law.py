@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from blender.count_law import (
+from blendstream.blender.count_law import (
     ShareGrid,
     count_likelihood,
     gaussian_law,

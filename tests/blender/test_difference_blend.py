@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import Cells, HeadListMismatch, Record
-from blender.cell_estimates import Estimates, GroupEstimates, unknown_group
-from blender.count_law import laplace_law
-from blender.difference_blend import blend_groups, optin_group
-from blender.group_difference import client_shares
-from blender.optin import NoisyCounts, estimate_noisy_counts
-from blender.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender import Cells, HeadListMismatch, Record
+from blendstream.blender.cell_estimates import Estimates, GroupEstimates, unknown_group
+from blendstream.blender.count_law import laplace_law
+from blendstream.blender.difference_blend import blend_groups, optin_group
+from blendstream.blender.group_difference import client_shares
+from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
+from blendstream.blender.optin_shares import SelectionCounts, optin_shares
 
 M, S, T, N = 40, 90_000, 10_000, 1_900_000
 TRUTH = 0.4 / np.arange(5, 5 + M) ** 1.1
@@ -90,16 +90,16 @@ def test_groups_that_differ_record_by_record_leave_the_clients_their_say(monkeyp
         return np.exp(rng.normal(0, 0.5, M))
 
     assert summed_errors(factors) < 1.05
-    monkeypatch.setattr("blender.group_difference.TAUS", np.array([0.005, 0.006]))
-    monkeypatch.setattr("blender.group_difference.ETAS", np.array([1e-12, 2e-12]))
+    monkeypatch.setattr("blendstream.blender.group_difference.TAUS", np.array([0.005, 0.006]))
+    monkeypatch.setattr("blendstream.blender.group_difference.ETAS", np.array([1e-12, 2e-12]))
     assert summed_errors(factors) > 3
 
 
 def test_an_estimate_is_the_mean_of_what_is_likely_not_the_likeliest(monkeypatch):
     """Clients who say nothing leave the opt-in users' law as it is. A count of four has a mean of m
     and its peak a quarter lower: published, peaks would lie too low for every rare record."""
-    monkeypatch.setattr("blender.group_difference.TAUS", np.array([0.005, 0.006]))
-    monkeypatch.setattr("blender.group_difference.ETAS", np.array([1e-12, 2e-12]))
+    monkeypatch.setattr("blendstream.blender.group_difference.TAUS", np.array([0.005, 0.006]))
+    monkeypatch.setattr("blendstream.blender.group_difference.ETAS", np.array([1e-12, 2e-12]))
 
     class FourOf:
         mean = np.array([4e-3, 4e-4, 4e-5])
@@ -248,7 +248,7 @@ def test_records_in_another_order_are_judged_alike():
 
 def test_a_long_list_is_worked_on_in_parts_with_the_same_result(monkeypatch):
     whole, _, _ = blend_of(TRUTH, TRUTH)
-    monkeypatch.setattr("blender.group_difference._BLOCK", 7)
-    monkeypatch.setattr("blender.optin_shares._BLOCK", 9)
+    monkeypatch.setattr("blendstream.blender.group_difference._BLOCK", 7)
+    monkeypatch.setattr("blendstream.blender.optin_shares._BLOCK", 9)
     parts, _, _ = blend_of(TRUTH, TRUTH)
     assert parts.estimates.cells.high == pytest.approx(whole.estimates.cells.high)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blender import ParameterError, filter_scouts
-from blender.epoch_filter import FilterState, Observed, advance, empty_state
-from blender.filter_modes import FilterModes, default_modes
-from blender.filter_scouts import LOG_CAP
+from blendstream.blender import ParameterError, filter_scouts
+from blendstream.blender.epoch_filter import FilterState, Observed, advance, empty_state
+from blendstream.blender.filter_modes import FilterModes, default_modes
+from blendstream.blender.filter_scouts import LOG_CAP
 
 N_O, N_C = 30_000.0, 600_000.0
 NOISE_O, NOISE_C = 0.36 / N_O**2, 0.036 / N_C

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blender import OptinCounts, ParameterError, PrivacyParameters, Record
-from blender.count_law import gaussian_law
-from blender.epoch_estimates import estimate_epoch
-from blender.epoch_memory import EpochMemory
-from blender.intervals import noisy_count_interval, sum_of_gaussians
-from blender.noise import IntArray
-from blender.period_budget import calibrate_period, check_rule
-from blender.profiles import build_head_list, prepare_head_list
-from blender.publication_filter import Publication, RecordFilter
+from blendstream.blender import OptinCounts, ParameterError, PrivacyParameters, Record
+from blendstream.blender.count_law import gaussian_law
+from blendstream.blender.epoch_estimates import estimate_epoch
+from blendstream.blender.epoch_memory import EpochMemory
+from blendstream.blender.intervals import noisy_count_interval, sum_of_gaussians
+from blendstream.blender.noise import IntArray
+from blendstream.blender.period_budget import calibrate_period, check_rule
+from blendstream.blender.profiles import build_head_list, prepare_head_list
+from blendstream.blender.publication_filter import Publication, RecordFilter
 from tests.doubles import NoNoise, SeededNoise
 
 A, B, C, D = (Record(f"q{n}", f"https://{n}.example/") for n in range(4))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from blender import ParameterError
-from blender.exact_law import NoiseLaw, certified_floors
-from blender.rational import exp_minus_bounds
+from blendstream.blender import ParameterError
+from blendstream.blender.exact_law import NoiseLaw, certified_floors
+from blendstream.blender.rational import exp_minus_bounds
 from tests.exact_laws import DIGITS, cumulative, floor_of
 
 #: The least and largest ε of the settings, usual ones, floats that are no short fractions.

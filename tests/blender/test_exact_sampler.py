@@ -18,15 +18,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import blender.exact_rejection
-import blender.exact_sampler
-from blender import ExactNoise
-from blender.exact_law import NoiseLaw
-from blender.exact_rejection import _below, _happens, draw_gaussian, draw_laplace
-from blender.exact_sampler import InversionTable, draw, inversion_table
-from blender.noise import _TABLED_GAUSSIAN, _TABLED_LAPLACE, laplace_scale
-from blender.period_budget import calibrate_period
-from streams.settings.value_checks import LEAST_EPSILON
+import blendstream.blender.exact_rejection
+import blendstream.blender.exact_sampler
+from blendstream.blender import ExactNoise
+from blendstream.blender.exact_law import NoiseLaw
+from blendstream.blender.exact_rejection import _below, _happens, draw_gaussian, draw_laplace
+from blendstream.blender.exact_sampler import InversionTable, draw, inversion_table
+from blendstream.blender.noise import _TABLED_GAUSSIAN, _TABLED_LAPLACE, laplace_scale
+from blendstream.blender.period_budget import calibrate_period
+from blendstream.streams.settings.value_checks import LEAST_EPSILON
 from tests.exact_laws import DIGITS, cumulative, floor_of, size_at
 
 LAWS = [("laplace", 0.25), ("laplace", 0.5), ("laplace", 5.3), ("gaussian", 0.8), ("gaussian", 9.1)]
@@ -117,7 +117,7 @@ def test_a_sampler_that_rounds_what_64_bits_leave_open_is_caught(
     table = table_of(kind, scale)
     floors = table.floors.tolist()
     monkeypatch.setattr(
-        blender.exact_sampler,
+        blendstream.blender.exact_sampler,
         "_settle",
         lambda law, uniform: floors.index(uniform._prefix) + rounding,
     )
@@ -160,7 +160,7 @@ def test_sixteen_bits_settle_a_draw_only_where_no_further_bit_can_matter(kind, s
     exact = cumulative(kind, scale)
     guide, cells = table_of(kind, scale).guide, 2**15
     edges = [Decimal(0), *exact]
-    is_open = guide == blender.exact_sampler._OPEN
+    is_open = guide == blendstream.blender.exact_sampler._OPEN
     for cell in range(cells):
         low, high = Decimal(cell) / cells, Decimal(cell + 1) / cells
         if not is_open[cell]:
@@ -193,7 +193,7 @@ def test_prefixes_above_2_to_the_63_stay_whole_numbers():
 
 def test_many_draws_keep_their_places_whichever_way_each_is_settled(monkeypatch):
     """One draw of each kind, in chunks of three: short, 64 bits, more bits, and both signs."""
-    monkeypatch.setattr(blender.exact_sampler, "_CHUNK", 3)
+    monkeypatch.setattr(blendstream.blender.exact_sampler, "_CHUNK", 3)
     kind, scale = "laplace", 0.5
     places = [(1, 30, True), (0, 90, True), (2, -90, False), (1, -30, False)]
     uniforms = [(beside(kind, scale, j, distance), n) for j, distance, n in places]
@@ -281,7 +281,7 @@ def test_the_least_scales_give_no_noise_but_still_look_at_their_bits(scale):
 
 def test_scales_beyond_the_tables_are_drawn_one_by_one(monkeypatch):
     """No table is made for them: its size would grow with the scale."""
-    monkeypatch.setattr(blender.noise, "inversion_table", None)
+    monkeypatch.setattr(blendstream.blender.noise, "inversion_table", None)
     counts, bits = np.zeros(20, dtype=np.int64), random.Random(8).randbytes
     for kind, scale in (("laplace", _TABLED_LAPLACE), ("gaussian", _TABLED_GAUSSIAN)):
         for times in (1.01, 1e4, 1e12, 1e300):
@@ -311,7 +311,9 @@ def test_what_a_laplace_draw_keeps_has_geometric_weights_exactly(monkeypatch):
     gammas: list[Fraction] = []
     answers = iter([True] * (1 + rounds) + [False])
     monkeypatch.setattr(
-        blender.exact_rejection, "_happens", lambda gamma, _: gammas.append(gamma) or next(answers)
+        blendstream.blender.exact_rejection,
+        "_happens",
+        lambda gamma, _: gammas.append(gamma) or next(answers),
     )
     found = draw_laplace(Fraction(5, 3), ScriptedBytes(bytes([u, 1])))
     assert gammas == [Fraction(u, 5), *[Fraction(1)] * (rounds + 1)]
@@ -323,13 +325,15 @@ def test_what_a_gaussian_draw_keeps_has_gaussian_weights_exactly(monkeypatch, sc
     """e^(−|y|/t) of the Laplace draw times the chance e^(−γ) to keep it is c·e^(−y²/(2σ²))."""
     gammas: list[Fraction] = []
     monkeypatch.setattr(
-        blender.exact_rejection, "_happens", lambda gamma, _: gammas.append(gamma) or True
+        blendstream.blender.exact_rejection,
+        "_happens",
+        lambda gamma, _: gammas.append(gamma) or True,
     )
     constants = set()
     for y in (0, 1, -1, 2, -7, 40, 10**6):
         scales: list[Fraction] = []
         monkeypatch.setattr(
-            blender.exact_rejection,
+            blendstream.blender.exact_rejection,
             "draw_laplace",
             lambda t, _, y=y, scales=scales: scales.append(t) or y,
         )

@@ -12,9 +12,9 @@ import math
 import numpy as np
 import pytest
 
-from blender import ParameterError, PrivacyParameters
-from blender import gaussian_histogram as module
-from blender.gaussian_histogram import (
+from blendstream.blender import ParameterError, PrivacyParameters
+from blendstream.blender import gaussian_histogram as module
+from blendstream.blender.gaussian_histogram import (
     GaussianHistogram,
     calibrate,
     gaussian_delta,

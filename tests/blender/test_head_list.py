@@ -10,9 +10,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from blender import OptinCounts, ParameterError, PrivacyParameters, Record, create_head_list
-from blender.head_list import ThresholdSelector, threshold_for
-from blender.noise import laplace_scale, laplace_tail, rare_noise, tail_bound
+from blendstream.blender import (
+    OptinCounts,
+    ParameterError,
+    PrivacyParameters,
+    Record,
+    create_head_list,
+)
+from blendstream.blender.head_list import ThresholdSelector, threshold_for
+from blendstream.blender.noise import laplace_scale, laplace_tail, rare_noise, tail_bound
 from tests.doubles import NoNoise, ScriptedNoise
 from tests.laws import divergence, selector_law
 

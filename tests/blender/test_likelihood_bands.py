@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender.count_law import ShareGrid, count_likelihood, laplace_law
-from blender.likelihood_bands import MIRACLE, Band, Likelihood
+from blendstream.blender.count_law import ShareGrid, count_likelihood, laplace_law
+from blendstream.blender.likelihood_bands import MIRACLE, Band, Likelihood
 
 GRID = 40
 

@@ -6,9 +6,16 @@ from fractions import Fraction
 
 import pytest
 
-from blender import HeadList, HeadListMismatch, ParameterError, RandomizerSpec, Record, local_alg
-from blender.local import TwoStage
-from blender.registry import RANDOMIZERS, randomizer_for
+from blendstream.blender import (
+    HeadList,
+    HeadListMismatch,
+    ParameterError,
+    RandomizerSpec,
+    Record,
+    local_alg,
+)
+from blendstream.blender.local import TwoStage
+from blendstream.blender.registry import RANDOMIZERS, randomizer_for
 from tests.channels import all_answers, build, cells_of_shape, holder
 from tests.doubles import ScriptedDice, SeededDice
 

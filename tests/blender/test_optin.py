@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from blender import (
+from blendstream.blender import (
     Cells,
     HeadListMismatch,
     OptinCounts,
@@ -17,8 +17,8 @@ from blender import (
     Record,
     estimate_optin_probabilities,
 )
-from blender.noise import laplace_variance
-from blender.optin import NoisyCounts, add_noise, estimate_noisy_counts
+from blendstream.blender.noise import laplace_variance
+from blendstream.blender.optin import NoisyCounts, add_noise, estimate_noisy_counts
 from tests.doubles import NoNoise, ScriptedNoise
 from tests.laws import divergence, law
 

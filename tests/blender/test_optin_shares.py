@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender.count_law import laplace_law
-from blender.optin import NoisyCounts
-from blender.optin_shares import SelectionCounts, optin_shares, ranked_shares
+from blendstream.blender.count_law import laplace_law
+from blendstream.blender.optin import NoisyCounts
+from blendstream.blender.optin_shares import SelectionCounts, optin_shares, ranked_shares
 
 S = 18_000
 NO_T = NoisyCounts(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0.5, 0)

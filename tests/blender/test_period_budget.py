@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blender import ParameterError
-from blender import period_budget as module
-from blender.gaussian_histogram import gaussian_delta, gaussian_tail
-from blender.period_budget import (
+from blendstream.blender import ParameterError
+from blendstream.blender import period_budget as module
+from blendstream.blender.gaussian_histogram import gaussian_delta, gaussian_tail
+from blendstream.blender.period_budget import (
     PeriodBudget,
     PeriodRule,
     accounted_delta,

@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from blender.gaussian_histogram import calibrate
-from blender.noise import Noise
-from blender.period_budget import PeriodRule, calibrate_period, select_in_period
+from blendstream.blender.gaussian_histogram import calibrate
+from blendstream.blender.noise import Noise
+from blendstream.blender.period_budget import PeriodRule, calibrate_period, select_in_period
 from tests.laws import GONE, Law, law
 from tests.period_adversary import Choice, worst_delta
 

@@ -7,12 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blender import OptinCounts, ParameterError, PrivacyParameters, Record, randomizer_for
-from blender.best_randomizer import share_in_64ths
-from blender.epoch_estimates import estimate_epoch
-from blender.gaussian_histogram import calibrate
-from blender.profiles import PROFILES, build_head_list
-from blender.stable_histogram import luck_below
+from blendstream.blender import (
+    OptinCounts,
+    ParameterError,
+    PrivacyParameters,
+    Record,
+    randomizer_for,
+)
+from blendstream.blender.best_randomizer import share_in_64ths
+from blendstream.blender.epoch_estimates import estimate_epoch
+from blendstream.blender.gaussian_histogram import calibrate
+from blendstream.blender.profiles import PROFILES, build_head_list
+from blendstream.blender.stable_histogram import luck_below
 from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
 
 A, B, C, D, E = (Record("q1", "a"), Record("q1", "b"), Record("q2", "c"), Record("q3", "d"),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blender import HeadListMismatch, ParameterError, Record
-from blender.publication_filter import (
+from blendstream.blender import HeadListMismatch, ParameterError, Record
+from blendstream.blender.publication_filter import (
     ClientFigures,
     Publication,
     RecordFilter,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender import ParameterError
-from blender.rational import EXP_DENOMINATOR_BITS, exp_rounded_down
+from blendstream.blender import ParameterError
+from blendstream.blender.rational import EXP_DENOMINATOR_BITS, exp_rounded_down
 
 
 @given(st.floats(0, 30), st.sampled_from([8, 32, 64, 128]))

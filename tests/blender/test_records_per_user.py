@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from blender import ParameterError
-from blender.records_per_user import best_records_per_user, reach_of
+from blendstream.blender import ParameterError
+from blendstream.blender.records_per_user import best_records_per_user, reach_of
 
 SIZES = {"epsilon": 4.0, "delta": 1e-5, "users": 31_000}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import ParameterError
-from blender.epoch_filter import FilterState, empty_state
-from blender.remembered_records import forgotten, shown
+from blendstream.blender import ParameterError
+from blendstream.blender.epoch_filter import FilterState, empty_state
+from blendstream.blender.remembered_records import forgotten, shown
 
 USERS = 1_000
 

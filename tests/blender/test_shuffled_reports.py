@@ -13,12 +13,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from blender import ParameterError
-from blender.cells import Cells, RandomizerSpec
-from blender.interfaces import LocalRandomizer
-from blender.record import Record
-from blender.registry import RANDOMIZERS
-from blender.shuffled_reports import (
+from blendstream.blender import ParameterError
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.interfaces import LocalRandomizer
+from blendstream.blender.record import Record
+from blendstream.blender.registry import RANDOMIZERS
+from blendstream.blender.shuffled_reports import (
     ClonePair,
     HiddenAmong,
     pairs_of,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agents import cli
-from blender import ParameterError
-from blender.spending_plan import PlannedService, expectations
+from blendstream.agents import cli
+from blendstream.blender import ParameterError
+from blendstream.blender.spending_plan import PlannedService, expectations
 
 #: The first setting of docs/over-time-benchmarks.md; its most common record is held by 6.6 %.
 FIRST = {

@@ -13,9 +13,9 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from blender import ParameterError, PrivacyParameters
-from blender.noise import COIN_BITS, ExactNoise, laplace_scale
-from blender.stable_histogram import (
+from blendstream.blender import ParameterError, PrivacyParameters
+from blendstream.blender.noise import COIN_BITS, ExactNoise, laplace_scale
+from blendstream.blender.stable_histogram import (
     StableHistogram,
     drop_level,
     luck_below,
@@ -81,13 +81,13 @@ def test_the_coin_one_below_the_threshold_spends_all_of_delta_and_no_more(
 
     fair = luck_below(epsilon, delta)
     monkeypatch.setattr(
-        "blender.stable_histogram.luck_below", lambda *_: fair + 2**COIN_BITS // 100
+        "blendstream.blender.stable_histogram.luck_below", lambda *_: fair + 2**COIN_BITS // 100
     )
     assert worst_divergence(epsilon, delta) > delta * 1.001
 
 
 def test_without_the_coin_nearly_half_of_delta_was_unused(monkeypatch):
-    monkeypatch.setattr("blender.stable_histogram.luck_below", lambda *_: 0)
+    monkeypatch.setattr("blendstream.blender.stable_histogram.luck_below", lambda *_: 0)
     assert worst_divergence(4.0, 1e-5) == pytest.approx(5.41e-6, rel=0.01)
 
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from blender import Cells, HeadListMismatch, ParameterError, RandomizerSpec, Record
-from blender.subset_or_none import SubsetOrNone, best_named_size, named_variance
-from blender.subset_or_none_estimates import SubsetOrNoneEstimator
-from blender.subset_selection import best_subset_size, rare_variance
+from blendstream.blender import Cells, HeadListMismatch, ParameterError, RandomizerSpec, Record
+from blendstream.blender.subset_or_none import SubsetOrNone, best_named_size, named_variance
+from blendstream.blender.subset_or_none_estimates import SubsetOrNoneEstimator
+from blendstream.blender.subset_selection import best_subset_size, rare_variance
 from tests.channels import ExactChannel, all_answers, build, holder
 from tests.doubles import ScriptedDice
 

@@ -9,8 +9,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from blender import Cells, HeadListMismatch, ParameterError, RandomizerSpec, Record, SystemDice
-from blender.subset_selection import (
+from blendstream.blender import (
+    Cells,
+    HeadListMismatch,
+    ParameterError,
+    RandomizerSpec,
+    Record,
+    SystemDice,
+)
+from blendstream.blender.subset_selection import (
     RandomizedResponse,
     SubsetSelection,
     best_subset_size,

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import blender
-from blender import (
+from blendstream import blender
+from blendstream.blender import (
     RANDOMIZERS,
     SELECTORS,
     Cell,
@@ -31,10 +31,10 @@ from blender import (
     ndcg,
     normalise,
 )
-from blender.accuracy import rescale
-from blender.noise import ExactNoise
-from blender.record import MAX_QUERY_BYTES, MAX_RAW_QUERY_BYTES, NORMALISATION_VERSION
-from blender.user_groups import PARTS, partition_users
+from blendstream.blender.accuracy import rescale
+from blendstream.blender.noise import ExactNoise
+from blendstream.blender.record import MAX_QUERY_BYTES, MAX_RAW_QUERY_BYTES, NORMALISATION_VERSION
+from blendstream.blender.user_groups import PARTS, partition_users
 
 A, B = Record("a", "x"), Record("b", "y")
 SPEC = RandomizerSpec("two-stage", 4.0)
@@ -53,15 +53,16 @@ class Blocked:
         if name.split(".")[0] in {"opendp", "dp_accounting", "scipy", "faust", "redis", "httpx"}:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Blocked())
-import numpy, pkgutil, blender
-for module in pkgutil.iter_modules(blender.__path__):
-    __import__(f"blender.{module.name}")
-from blender import *
+import numpy, pkgutil
+from blendstream import blender
+for module in pkgutil.walk_packages(blender.__path__, "blendstream.blender."):
+    __import__(module.name)
+from blendstream.blender import *
 cells = Cells((Record("q", "u"),), query_wildcards=True)
 randomizer = RANDOMIZERS["two-stage"](cells, RandomizerSpec("two-stage", 4.0))
 assert local_alg([Record("q", "u")], randomizer, SystemDice())[0][0] in range(3)
 assert len(ExactNoise().discrete_gaussian(numpy.zeros(9, dtype=numpy.int64), scale=2.0)) == 9
-from blender.opendp_noise import OpenDPNoise
+from blendstream.blender.opendp_noise import OpenDPNoise
 try:
     OpenDPNoise()
 except ParameterError as error:
@@ -78,7 +79,7 @@ def test_no_module_draws_from_a_generator_of_its_own():
     Numpy's generator may be named as a type. Whatever else is taken from it, or from `random`,
     would be a source of its own.
     """
-    for path in Path(blender.__file__).parent.glob("*.py"):
+    for path in Path(blender.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 modules = {name.name.split(".")[0] for name in node.names}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blender import (
+from blendstream.blender import (
     Cells,
     ClickGraphParameters,
     Estimates,
@@ -20,12 +20,12 @@ from blender import (
     ndcg,
     project_onto_simplex,
 )
-from blender.blend import optin_weight
-from blender.click_graph import best_threshold
-from blender.client import TwoStageChannel
-from blender.noise import laplace_scale
-from blender.optin import NoisyCounts, probability_and_variance
-from blender.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.blend import optin_weight
+from blendstream.blender.click_graph import best_threshold
+from blendstream.blender.client import TwoStageChannel
+from blendstream.blender.noise import laplace_scale
+from blendstream.blender.optin import NoisyCounts, probability_and_variance
+from blendstream.blender.two_stage_estimates import TwoStageEstimator
 from tests.channels import cells_of_shape
 
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -16,22 +16,19 @@ import pandas as pd
 import pytest
 
 import blendstream
-from agents.gateway.read.estimates_csv import csv_table
-from agents.gateway.read.publications import EpochView, PublishedDocument
-from blender.errors import ParameterError
-from blender.record import normalise
+from blendstream.agents.gateway.read.estimates_csv import csv_table
+from blendstream.agents.gateway.read.publications import EpochView, PublishedDocument
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import normalise
 from blendstream.results import _frame
-from streams.wire.estimates_document import EstimatedCell, EstimatesDocument, PublishedAgreement
+from blendstream.streams.wire.estimates_document import (
+    EstimatedCell,
+    EstimatesDocument,
+    PublishedAgreement,
+)
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.live import live_gateway
-from tests.browser.publications import (
-    EPOCHS,
-    FIRST_S,
-    QUERIES,
-    disputed,
-    emptied,
-    publications,
-)
+from tests.browser.publications import EPOCHS, FIRST_S, QUERIES, disputed, emptied, publications
 from tests.vectors.device.searches import of_version_1
 
 ROOT = Path(__file__).parents[2]
@@ -174,7 +171,7 @@ def test_what_cannot_be_read_says_so_in_a_sentence(server):
 
 
 def test_without_pandas_the_import_says_what_to_install():
-    code = "import sys; sys.modules['pandas'] = None; import blendstream"
+    code = "import sys; sys.modules['pandas'] = None; import blendstream; blendstream.Results"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
     )

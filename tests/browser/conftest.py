@@ -17,15 +17,15 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from agents.gateway.read.publications import (
+from blendstream.agents.gateway.read.publications import (
     EpochView,
     PauseView,
     Publications,
     PublishedDocument,
 )
-from agents.gateway.read.static_pages import StaticPages
-from agents.local.ports import free_port
-from streams.wire.estimates_document import EstimatesDocument
+from blendstream.agents.gateway.read.static_pages import StaticPages
+from blendstream.agents.local.ports import free_port
+from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.agents.gateway.doubles import make_gateway
 from tests.browser.publications import DAY_S, publications
 

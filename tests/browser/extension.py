@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from playwright.sync_api import BrowserContext, Page, Playwright, Worker
 
-from streams.user_tokens import mint_user_token
+from blendstream.streams.user_tokens import mint_user_token
 
 T = TypeVar("T")
 

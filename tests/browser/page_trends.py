@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agents.gateway.read.epoch_series import series_piece
-from streams.wire.estimates_document import EstimatesDocument
+from blendstream.agents.gateway.read.epoch_series import series_piece
+from blendstream.streams.wire.estimates_document import EstimatesDocument
 
 __all__ = ["Pair", "changes_of_queries", "clear_changes", "in_node"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from blender.record import normalise
-from streams.wire.estimates_document import (
+from blendstream.blender.record import normalise
+from blendstream.streams.wire.estimates_document import (
     DisputedRecords,
     EstimatedCell,
     EstimatedQuery,
@@ -21,7 +21,11 @@ from streams.wire.estimates_document import (
     PublishedAgreement,
     PublishedDifference,
 )
-from streams.wire.statements import difference_statement, disputed_statement, privacy_statement
+from blendstream.streams.wire.statements import (
+    difference_statement,
+    disputed_statement,
+    privacy_statement,
+)
 
 Row = TypeVar("Row", EstimatedCell, EstimatedQuery)
 

@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as PageTimeout
 
-from streams.wire.estimates_document import EstimatedShare
+from blendstream.streams.wire.estimates_document import EstimatedShare
 from tests.browser.conftest import Visit
 
 Open = Callable[..., Visit]

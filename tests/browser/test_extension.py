@@ -12,8 +12,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Playwright, sync_playwright
 
-from agents.local.demo.people import Crowd
-from streams.releases.entries import EpochOutcome
+from blendstream.agents.local.demo.people import Crowd
+from blendstream.streams.releases.entries import EpochOutcome
 from tests.browser.extension import (
     EXTENSION,
     QUICK,

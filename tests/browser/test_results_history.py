@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Download, Route
 
-from streams.wire.estimates_document import EstimatedShare, EstimatesDocument, FilteredRecord
+from blendstream.streams.wire.estimates_document import (
+    EstimatedShare,
+    EstimatesDocument,
+    FilteredRecord,
+)
 from tests.browser.conftest import Site, Visit, serving
 from tests.browser.publications import QUERIES, many, publications, with_unlisted
 from tests.browser.results_page import Open, at_least, fits, interval, percent, rows, serious, texts

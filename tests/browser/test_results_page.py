@@ -9,9 +9,9 @@ from statistics import NormalDist
 import pytest
 from playwright.sync_api import Browser
 
-from agents.gateway.read.publications import PauseView
-from blender.record import normalise
-from streams.wire.estimates_document import EstimatedShare, FilteredQuery
+from blendstream.agents.gateway.read.publications import PauseView
+from blendstream.blender.record import normalise
+from blendstream.streams.wire.estimates_document import EstimatedShare, FilteredQuery
 from tests.browser.conftest import Site, serving
 from tests.browser.page_trends import clear_changes, in_node
 from tests.browser.publications import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streams.errors import SettingsError
-from streams.settings import load_settings
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import load_settings
 
 pytestmark = pytest.mark.long
 
@@ -267,7 +267,7 @@ def test_probes_and_scrapes_go_to_the_ports_that_the_settings_name():
 
 def test_containers_set_only_settings_that_exist():
     """A misspelt variable stops the start, in production first."""
-    from streams.settings import declared_settings
+    from blendstream.streams.settings import declared_settings
 
     known = {setting.variable for setting in declared_settings()} | {"BLENDSTREAM_SETTINGS"}
     known |= {

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agents.local.local_edge import LocalEdge, configuration, write_certificate
-from agents.local.ports import free_port
-from streams.settings import load_settings
+from blendstream.agents.local.local_edge import LocalEdge, configuration, write_certificate
+from blendstream.agents.local.ports import free_port
+from blendstream.streams.settings import load_settings
 from tests.deploy.test_deployment_files import (
     CONTAINER,
     DEPLOY,

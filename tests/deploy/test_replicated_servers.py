@@ -15,13 +15,13 @@ import pytest
 import redis
 import yaml
 
-from agents.local.local_cluster import LocalCluster
-from agents.local.local_redis import find_redis_server
-from agents.local.ports import free_port
-from agents.operations.fencing_checks import transactions, verification
-from agents.operations.findings import Finding, Grade
-from agents.operations.installation_checks import elections, replication
-from streams.settings import Settings, load_settings
+from blendstream.agents.local.local_cluster import LocalCluster
+from blendstream.agents.local.local_redis import find_redis_server
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.operations.fencing_checks import transactions, verification
+from blendstream.agents.operations.findings import Finding, Grade
+from blendstream.agents.operations.installation_checks import elections, replication
+from blendstream.streams.settings import Settings, load_settings
 
 pytestmark = pytest.mark.long
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli import build_parser
+from blendstream.agents.cli import build_parser
 from tests.docs.pages import REPOSITORY, defined_tests
 
 #: The changelog tells about commands, decisions about why; neither is read to type them.
@@ -301,10 +301,10 @@ def test_the_settings_commands_run(command, tmp_path):
     secrets.write_text(f"2026-a={'00' * 32}\n")
     secrets.chmod(0o600)
     ended = subprocess.run(
-        [sys.executable, "-m", "agents.cli", *words[1:]],
+        [sys.executable, "-m", "blendstream.agents.cli", *words[1:]],
         env={
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": f"{REPOSITORY}/src:{REPOSITORY}",
             "BLENDSTREAM_SETTINGS": str(REPOSITORY / "deploy/settings/basic.toml"),
             "BLENDSTREAM_KEYS_MASTER_SECRETS_FILE": str(secrets),
         },

@@ -4,9 +4,9 @@ import re
 import runpy
 from pathlib import Path
 
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.topics import Topics
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.topics import Topics
 from tests.counting import settings_values
 
 REPOSITORY = Path(__file__).parents[2]

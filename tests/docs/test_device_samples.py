@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from blender.parameters import PERIOD_EPOCHS
-from localclient import LimitReached, Limits
-from localclient.budget import add_claim, within_limits
-from localclient.cli import main
-from localclient.state import Claim, Mode, State
-from streams.settings.sections import EpochSettings, PrivacySettings
+from blendstream.blender.parameters import PERIOD_EPOCHS
+from blendstream.localclient import LimitReached, Limits
+from blendstream.localclient.budget import add_claim, within_limits
+from blendstream.localclient.cli import main
+from blendstream.localclient.state import Claim, Mode, State
+from blendstream.streams.settings.sections import EpochSettings, PrivacySettings
 from tests.docs.pages import REPOSITORY
 
 PRIVACY = PrivacySettings()

@@ -4,10 +4,10 @@ import runpy
 
 import pytest
 
-from agents.commands.plan import show
-from agents.local.demo.spending import by_default, shown_here
-from blender.spending_plan import PlannedService, expectations
-from streams.settings.sections import PrivacySettings
+from blendstream.agents.commands.plan import show
+from blendstream.agents.local.demo.spending import by_default, shown_here
+from blendstream.blender.spending_plan import PlannedService, expectations
+from blendstream.streams.settings.sections import PrivacySettings
 from tests.docs.pages import REPOSITORY
 
 FRONT_PAGE = runpy.run_path(str(REPOSITORY / "docs" / "front_page.py"))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from streams.user_tokens import new_signing_key
+from blendstream.streams.user_tokens import new_signing_key
 from tests.docs.pages import REPOSITORY, defined_tests
 
 README = (REPOSITORY / "README.md").read_text()
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
-ROOTS = "agents|bench|blender|blendstream|deploy|docs|localclient|streams|tests|webclient"
+ROOTS = "agents|bench|blender|deploy|docs|evaluation|localclient|src|streams|tests|webclient"
 
 
 def blocks(language: str, page: str = README) -> list[str]:

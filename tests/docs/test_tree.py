@@ -9,14 +9,14 @@ REPOSITORY = Path(__file__).parents[2]
 CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text()
 #: Files that a convention names alike: of a package, of each process, of each command.
 BY_CONVENTION = {"__init__", "cli", "errors", "metrics"}
-PACKAGES = ("blender", "streams", "agents", "localclient", "blendstream", "webclient")
+PACKAGES = ("blender", "streams", "agents", "localclient", "evaluation", "webclient")
 
 
 def drawn_folders() -> set[str]:
     """The folders of the tree in CONTRIBUTING.md, as paths."""
     tree = CONTRIBUTING.partition("## The tree\n")[2].split("```")[1]
     folders, parent = set(), ""
-    for indent, name in re.findall(r"^( *)([a-z]+)/", tree, re.MULTILINE):
+    for indent, name in re.findall(r"^( *)([a-z_/]+)/ ", tree, re.MULTILINE):
         folders.add(f"{parent}/{name}" if indent else name)
         parent = parent if indent else name
     return folders
@@ -40,7 +40,7 @@ def test_the_readme_names_every_top_folder():
     """Its table of folders is the first map that a reader sees."""
     readme = (REPOSITORY / "README.md").read_text()
 
-    for folder in (*PACKAGES, "deploy", "tests", "bench", "docs"):
+    for folder in (*PACKAGES, "src/blendstream", "deploy", "tests", "bench", "docs"):
         assert f"`{folder}/`" in readme
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import psutil
 
-from agents.local.local_edge import LocalEdge
-from agents.local.ports import free_port
+from blendstream.agents.local.local_edge import LocalEdge
+from blendstream.agents.local.ports import free_port
 from tests.agents.gateway.submit.test_hostile_bodies import large_estimates
 from tests.edge.attacks import LARGE_CSV, Attack, Honest, attacking, honest_reports, send_report
 from tests.gateway_service import GatewayService, GatewayUnderTest, head_list_document, running

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 import h11
 import pytest
 
-from agents.gateway.read.publications import PublishedDocument
-from agents.local.local_edge import LocalEdge
-from agents.local.ports import free_port
-from streams.settings.sections import GatewaySettings
+from blendstream.agents.gateway.read.publications import PublishedDocument
+from blendstream.agents.local.local_edge import LocalEdge
+from blendstream.agents.local.ports import free_port
+from blendstream.streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.http.http_cases import CASES, Case, request
 from tests.agents.gateway.live import Live, live_gateway

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.cli import main
-from agents.local.local_edge import LocalEdge
-from agents.operations import edge_checks
+from blendstream.agents.cli import main
+from blendstream.agents.local.local_edge import LocalEdge
+from blendstream.agents.operations import edge_checks
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

@@ -11,11 +11,11 @@ import httpx
 import psutil
 import pytest
 
-from agents.gateway.responses import _TITLES
-from agents.local.local_edge import LocalEdge, configuration, find_nginx
-from agents.local.ports import free_port
-from agents.local.process_guard import StackError
-from streams.wire.submissions import MAX_BODY_BYTES
+from blendstream.agents.gateway.responses import _TITLES
+from blendstream.agents.local.local_edge import LocalEdge, configuration, find_nginx
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import StackError
+from blendstream.streams.wire.submissions import MAX_BODY_BYTES
 from tests.edge.attacks import HONEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
@@ -268,7 +268,7 @@ def test_a_full_tmpfs_refuses_large_bodies_and_writes_nothing_to_a_disk(behind_e
 
 def test_a_machine_without_nginx_is_told_in_one_line_what_to_install(monkeypatch, tmp_path):
     """`stack --edge` and tests need it; the demo and the first service do not."""
-    monkeypatch.setattr("agents.local.local_edge._SBIN", ())
+    monkeypatch.setattr("blendstream.agents.local.local_edge._SBIN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     assert shutil.which("nginx") is None
     with pytest.raises(

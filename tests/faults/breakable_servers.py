@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from agents.local import LocalKafka, LocalRedis
-    from agents.local.local_redis import RedisSnapshot
+    from blendstream.agents.local import LocalKafka, LocalRedis
+    from blendstream.agents.local.local_redis import RedisSnapshot
 
 Step = Callable[[], Awaitable[None]]
 

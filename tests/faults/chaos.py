@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
-from agents.local import LocalKafka, LocalRedis, LocalRedisCluster, LocalSentinels
+from blendstream.agents.local import LocalKafka, LocalRedis, LocalRedisCluster, LocalSentinels
 from tests.faults import counting_schedules
 from tests.faults.breakable_servers import BreakableServers, OneNode
 from tests.faults.peer_links import LinkedCluster

@@ -10,13 +10,13 @@ import pytest
 from tests.counting import Installation, installation
 
 if TYPE_CHECKING:
-    from agents.local import LocalKafka, LocalRedis
+    from blendstream.agents.local import LocalKafka, LocalRedis
     from tests.faults.peer_links import LinkedCluster
 
 
 @pytest.fixture(scope="session")
 def _broken_kafka() -> Iterator[LocalKafka]:
-    from agents.local import LocalKafka
+    from blendstream.agents.local import LocalKafka
     from tests.kafka_topics import SOON_BACK
 
     with LocalKafka(options=SOON_BACK) as broker:
@@ -25,7 +25,7 @@ def _broken_kafka() -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def _broken_redis() -> Iterator[LocalRedis]:
-    from agents.local import LocalRedis
+    from blendstream.agents.local import LocalRedis
 
     with LocalRedis() as server:
         yield server
@@ -33,7 +33,7 @@ def _broken_redis() -> Iterator[LocalRedis]:
 
 @pytest.fixture(scope="session")
 def _broken_cluster() -> Iterator[LocalRedis]:
-    from agents.local import LocalRedis
+    from blendstream.agents.local import LocalRedis
 
     with LocalRedis(cluster=True) as server:
         yield server

@@ -33,9 +33,9 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from streams.stems import Stem
-from streams.stores.batch_verdict import Refusal
-from streams.wire.frames import OptinEntry, encode_optin_records
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.counting import (
     HOUR_MS,
     Installation,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from agents.local import LocalRedisCluster, LocalSentinels
+from blendstream.agents.local import LocalRedisCluster, LocalSentinels
 from tests.faults.fault_times import write_fault, write_verdict
 from tests.faults.node_faults import BROKER_FAULTS, CLUSTER_FAULTS, PROCESS_FAULTS, REDIS_FAULTS
 from tests.faults.peer_links import LinkedCluster

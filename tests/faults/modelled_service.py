@@ -12,11 +12,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from streams.releases.entries import Shortfall
-from streams.releases.epoch_state import Seal, Stage
-from streams.releases.optin_release import read_optin_release
-from streams.stems import Share, Stem
-from streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.epoch_state import Seal, Stage
+from blendstream.streams.releases.optin_release import read_optin_release
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.epoch_service import Service
 from tests.faults.test_release_once import all_entries
 

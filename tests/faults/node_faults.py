@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Any
 import redis
 from aiokafka.conn import create_conn
 
-from agents.local.replicated_redis import PRIMARY, LocalRedisCluster, LocalSentinels, RedisNode
-from streams.stems import Stem
-from streams.stores.aiokafka_internals import (
+from blendstream.agents.local.replicated_redis import (
+    PRIMARY,
+    LocalRedisCluster,
+    LocalSentinels,
+    RedisNode,
+)
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.aiokafka_internals import (
     CompactArray,
     CompactString,
     Int16,

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from agents.local.local_cluster import LocalCluster, NodePorts
+from blendstream.agents.local.local_cluster import LocalCluster, NodePorts
 
 
 class LinkedCluster(LocalCluster):

@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from blender.errors import BlenderError
-from streams.releases.epoch_state import EpochState
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.stores.count_store import CountTables
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import connect_redis
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.releases.epoch_state import EpochState
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import connect_redis
 from tests.epoch_service import Service
 from tests.faults.people_over_http import Round
 

@@ -22,17 +22,14 @@ from pathlib import Path
 
 import numpy as np
 
-from streams.releases.entries import Shortfall
-from streams.releases.epoch_state import EpochState, Stage
-from streams.stems import Share
-from streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.epoch_state import EpochState, Stage
+from blendstream.streams.stems import Share
+from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.epoch_service import Part
 from tests.faults.breakable_servers import BreakableServers, Step, pick
 from tests.faults.modelled_service import now_ms
-from tests.faults.replicated_service import (
-    ReplicatedService,
-    replicated_service,
-)
+from tests.faults.replicated_service import ReplicatedService, replicated_service
 from tests.faults.test_release_once import STEPS, same_bytes_everywhere
 
 #: The steps of a release and of a seal at which jobs are killed or paused.

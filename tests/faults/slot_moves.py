@@ -7,8 +7,8 @@ import time
 
 import redis
 
-from agents.local.process_guard import StackError
-from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels, RedisNode
+from blendstream.agents.local.process_guard import StackError
+from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels, RedisNode
 
 #: How long a move may wait for other nodes that are away: without all slots served, none moves.
 MOVED_WITHIN_S = 60.0

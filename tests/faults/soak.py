@@ -27,8 +27,8 @@ import psutil
 import redis
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from agents.local import LocalRedisCluster
-from agents.local.replicated_redis import MASTERS
+from blendstream.agents.local import LocalRedisCluster
+from blendstream.agents.local.replicated_redis import MASTERS
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.service_schedules import ServiceWorld, service_world
 from tests.faults.soak_figures import draw, report

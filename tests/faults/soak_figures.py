@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from blender.evaluation.drawing import Line, Panel, draw_figure
-from blender.evaluation.summary import Curve, Mean
+from blendstream.evaluation.drawing import Line, Panel, draw_figure
+from blendstream.evaluation.summary import Curve, Mean
 
 #: Columns of the file, with what they are called.
 QUANTITIES = {

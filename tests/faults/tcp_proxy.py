@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from agents.local.ports import free_port
+from blendstream.agents.local.ports import free_port
 
 #: Kafka's number for the request that ends a transaction.
 END_TXN = 26

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from streams.errors import StoreUnavailable
-from streams.releases.epoch_state import Stage
-from streams.stems import Share
-from streams.stores.kafka import KafkaLog
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.stems import Share
+from blendstream.streams.stores.kafka import KafkaLog
 from tests.faults.cut_off_service import CutOffService, service_to_cut_off
 from tests.faults.test_release_once import same_bytes_everywhere
 from tests.kafka_topics import create_topic

@@ -14,20 +14,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agents.commands.epochs import go_on_with_restored
-from streams.errors import StoreMismatch
-from streams.releases.compacted_topics import PublishedMarks
-from streams.releases.epoch_state import Stage
-from streams.releases.filtered_estimates import (
+from blendstream.agents.commands.epochs import go_on_with_restored
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases.compacted_topics import PublishedMarks
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
     rotates,
     with_filtered,
 )
-from streams.releases.ledger import Cost
-from streams.releases.optin_release import SelectionNumbers
-from streams.wire.estimates_document import EstimatesDocument
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.releases.ledger import Cost
+from blendstream.streams.releases.optin_release import SelectionNumbers
+from blendstream.streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import RELEASES, all_entries, same_bytes_everywhere
 from tests.faults.test_release_outages import flush_redis

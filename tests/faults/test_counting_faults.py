@@ -14,18 +14,12 @@ import faust
 import numpy as np
 import pytest
 
-from streams.stems import Stem
-from tests.counting import (
-    STARTED_S,
-    Installation,
-    contributors,
-    installation,
-    optin_entries,
-)
+from blendstream.streams.stems import Stem
+from tests.counting import STARTED_S, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import throttle_fetches
 
 if TYPE_CHECKING:
-    from agents.local import LocalKafka, LocalRedis
+    from blendstream.agents.local import LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.faults
 

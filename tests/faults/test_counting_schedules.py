@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.local import LocalKafka, LocalRedis, LocalRedisCluster
+from blendstream.agents.local import LocalKafka, LocalRedis, LocalRedisCluster
 from tests.faults.breakable_servers import OneNode
 from tests.faults.counting_schedules import world
 from tests.faults.peer_links import LinkedCluster

@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytest
 
-from agents.worker import partition_counter, partition_resume
-from agents.worker.halt_reasons import StopReason
-from streams.releases.log_consumer import LogConsumer, LogRecord
-from streams.stems import Stem
-from streams.stores.batch_verdict import Refusal
-from streams.stores.kafka import KafkaLog, LogBounds
+from blendstream.agents.worker import partition_counter, partition_resume
+from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.stores.kafka import KafkaLog, LogBounds
 from tests.counting import Installation, contributors
 from tests.faults.test_counting_stops import Bench, send
 from tests.kafka_topics import delete_records

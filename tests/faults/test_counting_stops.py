@@ -16,25 +16,25 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from agents.worker import metrics
-from agents.worker.entry_checks import judge_reports
-from agents.worker.frame_batches import Message
-from agents.worker.halt_reasons import StopReason
-from agents.worker.topic_counter import TopicCounter
-from streams.releases import entries
-from streams.releases.reader import LogFollower
-from streams.releases.sealed_counts import SealedCounts
-from streams.stems import Stem
-from streams.stores.batch_verdict import Refusal
-from streams.stores.count_store import CountTables
-from streams.stores.epoch_keys import KeyRing
+from blendstream.agents.worker import metrics
+from blendstream.agents.worker.entry_checks import judge_reports
+from blendstream.agents.worker.frame_batches import Message
+from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.agents.worker.topic_counter import TopicCounter
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.reader import LogFollower
+from blendstream.streams.releases.sealed_counts import SealedCounts
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.stores.count_store import CountTables
+from blendstream.streams.stores.epoch_keys import KeyRing
 from tests.counting import MASTER, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic, delete_records, delete_topics
 from tests.release_entries import estimates_entry
 from tests.report_frames import encode_reports
 
 if TYPE_CHECKING:
-    from agents.local import LocalKafka, LocalRedis
+    from blendstream.agents.local import LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.faults
 REPORTS = Stem.CLIENT_REPORTS
@@ -507,7 +507,7 @@ async def test_a_contributor_chunk_is_followed_by_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And all of them are read back on assignment."""
-    monkeypatch.setattr("streams.stores.count_store.CHUNK_BYTES", 400)
+    monkeypatch.setattr("blendstream.streams.stores.count_store.CHUNK_BYTES", 400)
     made = bench.made
     send(made, frames=5)
     log = bench.log()

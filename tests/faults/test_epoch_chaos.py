@@ -15,8 +15,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from streams.errors import StoreUnavailable
-from streams.releases.epoch_state import Stage
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.epoch_state import Stage
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import RELEASES, STEPS, all_entries, same_bytes_everywhere
 from tests.integration.test_epochs_end_to_end import shorten

@@ -7,9 +7,9 @@ import secrets
 
 import pytest
 
-from agents.gateway.submit.frame_producer import make_producer
-from streams.settings.fields import Url
-from streams.settings.sections import KafkaSettings
+from blendstream.agents.gateway.submit.frame_producer import make_producer
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import KafkaSettings
 from tests.faults.peer_links import LinkedCluster
 from tests.kafka_topics import create_topic
 

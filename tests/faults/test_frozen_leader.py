@@ -10,12 +10,12 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from streams.releases import leader_watch
-from streams.releases.reader import LogFollower
-from streams.settings.fields import Url
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import KafkaLog
-from streams.stores.partition_leaders import newest_leadership
+from blendstream.streams.releases import leader_watch
+from blendstream.streams.releases.reader import LogFollower
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.partition_leaders import newest_leadership
 from tests.faults.peer_links import LinkedCluster
 from tests.kafka_topics import create_topic
 

@@ -20,9 +20,9 @@ import time
 import httpx
 import pytest
 
-from agents.gateway.submit.frame_producer import FrameProducer, make_producer
-from agents.local import LocalKafka
-from streams.stems import Stem
+from blendstream.agents.gateway.submit.frame_producer import FrameProducer, make_producer
+from blendstream.agents.local import LocalKafka
+from blendstream.streams.stems import Stem
 from tests.gateway_service import (
     GatewayService,
     GatewayUnderTest,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.local import LocalRedisCluster, LocalSentinels
+from blendstream.agents.local import LocalRedisCluster, LocalSentinels
 from tests.faults.fault_times import write_fault, write_verdict
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.replicated_service import (

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from agents.commands.verify import differences
-from agents.jobs.click_graphs import CLICK_GRAPHS
-from agents.jobs.job_context import GivenUp
-from agents.jobs.release_step import publish_committed, write_down_given_up
-from streams.errors import StoreUnavailable
-from streams.releases import entries
-from streams.releases.compacted_topics import PublishedMarks
-from streams.releases.entries import Kind, Shortfall
-from streams.releases.epoch_state import KEPT_EPOCHS
-from streams.releases.retention import LogTrimmer
-from streams.stems import Stem
-from streams.topics import Topics
+from blendstream.agents.commands.verify import differences
+from blendstream.agents.jobs.click_graphs import CLICK_GRAPHS
+from blendstream.agents.jobs.job_context import GivenUp
+from blendstream.agents.jobs.release_step import publish_committed, write_down_given_up
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.compacted_topics import PublishedMarks
+from blendstream.streams.releases.entries import Kind, Shortfall
+from blendstream.streams.releases.epoch_state import KEPT_EPOCHS
+from blendstream.streams.releases.retention import LogTrimmer
+from blendstream.streams.stems import Stem
+from blendstream.streams.topics import Topics
 from tests.epoch_service import Service, service
 from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records
 
 if TYPE_CHECKING:
-    from agents.local import LocalRedis
+    from blendstream.agents.local import LocalRedis
 
 HOUR_MS = 3_600_000
 OPTIN = Stem.OPTIN_RECORDS

@@ -14,27 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.jobs.job_context import ReleaseDice
-from agents.jobs.jobs_process import Jobs
-from agents.jobs.release_failures import ReleaseFailed
-from agents.local import LocalKafka
-from blender.errors import ParameterError
-from blender.noise import IntArray
-from streams.errors import StoreUnavailable
-from streams.releases.entries import EpochOutcome, Kind
-from streams.releases.epoch_state import Stage
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.jobs_process import Jobs
+from blendstream.agents.jobs.release_failures import ReleaseFailed
+from blendstream.agents.local import LocalKafka
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.noise import IntArray
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.entries import EpochOutcome, Kind
+from blendstream.streams.releases.epoch_state import Stage
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import releases, same_bytes_everywhere
-from tests.job_bench import (
-    GRAPHS,
-    Clock,
-    JobBench,
-    bench,
-    count_records,
-    some_records,
-    with_graph,
-)
+from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records, with_graph
 
 
 class FailingNoise(RepeatableNoise):

@@ -14,24 +14,24 @@ from functools import partial
 import numpy as np
 import pytest
 
-from agents.commands.epoch_listing import list_epochs
-from agents.commands.epochs import _abandon, _unblock
-from agents.commands.ledger import _run as _ledger
-from agents.commands.verify import differences
-from agents.jobs.jobs_process import Jobs
-from agents.jobs.leases import Lease
-from agents.jobs.metrics import JOBS as JOBS_METRICS
-from agents.operations.installation_checks import Grade
-from agents.operations.release_log_check import check_release_log
-from blender.errors import ParameterError
-from streams.errors import StoreUnavailable
-from streams.releases import entries
-from streams.releases.commit_failures import CommitInDoubt
-from streams.releases.compacted_topics import PublishedMarks
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import Stage
-from streams.releases.log import Turn
-from streams.stores.kafka_transactions import TransactionAdmin
+from blendstream.agents.commands.epoch_listing import list_epochs
+from blendstream.agents.commands.epochs import _abandon, _unblock
+from blendstream.agents.commands.ledger import _run as _ledger
+from blendstream.agents.commands.verify import differences
+from blendstream.agents.jobs.jobs_process import Jobs
+from blendstream.agents.jobs.leases import Lease
+from blendstream.agents.jobs.metrics import JOBS as JOBS_METRICS
+from blendstream.agents.operations.installation_checks import Grade
+from blendstream.agents.operations.release_log_check import check_release_log
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.commit_failures import CommitInDoubt
+from blendstream.streams.releases.compacted_topics import PublishedMarks
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.releases.log import Turn
+from blendstream.streams.stores.kafka_transactions import TransactionAdmin
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import releases, same_bytes_everywhere
 from tests.hanging import hang
@@ -92,7 +92,7 @@ async def test_a_blocked_log_is_said_with_producer_and_offset_and_no_verb_hangs(
     made: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Whoever is on call must find out what it is, where they look."""
-    monkeypatch.setattr("streams.releases.blocked._ASK_AFTER_S", 0.0)
+    monkeypatch.setattr("blendstream.streams.releases.blocked._ASK_AFTER_S", 0.0)
     async with bench(made, Clock()) as jobs:
         await jobs.keep()
         assert (await check_release_log(made.settings, made.kafka))[0] == Grade.OK

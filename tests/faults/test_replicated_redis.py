@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from agents.local import LocalKafka, LocalRedisCluster, LocalSentinels
-from streams.stems import Stem
+from blendstream.agents.local import LocalKafka, LocalRedisCluster, LocalSentinels
+from blendstream.streams.stems import Stem
 from tests.counting import STARTED_S, Installation, contributors, installation
 
 Replicated = LocalRedisCluster | LocalSentinels

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.commands.epochs import go_on_with_restored
-from agents.commands.ledger import show
-from agents.jobs.leases import Lease
-from agents.local import LocalKafka, LocalRedis
-from blender.errors import ParameterError
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import Stage
+from blendstream.agents.commands.epochs import go_on_with_restored
+from blendstream.agents.commands.ledger import show
+from blendstream.agents.jobs.leases import Lease
+from blendstream.agents.local import LocalKafka, LocalRedis
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import Stage
 from tests.epoch_service import Service
 from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, some_records
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from streams.releases.epoch_state import Stage
-from streams.releases.seal_markers import SealMarkers
-from streams.stems import Share, Stem
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import connect_redis
-from streams.wire.frames import FrameKind
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.releases.seal_markers import SealMarkers
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.wire.frames import FrameKind
 from tests.epoch_service import Service, service
 from tests.job_bench import Clock, bench
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.local import LocalKafka, LocalRedis
-from agents.local.replicated_redis import LocalRedisCluster, LocalSentinels, RedisNode
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import Stage
-from streams.stems import Share, Stem
-from streams.stores.epoch_keys import EpochKeys
-from streams.wire.frames import OptinEntry, encode_optin_records
+from blendstream.agents.local import LocalKafka, LocalRedis
+from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels, RedisNode
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.epoch_service import MASTER, service
 from tests.integration.test_epochs_end_to_end import shorten
 from tests.job_bench import Clock, bench, count_records, some_records

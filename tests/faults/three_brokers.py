@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import redis
 
-from agents.local.process_guard import StackError
-from agents.local.replicated_redis import PRIMARY
+from blendstream.agents.local.process_guard import StackError
+from blendstream.agents.local.replicated_redis import PRIMARY
 from tests.faults.breakable_servers import Step, nothing
 from tests.faults.slot_moves import move_slots, replicas_of
 
 if TYPE_CHECKING:
-    from agents.local import LocalRedisCluster, LocalSentinels
-    from agents.local.local_cluster import ClusterNode
-    from agents.local.replicated_redis import RedisNode, SentinelNode
+    from blendstream.agents.local import LocalRedisCluster, LocalSentinels
+    from blendstream.agents.local.local_cluster import ClusterNode
+    from blendstream.agents.local.replicated_redis import RedisNode, SentinelNode
     from tests.faults.peer_links import LinkedCluster
 
 #: Settings of an installation on three brokers.

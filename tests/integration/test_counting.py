@@ -19,21 +19,21 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 from faust.assignor.partition_assignor import PartitionAssignor
 
-from agents.local.ports import free_port
-from agents.process import warn_of_risks
-from agents.worker.counting_process import Worker
-from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.stores.batch_verdict import Refusal
-from streams.stores.redis import check_redis, connect_redis
-from streams.topics import ensure_topics
-from streams.wire.frames import OptinEntry, encode_optin_records
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.process import warn_of_risks
+from blendstream.agents.worker.counting_process import Worker
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.stores.redis import check_redis, connect_redis
+from blendstream.streams.topics import ensure_topics
+from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.counting import ROOT, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic
 
 if TYPE_CHECKING:
-    from agents.local import GivenServer, LocalKafka, LocalRedis
+    from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis
 
 OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
 
@@ -186,7 +186,7 @@ async def test_a_port_that_is_taken_is_told_in_one_line(made: Installation) -> N
     with socket.create_server(("127.0.0.1", taken)):
         started = {
             verb: subprocess.Popen(
-                [sys.executable, "-m", "agents.cli", verb],
+                [sys.executable, "-m", "blendstream.agents.cli", verb],
                 cwd=ROOT,
                 env=made.environment() | {f"BLENDSTREAM_{verb.upper()}_METRICS_PORT": str(taken)},
                 stdout=subprocess.PIPE,

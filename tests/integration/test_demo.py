@@ -43,7 +43,7 @@ def demo(
     environment |= {"TMPDIR": str(tmp_path / "files"), **given}
     if not kafka:
         environment |= {"PATH": str(tmp_path / "empty"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    plain = [sys.executable, "-m", "agents.cli", "demo", *SMALL, *arguments]
+    plain = [sys.executable, "-m", "blendstream.agents.cli", "demo", *SMALL, *arguments]
     process = subprocess.Popen(
         make_demo(*SMALL, *arguments) if make else plain,
         stdout=subprocess.PIPE,
@@ -146,7 +146,7 @@ def test_the_demo_starts_every_part_and_says_where_to_look(demos):
     parts = " ".join(" ".join(p.cmdline()) for p in running.family if is_alive(p))
     assert "kafka.Kafka" in parts
     for verb in ("gateway", "worker", "jobs"):
-        assert f"agents.cli {verb}" in parts
+        assert f"blendstream.agents.cli {verb}" in parts
     assert "promises neither durability nor transactions" in in_process.text
     running.wait_for("webclient/extension\n")
 

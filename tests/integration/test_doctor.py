@@ -11,11 +11,11 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
-from agents.cli import main
-from agents.gateway.submit.token_file import add_token
-from agents.local import LocalRedis
-from agents.local.ports import free_port
-from agents.operations.installation_checks import (
+from blendstream.agents.cli import main
+from blendstream.agents.gateway.submit.token_file import add_token
+from blendstream.agents.local import LocalRedis
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.operations.installation_checks import (
     Finding,
     Grade,
     edge_needed,
@@ -24,10 +24,10 @@ from agents.operations.installation_checks import (
     replication,
     versions,
 )
-from agents.operations.server_wait import wait_for_servers
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
-from streams.topics import Topics, ensure_topics
+from blendstream.agents.operations.server_wait import wait_for_servers
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import Topics, ensure_topics
 from tests.kafka_topics import create_topic
 
 pytestmark = pytest.mark.integration

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agents.gateway.submit.token_file import add_token
-from agents.local import LocalCluster, LocalRedisCluster, LocalSentinels
-from agents.operations.findings import Grade
-from agents.operations.installation_checks import examine
-from agents.process import reach_servers
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
-from streams.topics import ensure_topics
+from blendstream.agents.gateway.submit.token_file import add_token
+from blendstream.agents.local import LocalCluster, LocalRedisCluster, LocalSentinels
+from blendstream.agents.operations.findings import Grade
+from blendstream.agents.operations.installation_checks import examine
+from blendstream.agents.process import reach_servers
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import ensure_topics
 
 pytestmark = pytest.mark.integration
 

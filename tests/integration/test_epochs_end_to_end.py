@@ -10,29 +10,29 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from agents.jobs.estimates import build_estimates
-from agents.jobs.job_context import ReleaseDice
-from blender.epoch_memory import EpochMemory
-from blender.interfaces import OptinCounts
-from blender.noise import laplace_variance
-from blender.profiles import build_head_list
-from blender.publication_filter import Publication, RecordFilter
-from streams.releases.entries import EpochOutcome
-from streams.releases.epoch_state import Stage
-from streams.releases.filtered_estimates import (
+from blendstream.agents.jobs.estimates import build_estimates
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.blender.epoch_memory import EpochMemory
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import laplace_variance
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.publication_filter import Publication, RecordFilter
+from blendstream.streams.releases.entries import EpochOutcome
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
     rotates,
     with_filtered,
 )
-from streams.releases.optin_release import read_optin_release, write_optin_release
-from streams.releases.sealed_counts import ReportsRead
-from streams.stems import Share, Stem
-from streams.wire.estimates_document import EstimatesDocument, Participants
-from streams.wire.frames import Marker
-from streams.wire.head_list_document import HeadListDocument
-from streams.wire.schemas import schema
-from streams.wire.statements import head_list_quantity
+from blendstream.streams.releases.optin_release import read_optin_release, write_optin_release
+from blendstream.streams.releases.sealed_counts import ReportsRead
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.wire.estimates_document import EstimatesDocument, Participants
+from blendstream.streams.wire.frames import Marker
+from blendstream.streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.schemas import schema
+from blendstream.streams.wire.statements import head_list_quantity
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import SHORT, Service, service
 

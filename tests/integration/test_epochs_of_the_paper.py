@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from agents.jobs.job_context import ReleaseDice
-from blender.interfaces import OptinCounts
-from blender.profiles import build_head_list
-from blender.record import Record
-from streams.releases.entries import EpochOutcome, Kind
-from streams.releases.epoch_state import Stage
-from streams.releases.ledger import Cost
-from streams.releases.optin_release import write_optin_release
-from streams.stems import Share
-from streams.wire.estimates_document import EstimatesDocument, Participants
-from streams.wire.schemas import schema
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.record import Record
+from blendstream.streams.releases.entries import EpochOutcome, Kind
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.releases.ledger import Cost
+from blendstream.streams.releases.optin_release import write_optin_release
+from blendstream.streams.stems import Share
+from blendstream.streams.wire.estimates_document import EstimatesDocument, Participants
+from blendstream.streams.wire.schemas import schema
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import service
 from tests.job_bench import Clock, bench, count_records, count_reports, some_records

@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from agents.commands.epoch_listing import outcome_text
-from agents.jobs.job_context import ReleaseDice
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import EpochState, Stage
-from streams.stems import Share, Stem
-from streams.wire.estimates_document import EstimatesDocument
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.agents.commands.epoch_listing import outcome_text
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import EpochState, Stage
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
 from tests.job_bench import (

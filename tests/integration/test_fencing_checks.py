@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from agents.local import LocalKafka
-from agents.operations.fencing_checks import (
+from blendstream.agents.local import LocalKafka
+from blendstream.agents.operations.fencing_checks import (
     TRANSACTION_LOG,
     leaders,
     transactions,
     verification,
 )
-from agents.operations.installation_checks import Finding, Grade, examine
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
-from streams.topics import Topics, ensure_topics
+from blendstream.agents.operations.installation_checks import Finding, Grade, examine
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import Topics, ensure_topics
 
 pytestmark = pytest.mark.integration
 

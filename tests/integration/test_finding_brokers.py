@@ -12,11 +12,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import BrokerMetadata
 
-from agents.gateway.submit.frame_producer import make_producer
-from agents.local.ports import free_port
-from streams.settings.fields import Url
-from streams.settings.sections import KafkaSettings
-from streams.stores.aiokafka_internals import keep_finding_brokers
+from blendstream.agents.gateway.submit.frame_producer import make_producer
+from blendstream.agents.local.ports import free_port
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.aiokafka_internals import keep_finding_brokers
 
 
 def _all_replaced(client) -> None:

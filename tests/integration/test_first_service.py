@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.local.ports import free_port
+from blendstream.agents.local.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 #: From an installed checkout to the first results.
@@ -138,7 +138,7 @@ def test_the_pages_commands_lead_to_a_published_epoch_and_an_accepted_record_and
     # First-start noise looks like a fault to someone who has never seen a start without one.
     # But a new topic's leader may not be known when the first frame is sent, and aiokafka says so.
     unknown_leader = {("aiokafka.producer.sender", "library_said")}
-    assert warnings(said) - unknown_leader == {("agents.process", "not_for_production")}
+    assert warnings(said) - unknown_leader == {("blendstream.agents.process", "not_for_production")}
     kept = [tmp_path / "trial/data", *(tmp_path / "trial/data").rglob("*")]
     assert {"server.properties", "server.log", "appendonlydir"} <= {path.name for path in kept}
     assert [path for path in kept if path.lstat().st_mode & 0o077] == [], "raw opt-in records"

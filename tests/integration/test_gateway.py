@@ -15,15 +15,15 @@ import time
 import httpx
 import pytest
 
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
-from blender.cells import RandomizerSpec
-from blender.registry import randomizer_for
-from localclient.conversation import What
-from localclient.limits import Limits
-from localclient.local_client import LocalClient
-from localclient.opting_in import OptIn
-from streams.stems import Share, Stem
-from streams.stores.batch_verdict import SEPARATOR
+from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.blender.cells import RandomizerSpec
+from blendstream.blender.registry import randomizer_for
+from blendstream.localclient.conversation import What
+from blendstream.localclient.limits import Limits
+from blendstream.localclient.local_client import LocalClient
+from blendstream.localclient.opting_in import OptIn
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.batch_verdict import SEPARATOR
 from tests.agents.gateway.test_app import estimates
 from tests.counted_records import record_counts
 from tests.gateway_service import (
@@ -215,9 +215,9 @@ def _held_bytes(gateway: GatewayUnderTest) -> float:
 
 async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service):
     """Every commit leaves an offset without a record; waiting for it would be for ever."""
-    from agents.gateway.read.publications import Publications
-    from streams.stores.epoch_keys import KeyRing
-    from streams.stores.kafka import KafkaLog
+    from blendstream.agents.gateway.read.publications import Publications
+    from blendstream.streams.stores.epoch_keys import KeyRing
+    from blendstream.streams.stores.kafka import KafkaLog
 
     service.log.open_epoch(7)
     kafka = KafkaLog(service.settings.kafka)
@@ -251,7 +251,7 @@ async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service
 
 def _start_and_fail(service: GatewayService, **values: str) -> str:
     run = subprocess.run(
-        [sys.executable, "-m", "agents.cli", "gateway"],
+        [sys.executable, "-m", "blendstream.agents.cli", "gateway"],
         cwd=ROOT,
         env=service.environment(**values),
         capture_output=True,

@@ -7,14 +7,14 @@ import math
 
 from prometheus_client import generate_latest
 
-from agents.jobs import metrics
-from agents.jobs.jobs_process import Jobs
-from agents.jobs.metrics import JOBS
-from streams.errors import StoreMismatch
-from streams.releases import entries
-from streams.releases.documents import split
-from streams.releases.entries import EpochOutcome, Kind
-from streams.releases.epoch_state import Stage
+from blendstream.agents.jobs import metrics
+from blendstream.agents.jobs.jobs_process import Jobs
+from blendstream.agents.jobs.metrics import JOBS
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import split
+from blendstream.streams.releases.entries import EpochOutcome, Kind
+from blendstream.streams.releases.epoch_state import Stage
 from tests.epoch_service import service
 
 

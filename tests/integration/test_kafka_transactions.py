@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from confluent_kafka import Producer
 
-from streams.errors import StoreUnavailable
-from streams.releases.blocked import find_blocked
-from streams.settings.fields import Url
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import KafkaLog
-from streams.stores.kafka_transactions import transaction_admin
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.blocked import find_blocked
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.kafka_transactions import transaction_admin
 from tests.hanging import hang
 
 

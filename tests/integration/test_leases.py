@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from agents.jobs.leases import Lease
-from streams.errors import StoreUnavailable
+from blendstream.agents.jobs.leases import Lease
+from blendstream.streams.errors import StoreUnavailable
 
 
 async def test_one_holds_a_lease_until_it_is_silent_for_too_long(redis_client, name_prefix):

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from agents.worker.entry_checks import judge_optin_records, judge_reports, unknown_to
-from agents.worker.partition_counter import JudgeBatch
-from streams.releases import entries
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.ledger import Ledger
-from streams.releases.log_consumer import LogConsumer, LogRecord
-from streams.releases.reader import LogFollower
-from streams.stems import Stem
-from streams.stores.batch_verdict import Delivery
-from streams.stores.epoch_keys import EpochKeys
-from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import OptinEntry, decode, encode_optin_records
+from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports, unknown_to
+from blendstream.agents.worker.partition_counter import JudgeBatch
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
+from blendstream.streams.releases.reader import LogFollower
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import Delivery
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.counting import MASTER, Installation, installation
 from tests.release_entries import estimates_entry
 from tests.report_frames import encode_reports
 
 if TYPE_CHECKING:
-    from agents.local import GivenServer, LocalKafka, LocalRedis
+    from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.integration
 OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS

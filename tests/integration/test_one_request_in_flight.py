@@ -14,13 +14,13 @@ from aiokafka.errors import NoError, OutOfOrderSequenceNumber, for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streams.settings import Settings
-from streams.stores.kafka import producer_settings
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import producer_settings
 from tests.counting import settings_values
 from tests.kafka_topics import create_topic
 
 if TYPE_CHECKING:
-    from agents.local import GivenServer, LocalKafka
+    from blendstream.agents.local import GivenServer, LocalKafka
 
 pytestmark = pytest.mark.integration
 

@@ -14,24 +14,24 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from jsonschema import Draft202012Validator
 
-from agents.commands.epoch_listing import list_epochs, outcome_text, watch_epochs
-from agents.commands.epochs import _abandon
-from agents.commands.ledger import _run as ledger
-from agents.commands.ledger import show
-from agents.commands.rebuild import _run as rebuild_verb
-from agents.commands.rebuild import rebuild
-from agents.commands.verify import _run as verify
-from agents.commands.verify import differences
-from agents.local import LocalRedis
-from blender.errors import ParameterError
-from blender.registry import randomizer_for
-from streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
-from streams.releases.compacted_topics import read_publications
-from streams.releases.entries import EpochOutcome, Kind
-from streams.releases.epoch_state import Stage
-from streams.releases.log import Fenced
-from streams.stems import Share, Stem
-from streams.wire.schemas import schema
+from blendstream.agents.commands.epoch_listing import list_epochs, outcome_text, watch_epochs
+from blendstream.agents.commands.epochs import _abandon
+from blendstream.agents.commands.ledger import _run as ledger
+from blendstream.agents.commands.ledger import show
+from blendstream.agents.commands.rebuild import _run as rebuild_verb
+from blendstream.agents.commands.rebuild import rebuild
+from blendstream.agents.commands.verify import _run as verify
+from blendstream.agents.commands.verify import differences
+from blendstream.agents.local import LocalRedis
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
+from blendstream.streams.releases.compacted_topics import read_publications
+from blendstream.streams.releases.entries import EpochOutcome, Kind
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.releases.log import Fenced
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.wire.schemas import schema
 from tests.epoch_service import ROOT, Part, Service, service
 from tests.job_bench import Clock, JobBench, bench, count_records, count_reports, some_records
 
@@ -39,7 +39,7 @@ from tests.job_bench import Clock, JobBench, bench, count_records, count_reports
 def verb(made: Service, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `blendstream ...` as an operator does."""
     return subprocess.run(
-        [sys.executable, "-m", "agents.cli", *words],
+        [sys.executable, "-m", "blendstream.agents.cli", *words],
         cwd=ROOT, env=made.environment(), capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
 

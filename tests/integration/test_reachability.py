@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agents.jobs.leases import Lease
-from streams.errors import StoreUnavailable
-from streams.stores.kafka import KafkaLog
-from streams.stores.redis import connect_redis
-from streams.stores.server_probe import ServerWatch
-from streams.telemetry.metrics import SERVER_UP
+from blendstream.agents.jobs.leases import Lease
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.stores.server_probe import ServerWatch
+from blendstream.streams.telemetry.metrics import SERVER_UP
 
 
 def up(server: str) -> float:

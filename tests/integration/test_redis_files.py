@@ -8,16 +8,21 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from agents.jobs import file_rewriting, metrics
-from agents.jobs.file_rewriting import FileRewriting
-from agents.local import LocalRedis
-from agents.local.replicated_redis import LocalSentinels
-from agents.operations.findings import Grade
-from agents.operations.redis_checks import removal
-from streams.settings.fields import Url
-from streams.settings.sections import RedisSettings
-from streams.stores.redis import Client, connect_redis
-from streams.stores.redis_files import NotRewritten, RewriteReport, may_rewrite, rewrite_files
+from blendstream.agents.jobs import file_rewriting, metrics
+from blendstream.agents.jobs.file_rewriting import FileRewriting
+from blendstream.agents.local import LocalRedis
+from blendstream.agents.local.replicated_redis import LocalSentinels
+from blendstream.agents.operations.findings import Grade
+from blendstream.agents.operations.redis_checks import removal
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import RedisSettings
+from blendstream.streams.stores.redis import Client, connect_redis
+from blendstream.streams.stores.redis_files import (
+    NotRewritten,
+    RewriteReport,
+    may_rewrite,
+    rewrite_files,
+)
 
 MARKER = b"a query that was removed"
 

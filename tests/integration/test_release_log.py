@@ -10,17 +10,17 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from agents.jobs.epoch_schedule import Open, next_keeper_move
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases import entries
-from streams.releases.documents import PART_BYTES, split
-from streams.releases.entries import EpochOutcome, Kind
-from streams.releases.epoch_state import Stage
-from streams.releases.log import CommitInDoubt, Fenced, ReleaseLog
-from streams.releases.log_consumer import LogConsumer
-from streams.settings.fields import Url
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import librdkafka_settings
+from blendstream.agents.jobs.epoch_schedule import Open, next_keeper_move
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import PART_BYTES, split
+from blendstream.streams.releases.entries import EpochOutcome, Kind
+from blendstream.streams.releases.epoch_state import Stage
+from blendstream.streams.releases.log import CommitInDoubt, Fenced, ReleaseLog
+from blendstream.streams.releases.log_consumer import LogConsumer
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import librdkafka_settings
 from tests.agents.jobs.model_log import PLENTY, plan
 
 #: Nothing is ever due for sealing: these tests are about the log.
@@ -249,8 +249,8 @@ class FrozenConsumer(LogConsumer):
 
 @pytest.fixture
 def frozen(monkeypatch) -> type[FrozenConsumer]:
-    monkeypatch.setattr("streams.releases.reader.LogConsumer", FrozenConsumer)
-    monkeypatch.setattr("streams.releases.reader.REOPEN_AFTER_S", 1.0)
+    monkeypatch.setattr("blendstream.streams.releases.reader.LogConsumer", FrozenConsumer)
+    monkeypatch.setattr("blendstream.streams.releases.reader.REOPEN_AFTER_S", 1.0)
     FrozenConsumer.opened_on_it = 0
     return FrozenConsumer
 

@@ -15,28 +15,21 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
-from agents.gateway.submit.token_file import add_token
-from agents.local import GivenServer, LocalRedis, Stack
-from agents.local.demo.service import _remove_all
-from agents.local.ports import free_port
-from agents.local.process_guard import ProcessGuard, Server
-from agents.worker.counting_process import Worker
-from blender.errors import BlenderError
-from streams.errors import StoreUnavailable
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
-from streams.stores.kafka_transactions import transaction_admin
-from streams.stores.partition_leaders import newest_leadership
+from blendstream.agents.gateway.submit.token_file import add_token
+from blendstream.agents.local import GivenServer, LocalRedis, Stack
+from blendstream.agents.local.demo.service import _remove_all
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import ProcessGuard, Server
+from blendstream.agents.worker.counting_process import Worker
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.kafka_transactions import transaction_admin
+from blendstream.streams.stores.partition_leaders import newest_leadership
 from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
-from tests.secured_servers import (
-    KEY_PASSWORD,
-    PASSWORD,
-    USER,
-    Authority,
-    SecuredKafka,
-    TlsRelay,
-)
+from tests.secured_servers import KEY_PASSWORD, PASSWORD, USER, Authority, SecuredKafka, TlsRelay
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parent.parent.parent
@@ -83,7 +76,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def environment(values: dict[str, str]) -> dict[str, str]:
     names = {f"BLENDSTREAM_{n.upper().replace('.', '_')}": values[n] for n in values}
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | names
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}/src:{ROOT}"} | names
 
 
 def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> None:

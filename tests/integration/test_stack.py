@@ -15,9 +15,9 @@ import psutil
 import pytest
 import redis
 
-from agents.local import GivenServer, LocalKafka, LocalRedis, Stack, StackError
-from agents.local.jars import cached_jars, kafka_jars
-from agents.local.local_server import ticking
+from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis, Stack, StackError
+from blendstream.agents.local.jars import cached_jars, kafka_jars
+from blendstream.agents.local.local_server import ticking
 from tests.kafka_topics import create_topic
 
 
@@ -193,7 +193,7 @@ def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tm
     else:
         environment |= {"KAFKA_URL": kafka.url}
     command = subprocess.Popen(
-        [sys.executable, "-m", "agents.cli", "stack"],
+        [sys.executable, "-m", "blendstream.agents.cli", "stack"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -234,7 +234,7 @@ def test_with_an_edge_it_says_where_a_gateway_must_listen(kafka, redis_server):
     """TLS on a trial machine, by the configuration that production uses."""
     given = {"KAFKA_URL": kafka.url, "REDIS_URL": redis_server.url}
     command = subprocess.Popen(
-        [sys.executable, "-m", "agents.cli", "stack", "--edge"],
+        [sys.executable, "-m", "blendstream.agents.cli", "stack", "--edge"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -347,7 +347,7 @@ def test_a_wrong_jar_is_neither_kept_nor_run(monkeypatch, change, complaint):
 
 ROOT = Path(__file__).parents[2]
 FETCH = """
-from agents.local.jars import kafka_jars
+from blendstream.agents.local.jars import kafka_jars
 kafka_jars()
 """
 
@@ -408,7 +408,7 @@ def test_a_test_run_that_fails_or_is_killed_leaves_no_server(ending, tmp_path):
         [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", ".", "test_inner.py"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
-        env={**environment, "ENDING": ending, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**environment, "ENDING": ending, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
     )
     marker = tmp_path / "folder"
     deadline = time.monotonic() + 90

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from agents.commands.verify import differences
-from agents.local import LocalRedis
-from streams.stems import Stem
+from blendstream.agents.commands.verify import differences
+from blendstream.agents.local import LocalRedis
+from blendstream.streams.stems import Stem
 from tests.epoch_service import ROOT, Service, service
 from tests.job_bench import Clock, bench
 
@@ -79,7 +79,7 @@ def started(made: Service, *words: str, **output: int) -> Iterator[subprocess.Po
     """`blendstream ...` in the background."""
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | output
     with subprocess.Popen(
-        [sys.executable, "-m", "agents.cli", *words],
+        [sys.executable, "-m", "blendstream.agents.cli", *words],
         cwd=ROOT, env=made.environment(), text=True, **piped,
     ) as process:  # fmt: skip
         try:

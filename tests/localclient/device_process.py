@@ -21,11 +21,11 @@ from typing import Any
 
 import httpx
 
-from blender.dice import SystemDice
-from localclient import LocalClient, OptIn
-from localclient.files import Files
-from localclient.local_client import _Parts
-from localclient.randomizer_check import build_randomizer
+from blendstream.blender.dice import SystemDice
+from blendstream.localclient import LocalClient, OptIn
+from blendstream.localclient.files import Files
+from blendstream.localclient.local_client import _Parts
+from blendstream.localclient.randomizer_check import build_randomizer
 from tests.localclient.support import LISTED, ManualClock, head_list, limits
 
 

@@ -13,13 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from blender.cells import HeadList, RandomizerSpec
-from blender.record import NORMALISATION_VERSION, Record
-from localclient import Limits, LocalClient
-from localclient.files import Files
-from localclient.local_client import _Parts
-from localclient.state import State
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.record import NORMALISATION_VERSION, Record
+from blendstream.localclient import Limits, LocalClient
+from blendstream.localclient.files import Files
+from blendstream.localclient.local_client import _Parts
+from blendstream.localclient.state import State
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 HOUR = 3_600
 DAY = 24 * HOUR

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localclient import HeadListRefused, What
-from localclient.bodies import BoundedBody, UnusableBody
+from blendstream.localclient import HeadListRefused, What
+from blendstream.localclient.bodies import BoundedBody, UnusableBody
 from tests.localclient.support import Gateway, ManualClock, device, head_list, limits
 
 

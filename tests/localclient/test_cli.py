@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localclient.cli import main
+from blendstream.localclient.cli import main
 from tests.localclient.support import Gateway, head_list
 from tests.localclient.test_search import over_time, publication
 
@@ -110,6 +110,9 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 def test_it_runs_as_a_module() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "localclient", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "blendstream.localclient", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "Keep searches on this device" in ran.stdout

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from localclient.state import Mode
+from blendstream.localclient.state import Mode
 from tests.localclient.device_process import Devices
 from tests.localclient.support import DAY, END, HOUR, START, UNTIL, Gateway, head_list, state_of
 

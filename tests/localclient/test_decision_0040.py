@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from blender.dice import SystemDice
-from localclient import ClockWrong, HeadListRefused, What
-from localclient.local_client import _REAL
+from blendstream.blender.dice import SystemDice
+from blendstream.localclient import ClockWrong, HeadListRefused, What
+from blendstream.localclient.local_client import _REAL
 from tests.localclient import (
     test_bodies,
     test_hostile_answers,

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from localclient import StateUnreadable, StorageRefused, What
-from localclient.files import Files
+from blendstream.localclient import StateUnreadable, StorageRefused, What
+from blendstream.localclient.files import Files
 from tests.localclient.support import (
     END,
     HOUR,
@@ -146,7 +146,7 @@ def test_a_really_full_disk_is_refused_and_recovers(
         code = (
             "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10));"
-            "from pathlib import Path; from localclient.files import Files;"
+            "from pathlib import Path; from blendstream.localclient.files import Files;"
             "Files(Path(sys.argv[1])).replace('state', b'x' * 100)"
         )
         ran = subprocess.run(

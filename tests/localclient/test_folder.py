@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localclient import StorageRefused, What
+from blendstream.localclient import StorageRefused, What
 from tests.localclient.support import END, HOUR, LISTED, START, Gateway, ManualClock, device
 from tests.localclient.support import head_list as shown_list
 

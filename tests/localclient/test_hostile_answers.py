@@ -18,12 +18,19 @@ from typing import Any
 import httpx
 import pytest
 
-import localclient.http_transport
-from localclient import AsyncLocalClient, ClientRefused, LocalClient, OptIn, Outcome, What
-from localclient.local_client import _Parts
-from localclient.search import PublishedResult
-from localclient.state import State
-from streams.wire.head_list_document import MalformedDocument
+import blendstream.localclient.http_transport
+from blendstream.localclient import (
+    AsyncLocalClient,
+    ClientRefused,
+    LocalClient,
+    OptIn,
+    Outcome,
+    What,
+)
+from blendstream.localclient.local_client import _Parts
+from blendstream.localclient.search import PublishedResult
+from blendstream.localclient.state import State
+from blendstream.streams.wire.head_list_document import MalformedDocument
 from tests.localclient.support import (
     END,
     HOUR,
@@ -275,7 +282,7 @@ async def test_a_server_that_drips_does_not_hold_the_device(
     asyncio: bool,
 ) -> None:
     """Each byte comes in time, the answer never: a device that waited for it would read its 404."""
-    monkeypatch.setattr(localclient.http_transport, "ANSWER_S", 0.2)
+    monkeypatch.setattr(blendstream.localclient.http_transport, "ANSWER_S", 0.2)
     parts = _Parts(clock, SeededDice(1), UnsyncedFiles)
     with dripping(whole, first, drip, last) as url:
         if asyncio:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from blender.cells import HeadList
-from blender.interfaces import LocalRandomizer
-from blender.record import Record
-from blender.registry import RANDOMIZERS, randomizer_for
-from localclient import What
-from streams.wire.head_list_document import HeadListDocument
-from streams.wire.submissions import write_report
+from blendstream.blender.cells import HeadList
+from blendstream.blender.interfaces import LocalRandomizer
+from blendstream.blender.record import Record
+from blendstream.blender.registry import RANDOMIZERS, randomizer_for
+from blendstream.localclient import What
+from blendstream.streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.submissions import write_report
 from tests.localclient.support import (
     END,
     HOUR,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from blender.errors import ParameterError
-from localclient import HeadListRefused, LocalClient, OptIn, What
-from localclient.state import Mode
+from blendstream.blender.errors import ParameterError
+from blendstream.localclient import HeadListRefused, LocalClient, OptIn, What
+from blendstream.localclient.state import Mode
 from tests.localclient.support import (
     DAY,
     END,

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import pytest
 
-from blender.cells import HeadList
-from blender.dice import Dice, SystemDice
-from blender.local import TwoStage
-from blender.record import Record
-from blender.registry import RANDOMIZERS
-from localclient import HeadListRefused
-from localclient.randomizer_check import build_randomizer, check_channel
+from blendstream.blender.cells import HeadList
+from blendstream.blender.dice import Dice, SystemDice
+from blendstream.blender.local import TwoStage
+from blendstream.blender.record import Record
+from blendstream.blender.registry import RANDOMIZERS
+from blendstream.localclient import HeadListRefused
+from blendstream.localclient.randomizer_check import build_randomizer, check_channel
 from tests.localclient.support import LISTED, SeededDice, head_list, spec
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from blender.cells import HeadList
-from blender.errors import ParameterError
-from localclient import (
+from blendstream.blender.cells import HeadList
+from blendstream.blender.errors import ParameterError
+from blendstream.localclient import (
     ClientRefused,
     ClockWrong,
     HeadListRefused,
@@ -20,8 +20,8 @@ from localclient import (
     LocalClient,
     What,
 )
-from localclient.search import PublishedResult
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.localclient.search import PublishedResult
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.localclient.support import (
     DAY,
     END,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from blender.record import Record
-from localclient import AsyncLocalClient, HeadListRefused, LocalClient, What
-from localclient.local_client import _Parts
-from localclient.state import Mode
-from localclient.store import draw_for_answers, shuffled
+from blendstream.blender.record import Record
+from blendstream.localclient import AsyncLocalClient, HeadListRefused, LocalClient, What
+from blendstream.localclient.local_client import _Parts
+from blendstream.localclient.state import Mode
+from blendstream.localclient.store import draw_for_answers, shuffled
 from tests.doubles import ScriptedDice
 from tests.localclient.support import (
     DAY,

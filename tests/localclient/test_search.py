@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from blender.errors import ParameterError
-from localclient import PublishedResult, RankedQuery, RankedUrl
-from streams.wire.estimates_document import (
+from blendstream.blender.errors import ParameterError
+from blendstream.localclient import PublishedResult, RankedQuery, RankedUrl
+from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,
     EstimatedShare,
@@ -23,7 +23,7 @@ from streams.wire.estimates_document import (
     Participants,
     PublishedAgreement,
 )
-from streams.wire.head_list_document import MalformedDocument
+from blendstream.streams.wire.head_list_document import MalformedDocument
 
 
 def figure(p: float | None) -> EstimatedShare:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from localclient import HeadListRefused, LimitReached, LocalClient, What
-from localclient.state import Mode
+from blendstream.localclient import HeadListRefused, LimitReached, LocalClient, What
+from blendstream.localclient.state import Mode
 from tests.localclient.support import (
     DAY,
     END,

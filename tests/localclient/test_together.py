@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from localclient import AsyncLocalClient, LocalClient, What
-from localclient.local_client import _Parts
+from blendstream.localclient import AsyncLocalClient, LocalClient, What
+from blendstream.localclient.local_client import _Parts
 from tests.localclient.device_process import Devices
 from tests.localclient.support import (
     END,
@@ -88,12 +88,13 @@ def test_a_device_needs_numpy_and_httpx_and_nothing_of_the_server() -> None:
         "    def find_spec(self, name, path=None, target=None):\n"
         "        banned = ('scipy', 'opendp', 'dp_accounting', 'faust', 'aiokafka', 'redis',\n"
         "                  'msgspec', 'confluent_kafka', 'prometheus_client', 'cryptography',\n"
-        "                  'uvicorn', 'agents')\n"
+        "                  'uvicorn')\n"
         "        if name.split('.')[0] in banned: raise ImportError(name)\n"
         "sys.meta_path.insert(0, Barrier())\n"
-        "import localclient, localclient.cli, localclient.search\n"
-        "ours = {m for m in sys.modules if m.startswith('streams')}\n"
-        "assert all(m == 'streams' or m.startswith('streams.wire') for m in ours), ours\n"
+        "import blendstream.localclient.cli, blendstream.localclient.search\n"
+        "ours = {m for m in sys.modules if m.startswith('blendstream.streams.')}\n"
+        "assert 'blendstream.agents' not in sys.modules\n"
+        "assert all(m.startswith('blendstream.streams.wire') for m in ours), ours\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

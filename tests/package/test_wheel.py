@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import tomllib
 import zipfile
@@ -16,9 +17,10 @@ import pytest
 from tests.localclient.support import head_list, serving
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("blender", "streams", "agents", "localclient")
+FOLDERS = ("blender", "streams", "agents", "localclient", "evaluation")
+PACKAGES = tuple(f"blendstream.{name}" for name in FOLDERS)
 #: Needs pandas, which no other package does.
-READER = "blendstream"
+READER = "blendstream.results"
 
 # As `make test-fast` chooses; the tests of the source tree's own imports look at that tree.
 FAST = "not integration and not faults and not statistical and not browser and not package"
@@ -26,7 +28,14 @@ SAMPLE = [
     *("tests/streams", "tests/agents/commands/test_cli.py", "tests/localclient/test_reporting.py"),
     *("tests/blender/test_vectors.py", "tests/blender/test_local.py"),
 ]
-NOT_HERE = ["--deselect", "tests/agents/test_imports.py", "-p", "no:cacheprovider"]
+NOT_HERE = [
+    "--deselect",
+    "tests/agents/test_imports.py",
+    "--deselect",
+    "tests/blendstream/test_root.py",
+    "-p",
+    "no:cacheprovider",
+]
 
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
@@ -34,7 +43,7 @@ seen = []
 for package in sys.argv[1:]:
     module = importlib.import_module(package)
     seen.append([package, module.__file__])
-    for found in pkgutil.walk_packages(module.__path__, package + "."):
+    for found in pkgutil.walk_packages(getattr(module, "__path__", ()), package + "."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
 print(json.dumps(seen))
@@ -89,8 +98,8 @@ def run(command: list[str], cwd: Path | None = None) -> str:
 #: Where nothing is on the PATH.
 FIND_SERVERS = """
 import os; os.environ["PATH"] = ""
-from agents.local.jars import find_java
-from agents.local.local_redis import find_redis_server
+from blendstream.agents.local.jars import find_java
+from blendstream.agents.local.local_redis import find_redis_server
 print(find_java(), find_redis_server())
 """
 
@@ -147,13 +156,16 @@ ANOTHER_PYTHON = find_another_python()
 
 
 def test_the_wheel_holds_its_packages_their_types_and_what_kafka_is_made_of(wheel):
-    """`streams` and `agents` are common names: nothing may be found by guessing."""
+    """One name at the top: `agents`, for one, is that of openai-agents."""
     names = zipfile.ZipFile(wheel).namelist()
 
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
-    assert top == {*PACKAGES, READER}
-    assert {f"{package}/py.typed" for package in (*PACKAGES, READER)} <= set(names)
-    assert {"agents/local/pom.xml", "agents/local/jars.sha256"} <= set(names)
+    assert top == {"blendstream"}
+    typed = {"blendstream", *(f"blendstream/{folder}" for folder in FOLDERS)}
+    assert {f"{package}/py.typed" for package in typed} <= set(names)
+    assert {"blendstream/agents/local/pom.xml", "blendstream/agents/local/jars.sha256"} <= set(
+        names
+    )
 
 
 def test_the_evaluation_brings_the_server_it_evaluates(wheel):
@@ -177,7 +189,7 @@ def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server
     """A browser team embeds `localclient`; it must not bring Kafka's and Redis's libraries."""
     python = install(tmp_path / "env", sys.executable, constraints, str(wheel))
 
-    import_all(python, tmp_path, "localclient")
+    import_all(python, tmp_path, "blendstream.localclient")
     installed = packages_in(python)
     assert {"httpx", "blendstream"} <= installed
     assert not installed & {
@@ -266,7 +278,7 @@ if ANOTHER_PYTHON is not None:
         import_all(python, tmp_path, *PACKAGES)
         # Everything but the packages themselves, so that the tests meet the installed ones.
         for name in tracked_files():
-            if name.partition("/")[0] not in (*PACKAGES, READER):
+            if name.partition("/")[0] not in (*FOLDERS, "src"):
                 copy_to(name, tmp_path / "run")
         run(
             [
@@ -275,3 +287,92 @@ if ANOTHER_PYTHON is not None:
             ],
             cwd=tmp_path / "run",
         )
+
+
+def built_from(source: Path, kind: str) -> Path:
+    """Build a wheel or an sdist from this folder."""
+    target = source.parent / f"{kind}-of-{source.name}"
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+    run(command, cwd=source)
+    (built,) = target.iterdir()
+    return built
+
+
+def test_the_wheel_is_the_same_from_the_checkout_the_sdist_and_files_without_links(wheel, tmp_path):
+    """In a checkout links make one package of the folders; an archive may have lost them."""
+    checkout = tmp_path / "checkout"
+    listed = run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY).splitlines()
+    links = [name for name in listed if (REPOSITORY / name).is_symlink()]
+    for name in (name for name in tracked_files() if name not in links):
+        copy_to(name, checkout)
+    for name in links:
+        (checkout / name).symlink_to((REPOSITORY / name).readlink())
+    sdist = built_from(checkout, "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / sdist.name.removesuffix(".tar.gz")
+
+    contents = [
+        sorted(zipfile.ZipFile(built).namelist())
+        for built in (wheel, built_from(checkout, "wheel"), built_from(unpacked, "wheel"))
+    ]
+
+    assert len(links) == len(FOLDERS)
+    assert contents[0] == contents[1] == contents[2]
+    modules = {f"blendstream/{n}" for n in listed if n.split("/")[0] in FOLDERS}
+    modules |= {n.removeprefix("src/") for n in listed if n.startswith("src/") and n not in links}
+    assert modules <= set(contents[0])
+
+
+def test_check_wheel_contents_finds_nothing(wheel, constraints, tmp_path):
+    """It knows what wheels hold by mistake: tests, byte code, a second name at the top."""
+    python = install(tmp_path / "env", sys.executable, constraints, "check-wheel-contents")
+
+    assert "OK" in run([python, "-m", "check_wheel_contents", "--no-config", str(wheel)])
+
+
+def test_it_stands_beside_openai_agents_whoever_comes_or_goes_first(wheel, constraints, tmp_path):
+    """Its import name is `agents`. Ours once was too: the later of the two broke the earlier."""
+    theirs = "import agents; assert agents.Agent(name='a')"
+    ours = "import blendstream.localclient, blendstream.agents.cli"
+
+    def works(*code: str) -> None:
+        for line in code:
+            run([python, "-c", line], cwd=tmp_path)
+
+    def leaves(package: str) -> None:
+        run(
+            [sys.executable, "-m", "uv", "--quiet", "pip", "uninstall", "--python", python, package]
+        )
+
+    python = install(tmp_path / "env", sys.executable, constraints, "openai-agents")
+    install_more(python, constraints, str(wheel))
+    works(theirs, ours)
+    leaves("blendstream")
+    works(theirs)
+    install_more(python, constraints, str(wheel))
+    leaves("openai-agents")
+    works(ours)
+    install_more(python, constraints, "openai-agents")
+    works(ours, theirs)
+    leaves("blendstream")
+    works(theirs)
+
+
+def test_the_images_wheel_holds_all_but_the_evaluation(wheel, tmp_path):
+    """Its build sees what the Dockerfile copies; figures are drawn elsewhere."""
+    dockerfile = (REPOSITORY / "deploy/container/Dockerfile").read_text()
+    copied = [
+        name
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.M)
+        for name in line.split()
+    ]
+    for name in tracked_files():
+        if any(name == place or name.startswith(f"{place}/") for place in copied):
+            copy_to(name, tmp_path / "image")
+
+    held = set(zipfile.ZipFile(built_from(tmp_path / "image", "wheel")).namelist())
+
+    left_out = set(zipfile.ZipFile(wheel).namelist()) - held
+    assert left_out
+    assert all(name.startswith("blendstream/evaluation/") for name in left_out)

@@ -6,10 +6,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blender import Cells, Estimates, Record, blend_probabilities, ndcg, project_onto_simplex
-from blender.intervals import noisy_count_interval
-from blender.optin import NoisyCounts, estimate_noisy_counts
-from blender.user_groups import PARTS, partition_users
+from blendstream.blender import (
+    Cells,
+    Estimates,
+    Record,
+    blend_probabilities,
+    ndcg,
+    project_onto_simplex,
+)
+from blendstream.blender.intervals import noisy_count_interval
+from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
+from blendstream.blender.user_groups import PARTS, partition_users
 from tests.channels import build
 
 # No deadline: a slow machine is no counterexample.

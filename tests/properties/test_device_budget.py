@@ -26,10 +26,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from blender.errors import BlenderError
-from localclient import LocalClient, OptIn
-from localclient.local_client import _Parts
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.blender.errors import BlenderError
+from blendstream.localclient import LocalClient, OptIn
+from blendstream.localclient.local_client import _Parts
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.localclient.support import (
     DAY,
     HOUR,

@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localclient import ClientRefused, LocalClient, OptIn, What
-from localclient.local_client import _Parts
-from localclient.state import Mode
+from blendstream.localclient import ClientRefused, LocalClient, OptIn, What
+from blendstream.localclient.local_client import _Parts
+from blendstream.localclient.state import Mode
 from tests.localclient.support import (
     DAY,
     HOUR,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localclient import StateUnreadable
-from localclient.state import Appointment, Claim, Mode, Outgoing, State
+from blendstream.localclient import StateUnreadable
+from blendstream.localclient.state import Appointment, Claim, Mode, Outgoing, State
 
 whole = st.integers(0, 2**62)
 modes = st.sampled_from(Mode)

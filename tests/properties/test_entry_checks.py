@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.entry_checks import judge_optin_records, judge_reports
-from streams.releases.epoch_state import ReleaseBook
-from streams.stems import Share
-from streams.stores.batch_verdict import BatchVerdict, Delivery
-from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import FrameKind, encode_marker
+from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.stems import Share
+from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.wire.frames import FrameKind, encode_marker
 from tests.agents.worker.test_entry_checks import (
     KEYS,
     START,

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender.cells import HeadList, RandomizerSpec
-from blender.errors import NotFinite
-from blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blender.record import Record
-from streams.releases.filtered_estimates import (
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.errors import NotFinite
+from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
+from blendstream.blender.record import Record
+from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
     rotates,
     with_filtered,
 )
-from streams.wire.estimates_document import (
+from blendstream.streams.wire.estimates_document import (
     DisputedRecords,
     EstimatedCell,
     EstimatedQuery,
@@ -28,7 +28,7 @@ from streams.wire.estimates_document import (
     EstimatesDocument,
     Participants,
 )
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 #: Enough for the filter to look for a change that all records share.
 LISTED, UNLISTED = 12, 3
@@ -251,7 +251,7 @@ def test_a_rejected_state_is_named_by_its_place_in_the_epochs_list(monkeypatch):
     def fails(*_, **__):
         raise NotFinite("a filter's mean", 0)
 
-    monkeypatch.setattr("blender.publication_filter.advance", fails)
+    monkeypatch.setattr("blendstream.blender.publication_filter.advance", fails)
     with pytest.raises(NotFinite) as rejected:
         before.follow(publication(1, records[::-1], kinds))
     assert rejected.value.record == 2

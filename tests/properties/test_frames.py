@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.wire.frames import (
+from blendstream.streams.wire.frames import (
     FrameKind,
     Marker,
     NewerFrame,

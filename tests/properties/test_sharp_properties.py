@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from blender import Cells, PrivacyParameters, Record
-from blender.cell_estimates import Estimates, GroupEstimates
-from blender.count_law import laplace_law
-from blender.difference_blend import blend_groups, optin_group
-from blender.optin import NoisyCounts, estimate_noisy_counts
-from blender.optin_shares import SelectionCounts, optin_shares
-from blender.registry import RANDOMIZERS
-from blender.stable_histogram import StableHistogram
+from blendstream.blender import Cells, PrivacyParameters, Record
+from blendstream.blender.cell_estimates import Estimates, GroupEstimates
+from blendstream.blender.count_law import laplace_law
+from blendstream.blender.difference_blend import blend_groups, optin_group
+from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
+from blendstream.blender.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender.registry import RANDOMIZERS
+from blendstream.blender.stable_histogram import StableHistogram
 from tests.channels import UNLISTED_URL, all_answers, build
 from tests.doubles import SeededNoise
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.gateway.submit.request_types import (
+from blendstream.agents.gateway.submit.request_types import (
     OPTIN_RECORDS,
     REPORTS,
     MalformedBody,
@@ -15,7 +15,7 @@ from agents.gateway.submit.request_types import (
     Report,
     split,
 )
-from streams.wire.submissions import write_report
+from blendstream.streams.wire.submissions import write_report
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import (
+from blendstream.blender import (
     HeadList,
     OptinCounts,
     PrivacyParameters,
@@ -24,10 +24,10 @@ from blender import (
     measure_agreement,
     randomizer_for,
 )
-from blender.cell_estimates import unknown_group
-from blender.errors import ParameterError
-from blender.optin import NoisyCounts
-from blender.optin_shares import optin_shares
+from blendstream.blender.cell_estimates import unknown_group
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.optin import NoisyCounts
+from blendstream.blender.optin_shares import optin_shares
 from tests.doubles import SeededNoise
 
 pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bench._sharp_settings import SETTINGS
-from blender import measure_agreement, randomizer_for
-from blender.evaluation.simulated_epochs import draw_optin, parameters_of, run_epoch
+from blendstream.blender import measure_agreement, randomizer_for
+from blendstream.evaluation.simulated_epochs import draw_optin, parameters_of, run_epoch
 
 pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]
 

@@ -12,10 +12,10 @@ import math
 import numpy as np
 import pytest
 
-from blender import Estimates, blend_probabilities
-from blender.intervals import noisy_count_interval, sum_of_laplace
-from blender.noise import laplace_scale, laplace_variance
-from blender.optin import NoisyCounts, probability_and_variance
+from blendstream.blender import Estimates, blend_probabilities
+from blendstream.blender.intervals import noisy_count_interval, sum_of_laplace
+from blendstream.blender.noise import laplace_scale, laplace_variance
+from blendstream.blender.optin import NoisyCounts, probability_and_variance
 from tests.channels import build
 from tests.doubles import SeededNoise
 

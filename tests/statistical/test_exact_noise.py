@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from blender.exact_rejection import draw_gaussian, draw_laplace
-from blender.noise import ExactNoise, laplace_tail, laplace_variance
-from blender.opendp_noise import OpenDPNoise
+from blendstream.blender.exact_rejection import draw_gaussian, draw_laplace
+from blendstream.blender.noise import ExactNoise, laplace_tail, laplace_variance
+from blendstream.blender.opendp_noise import OpenDPNoise
 from tests.chi_square import FALSE_ALARM, agrees, alike, p_value
 from tests.doubles import SeededNoise
 

@@ -24,14 +24,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from blender.epoch_filter import FilterState, Observed, advance, empty_state
-from blender.evaluation.simulated_noise import SimulatedNoise
-from blender.filter_modes import FilterModes, default_modes
-from blender.noise import laplace_scale, laplace_variance
-from blender.period_budget import calibrate_period, select_in_period
-from blender.publication_filter import ClientFigures, Publication
-from blender.record import Record
-from streams.releases.filtered_estimates import FilterMemory
+from blendstream.blender.epoch_filter import FilterState, Observed, advance, empty_state
+from blendstream.blender.filter_modes import FilterModes, default_modes
+from blendstream.blender.noise import laplace_scale, laplace_variance
+from blendstream.blender.period_budget import calibrate_period, select_in_period
+from blendstream.blender.publication_filter import ClientFigures, Publication
+from blendstream.blender.record import Record
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.streams.releases.filtered_estimates import FilterMemory
 
 pytestmark = pytest.mark.statistical
 

@@ -20,9 +20,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from agents.local.demo.people import Crowd
-from blender.record import Record
-from streams.wire.estimates_document import EstimatedShare, EstimatesDocument
+from blendstream.agents.local.demo.people import Crowd
+from blendstream.blender.record import Record
+from blendstream.streams.wire.estimates_document import EstimatedShare, EstimatesDocument
 from tests.drawn_service import EACH, DrawnService, only_shares
 
 SEEDS, EPOCHS = 20, 6

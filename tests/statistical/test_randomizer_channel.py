@@ -23,7 +23,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from blender import RANDOMIZERS, Record, SystemDice, local_alg
+from blendstream.blender import RANDOMIZERS, Record, SystemDice, local_alg
 from tests.channels import (
     UNLISTED_URL,
     ExactChannel,

@@ -12,11 +12,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import OptinCounts, PrivacyParameters, Record, measure_agreement, randomizer_for
-from blender.epoch_estimates import estimate_epoch
-from blender.evaluation.simulated_noise import SimulatedNoise
-from blender.evaluation.simulated_reports import draw_report_counts
-from blender.profiles import build_head_list
+from blendstream.blender import (
+    OptinCounts,
+    PrivacyParameters,
+    Record,
+    measure_agreement,
+    randomizer_for,
+)
+from blendstream.blender.epoch_estimates import estimate_epoch
+from blendstream.blender.profiles import build_head_list
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.evaluation.simulated_reports import draw_report_counts
 
 pytestmark = pytest.mark.statistical
 

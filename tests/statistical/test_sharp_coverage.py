@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from blender import PrivacyParameters, randomizer_for
-from blender.epoch_estimates import estimate_epoch
-from blender.evaluation.populations import AOL, ZipfPeople
-from blender.evaluation.simulated_epochs import draw_optin, truth_of
-from blender.evaluation.simulated_noise import SimulatedNoise
-from blender.evaluation.simulated_reports import draw_report_counts
-from blender.profiles import build_head_list
+from blendstream.blender import PrivacyParameters, randomizer_for
+from blendstream.blender.epoch_estimates import estimate_epoch
+from blendstream.blender.profiles import build_head_list
+from blendstream.evaluation.populations import AOL, ZipfPeople
+from blendstream.evaluation.simulated_epochs import draw_optin, truth_of
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.evaluation.simulated_reports import draw_report_counts
 
 pytestmark = pytest.mark.statistical
 

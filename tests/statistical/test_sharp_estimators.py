@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blender import RandomizerSpec, Record
-from blender.cells import HeadList
-from blender.difference_blend import blend_groups
-from blender.optin import NoisyCounts, estimate_noisy_counts
-from blender.optin_shares import optin_shares
-from blender.registry import randomizer_for
+from blendstream.blender import RandomizerSpec, Record
+from blendstream.blender.cells import HeadList
+from blendstream.blender.difference_blend import blend_groups
+from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
+from blendstream.blender.optin_shares import optin_shares
+from blendstream.blender.registry import randomizer_for
 from tests.channels import all_answers, channel_fractions
 from tests.doubles import SeededNoise
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blender.cell_estimates import FloatArray
-from blender.record import Record
-from streams.wire.estimates_document import EstimatesDocument
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.record import Record
+from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.browser.page_trends import changes_of_queries
 from tests.drawn_service import EACH, ONE, DrawnService, Spending, only_shares
 

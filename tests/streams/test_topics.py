@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streams.errors import StoreUnavailable
-from streams.topics import _configs
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.topics import _configs
 
 
 class LateBroker:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from blender.errors import ParameterError
-from blender.record import NORMALISATION_VERSION, normalise
-from streams.stores.epoch_keys import EpochKeys, account
-from streams.stores.fingerprints import siphash
-from streams.wire.frames import (
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import NORMALISATION_VERSION, normalise
+from blendstream.streams.stores.epoch_keys import EpochKeys, account
+from blendstream.streams.stores.fingerprints import siphash
+from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,
     encode_marker,

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from localclient import MalformedDocument, PublishedResult
-from streams.wire.estimates_document import EstimatesDocument
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.localclient import MalformedDocument, PublishedResult
+from blendstream.streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.vectors.device import documents, searches
 from tests.webclient.test_webclient import CLIENT, node
 

@@ -14,10 +14,10 @@ import socket
 import stat
 from pathlib import Path
 
-from agents.process import address_of, listening
-from streams.errors import SettingsError
-from streams.settings.sections import GatewaySettings
-from streams.telemetry.structured_logs import Known
+from blendstream.agents.process import address_of, listening
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["BACKLOG", "SOCKET_MODE", "listen", "listening_address", "needs_edge"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import uvicorn
 from starlette.types import ASGIApp
 
-from agents.gateway.http.listening import BACKLOG
+from blendstream.agents.gateway.http.listening import BACKLOG
 
 __all__ = ["KEEP_ALIVE_S", "make_server"]
 

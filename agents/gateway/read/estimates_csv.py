@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import io
 
-from agents.gateway.read.estimates_tables import TABLES, EstimatesTables, Table
+from blendstream.agents.gateway.read.estimates_tables import TABLES, EstimatesTables, Table
 
 __all__ = ["COLUMNS", "csv_head", "csv_table"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from agents.gateway.responses import Problem
-from agents.gateway.routes import ROUTES, ApiRoute, Parameter
-from agents.gateway.routes import Document as DocumentShape
-from streams.version import version_of
-from streams.wire.submissions import MAX_BATCH_ENTRIES
+from blendstream.agents.gateway.responses import Problem
+from blendstream.agents.gateway.routes import ROUTES, ApiRoute, Parameter
+from blendstream.agents.gateway.routes import Document as DocumentShape
+from blendstream.streams.version import version_of
+from blendstream.streams.wire.submissions import MAX_BATCH_ENTRIES
 
 __all__ = ["openapi_document"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from agents.gateway.read.negotiation import packed
-from agents.gateway.submit.record_submissions import OptinTargets
-from agents.gateway.submit.report_submissions import ReportTarget
-from agents.gateway.submit.request_types import EpochNumber
+from blendstream.agents.gateway.read.negotiation import packed
+from blendstream.agents.gateway.submit.record_submissions import OptinTargets
+from blendstream.agents.gateway.submit.report_submissions import ReportTarget
+from blendstream.agents.gateway.submit.request_types import EpochNumber
 
 __all__ = ["EpochView", "PauseView", "Publications", "PublishedDocument", "newest_with_rows"]
 

@@ -16,11 +16,11 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.requests import Request
 
-from agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
-from agents.gateway.read.epoch_series import series_piece
-from agents.gateway.read.estimates_csv import csv_head, csv_table
-from agents.gateway.read.estimates_tables import TABLES, Table
-from agents.gateway.read.negotiation import (
+from blendstream.agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
+from blendstream.agents.gateway.read.epoch_series import series_piece
+from blendstream.agents.gateway.read.estimates_csv import csv_head, csv_table
+from blendstream.agents.gateway.read.estimates_tables import TABLES, Table
+from blendstream.agents.gateway.read.negotiation import (
     CSV,
     FOR_A_MINUTE,
     FOR_EVER,
@@ -31,13 +31,17 @@ from agents.gateway.read.negotiation import (
     packed,
     page_answer,
 )
-from agents.gateway.read.openapi import openapi_document
-from agents.gateway.read.publications import Publications, PublishedDocument, newest_with_rows
-from agents.gateway.responses import JSON, Answer, Part, json_answer, problem
-from agents.gateway.routes import Collecting, Epochs, Health, PausedView
-from streams.wire.epoch_numbers import MAX_EPOCH
-from streams.wire.schemas import NAMES as SCHEMAS
-from streams.wire.schemas import schema
+from blendstream.agents.gateway.read.openapi import openapi_document
+from blendstream.agents.gateway.read.publications import (
+    Publications,
+    PublishedDocument,
+    newest_with_rows,
+)
+from blendstream.agents.gateway.responses import JSON, Answer, Part, json_answer, problem
+from blendstream.agents.gateway.routes import Collecting, Epochs, Health, PausedView
+from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
+from blendstream.streams.wire.schemas import NAMES as SCHEMAS
+from blendstream.streams.wire.schemas import schema
 
 __all__ = ["Reading"]
 

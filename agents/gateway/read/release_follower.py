@@ -23,28 +23,28 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from agents.gateway.read.publications import (
+from blendstream.agents.gateway.read.publications import (
     EpochView,
     PauseView,
     Publications,
     PublishedDocument,
     newest_with_rows,
 )
-from agents.gateway.submit.frame_writer import OptinFrames
-from agents.gateway.submit.record_submissions import OptinTarget, OptinTargets
-from agents.gateway.submit.report_submissions import ReportTarget
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases import entries
-from streams.releases.documents import DocumentReference, join
-from streams.releases.entries import EpochOutcome
-from streams.releases.epoch_state import EpochState, ReleaseBook, Stage
-from streams.releases.log_consumer import LogRecord
-from streams.releases.reader import LogFollower
-from streams.settings.sections import KafkaSettings
-from streams.stems import Stem
-from streams.stores.epoch_keys import KeyRing
-from streams.stores.kafka import KafkaLog
-from streams.topics import Topics
+from blendstream.agents.gateway.submit.frame_writer import OptinFrames
+from blendstream.agents.gateway.submit.record_submissions import OptinTarget, OptinTargets
+from blendstream.agents.gateway.submit.report_submissions import ReportTarget
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import DocumentReference, join
+from blendstream.streams.releases.entries import EpochOutcome
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.log_consumer import LogRecord
+from blendstream.streams.releases.reader import LogFollower
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.epoch_keys import KeyRing
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import Topics
 
 __all__ = ["ReleaseFold", "ReleaseFollower"]
 

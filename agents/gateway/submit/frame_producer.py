@@ -19,10 +19,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
-from streams.settings.sections import KafkaSettings
-from streams.stores.aiokafka_internals import discard_producer, keep_finding_brokers
-from streams.stores.kafka import aiokafka_settings
-from streams.wire.frames import MAX_FRAME_BYTES
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.aiokafka_internals import discard_producer, keep_finding_brokers
+from blendstream.streams.stores.kafka import aiokafka_settings
+from blendstream.streams.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["FrameProducer", "make_producer"]
 

@@ -26,8 +26,8 @@ from typing import Protocol
 
 from aiokafka.structs import RecordMetadata
 
-from streams.settings.sections import GatewaySettings
-from streams.wire.frames import (
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.wire.frames import (
     CONTRIBUTOR_BYTES,
     MAX_FRAME_BYTES,
     OptinEntry,

@@ -18,10 +18,10 @@ from hashlib import blake2b
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from agents.gateway.submit.frame_writer import Delivered, FrameWriter, OptinFrames
-from agents.gateway.submit.request_types import OptinRecord
-from agents.gateway.submit.token_file import Sender
-from agents.gateway.submit.verdicts import (
+from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter, OptinFrames
+from blendstream.agents.gateway.submit.request_types import OptinRecord
+from blendstream.agents.gateway.submit.token_file import Sender
+from blendstream.agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
     NOT_ACKNOWLEDGED,
@@ -31,11 +31,11 @@ from agents.gateway.submit.verdicts import (
     refused,
     retry,
 )
-from blender.errors import ParameterError
-from blender.record import normalise
-from streams.stores.epoch_keys import EpochKeys, PeriodShares, account
-from streams.wire.frames import OptinEntry
-from streams.wire.submissions import MAX_USER_ID_BYTES
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import normalise
+from blendstream.streams.stores.epoch_keys import EpochKeys, PeriodShares, account
+from blendstream.streams.wire.frames import OptinEntry
+from blendstream.streams.wire.submissions import MAX_USER_ID_BYTES
 
 __all__ = ["Cohorts", "OptinTarget", "OptinTargets", "queue_optin_records"]
 

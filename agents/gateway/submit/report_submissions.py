@@ -17,9 +17,9 @@ from typing import Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.gateway.submit.frame_writer import Delivered, FrameWriter, ReportFrames
-from agents.gateway.submit.request_types import Report
-from agents.gateway.submit.verdicts import (
+from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter, ReportFrames
+from blendstream.agents.gateway.submit.request_types import Report
+from blendstream.agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
     NO_ADMISSION,
@@ -29,9 +29,9 @@ from agents.gateway.submit.verdicts import (
     Verdict,
     refused,
 )
-from blender.answer_shape import AnswerShape
-from streams.stores.epoch_keys import EpochKeys
-from streams.wire.frames import CONTRIBUTOR_BYTES, cell_width
+from blendstream.blender.answer_shape import AnswerShape
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES, cell_width
 
 __all__ = ["UNKNOWN", "ReportTarget", "queue_report", "queue_reports"]
 

@@ -19,9 +19,9 @@ from typing import Annotated, Final, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from blender.record import MAX_RAW_QUERY_BYTES, MAX_RAW_URL_BYTES
-from streams.wire import submissions as shared
-from streams.wire.epoch_numbers import MAX_EPOCH
+from blendstream.blender.record import MAX_RAW_QUERY_BYTES, MAX_RAW_URL_BYTES
+from blendstream.streams.wire import submissions as shared
+from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 
 __all__ = [
     "OPTIN_RECORDS",

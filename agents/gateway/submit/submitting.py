@@ -13,24 +13,29 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from agents.gateway import metrics
-from agents.gateway.http.requests import Refused, SubmitRequest
-from agents.gateway.read.publications import Publications
-from agents.gateway.resource_limits import TokenBucket, Turns
-from agents.gateway.responses import Answer, problem
-from agents.gateway.submit.admission import Admission
-from agents.gateway.submit.clock_check import ClockCheck
-from agents.gateway.submit.frame_writer import Delivered, FrameWriter
-from agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
-from agents.gateway.submit.report_submissions import (
+from blendstream.agents.gateway import metrics
+from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
+from blendstream.agents.gateway.read.publications import Publications
+from blendstream.agents.gateway.resource_limits import TokenBucket, Turns
+from blendstream.agents.gateway.responses import Answer, problem
+from blendstream.agents.gateway.submit.admission import Admission
+from blendstream.agents.gateway.submit.clock_check import ClockCheck
+from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter
+from blendstream.agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
+from blendstream.agents.gateway.submit.report_submissions import (
     UNKNOWN,
     ReportTarget,
     queue_report,
     queue_reports,
 )
-from agents.gateway.submit.request_types import OPTIN_RECORDS, REPORTS, EncodedEntry, split
-from agents.gateway.submit.token_file import ApplicationTokens, Sender, TokenRefused
-from agents.gateway.submit.verdicts import (
+from blendstream.agents.gateway.submit.request_types import (
+    OPTIN_RECORDS,
+    REPORTS,
+    EncodedEntry,
+    split,
+)
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, Sender, TokenRefused
+from blendstream.agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
     QUEUED_ENTRY_BYTES,
@@ -39,7 +44,7 @@ from agents.gateway.submit.verdicts import (
     all_settled,
     answer_for,
 )
-from streams.settings.sections import GatewaySettings
+from blendstream.streams.settings.sections import GatewaySettings
 
 __all__ = ["Submitting"]
 

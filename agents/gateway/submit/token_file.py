@@ -40,9 +40,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from blender.errors import BlenderError
-from streams.settings.private_files import exposed, rewriting
-from streams.user_tokens import PUBLIC_BYTES, UserToken, new_signing_key
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.settings.private_files import exposed, rewriting
+from blendstream.streams.user_tokens import PUBLIC_BYTES, UserToken, new_signing_key
 
 __all__ = [
     "Application",

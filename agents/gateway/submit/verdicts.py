@@ -16,10 +16,10 @@ from typing import Protocol
 
 import msgspec
 
-from agents.gateway.responses import JSON, Answer, problem
-from agents.gateway.submit.frame_writer import Delivered
-from agents.gateway.submit.request_types import EpochNumber
-from streams.wire.submissions import EntryStatus
+from blendstream.agents.gateway.responses import JSON, Answer, problem
+from blendstream.agents.gateway.submit.frame_writer import Delivered
+from blendstream.agents.gateway.submit.request_types import EpochNumber
+from blendstream.streams.wire.submissions import EntryStatus
 
 __all__ = [
     "ACCEPTED",

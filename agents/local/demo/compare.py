@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from agents.local.demo.people import NO_RECORD, Crowd, Window
-from blender.accuracy import l1_distance, ndcg
-from blender.epoch_estimates import estimate_epoch
-from blender.interfaces import OptinCounts
-from blender.noise import ExactNoise
-from blender.parameters import PrivacyParameters
-from blender.profiles import build_head_list
-from blender.record import Record
-from blender.registry import randomizer_for
+from blendstream.agents.local.demo.people import NO_RECORD, Crowd, Window
+from blendstream.blender.accuracy import l1_distance, ndcg
+from blendstream.blender.epoch_estimates import estimate_epoch
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import ExactNoise
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
 
 __all__ = ["Row", "Score", "other_profile", "published"]
 

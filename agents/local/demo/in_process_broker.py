@@ -2,8 +2,8 @@
 
 It is librdkafka's mock of Kafka, which speaks Kafka's protocol on 127.0.0.1 and keeps everything in
 memory. Only the demo uses it, and only this file knows of it: the service's processes are started
-through `python -m agents.local.demo.in_process_broker VERB`, which replaces the calls that this
-broker cannot answer. No setting leads here.
+through `python -m blendstream.agents.local.demo.in_process_broker VERB`, which replaces the calls
+that this broker cannot answer. No setting leads here.
 
 Promises: enough for a first look on one machine, and no more: see `WARNING`.
 Assumes: one process of each kind, as the demo starts them.
@@ -29,18 +29,18 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from agents.local.jars import cached_jars
-from agents.local.local_server import LocalPart
-from agents.local.process_guard import StackError
-from streams.stores.kafka import KafkaLog, TopicDescription
+from blendstream.agents.local.jars import cached_jars
+from blendstream.agents.local.local_server import LocalPart
+from blendstream.agents.local.process_guard import StackError
+from blendstream.streams.stores.kafka import KafkaLog, TopicDescription
 
 if TYPE_CHECKING:
-    from agents.gateway.gateway_process import GatewayProcess
-    from agents.jobs.broker_clocks import ClockComparison
+    from blendstream.agents.gateway.gateway_process import GatewayProcess
+    from blendstream.agents.jobs.broker_clocks import ClockComparison
 
 __all__ = ["InProcessBroker"]
 
-_MODULE = "agents.local.demo.in_process_broker"
+_MODULE = "blendstream.agents.local.demo.in_process_broker"
 _PARTITIONS = 4
 
 
@@ -107,8 +107,8 @@ class InProcessBroker(LocalPart):
 
     @classmethod
     def _topics(cls) -> dict[str, int]:
-        from streams.settings import Settings  # noqa: PLC0415 - only the broker needs them
-        from streams.topics import Topics  # noqa: PLC0415
+        from blendstream.streams.settings import Settings  # noqa: PLC0415 - only the broker needs them
+        from blendstream.streams.topics import Topics  # noqa: PLC0415
 
         settings = Settings.from_values(
             {
@@ -133,17 +133,33 @@ class InProcessBroker(LocalPart):
     def stand_in(cls) -> None:
         """Replace, in this process, the calls to Kafka that this broker cannot answer."""
         for module, name, stand_in in (
-            ("streams.topics", "_create", _nothing),  # They were made when it started.
-            ("streams.topics", "_problems", _no_problems),  # It has no topic settings to check.
-            ("streams.stores.kafka:KafkaLog", "describe", _describe),  # Nor topic ids.
-            ("streams.releases.retention:LogTrimmer", "bounds_before", _from_the_beginning),
+            ("blendstream.streams.topics", "_create", _nothing),  # They were made when it started.
+            (
+                "blendstream.streams.topics",
+                "_problems",
+                _no_problems,
+            ),  # It has no topic settings to check.
+            ("blendstream.streams.stores.kafka:KafkaLog", "describe", _describe),  # Nor topic ids.
+            (
+                "blendstream.streams.releases.retention:LogTrimmer",
+                "bounds_before",
+                _from_the_beginning,
+            ),
             # Its transactions are not real.
-            ("streams.releases.log", "Producer", _PlainProducer),
+            ("blendstream.streams.releases.log", "Producer", _PlainProducer),
             # It keeps the senders' times, and acknowledges with a constant for a time.
-            ("agents.gateway.submit.frame_writer", "append_time_ms", _now_ms),
-            ("streams.releases.seal_markers", "append_time_ms", _now_ms),
-            ("agents.gateway.gateway_process:GatewayProcess", "_compare_clocks", _look_away),
-            ("agents.jobs.broker_clocks:ClockComparison", "compare", _compare_with_no_broker),
+            ("blendstream.agents.gateway.submit.frame_writer", "append_time_ms", _now_ms),
+            ("blendstream.streams.releases.seal_markers", "append_time_ms", _now_ms),
+            (
+                "blendstream.agents.gateway.gateway_process:GatewayProcess",
+                "_compare_clocks",
+                _look_away,
+            ),
+            (
+                "blendstream.agents.jobs.broker_clocks:ClockComparison",
+                "compare",
+                _compare_with_no_broker,
+            ),
         ):
             where, _, inside = module.partition(":")
             owner: Any = importlib.import_module(where)
@@ -240,7 +256,7 @@ def _library() -> Any:
 def _main(verb: str) -> int:
     if verb == "serve":
         return InProcessBroker.serve()
-    from agents.cli import main  # noqa: PLC0415 - the broker itself does without
+    from blendstream.agents.cli import main  # noqa: PLC0415 - the broker itself does without
 
     InProcessBroker.stand_in()
     return main([verb])

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blender.cells import Cells
-from blender.noise import IntArray
-from blender.record import Record
+from blendstream.blender.cells import Cells
+from blendstream.blender.noise import IntArray
+from blendstream.blender.record import Record
 
 __all__ = ["FALLING", "NO_RECORD", "RISING", "Crowd", "Window"]
 

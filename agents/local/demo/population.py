@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from agents.local.demo.people import Crowd, Window
-from agents.local.demo.senders import BatchSender
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.agents.local.demo.people import Crowd, Window
+from blendstream.agents.local.demo.senders import BatchSender
+from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["Population", "time_to_search"]
 

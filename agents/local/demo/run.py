@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 
-from agents.local import StackError
-from agents.local.demo.compare import other_profile, published
-from agents.local.demo.people import Window
-from agents.local.demo.population import Population
-from agents.local.demo.senders import BatchSender, RealDevices
-from agents.local.demo.service import GUEST, DemoService, EpochTimes
-from agents.local.demo.spending import by_default, shown_here
-from agents.local.demo.view import View, epoch_table
+from blendstream.agents.local import StackError
+from blendstream.agents.local.demo.compare import other_profile, published
+from blendstream.agents.local.demo.people import Window
+from blendstream.agents.local.demo.population import Population
+from blendstream.agents.local.demo.senders import BatchSender, RealDevices
+from blendstream.agents.local.demo.service import GUEST, DemoService, EpochTimes
+from blendstream.agents.local.demo.spending import by_default, shown_here
+from blendstream.agents.local.demo.view import View, epoch_table
 
 __all__ = ["Demo", "check_results", "client_steps", "extension_steps", "first_error"]
 
@@ -29,7 +29,7 @@ _RATE_OVER_S = 5.0
 #: What the jobs take to notice a seal, to draw and to publish.
 _RELEASE_S = 1.5
 #: Comes with the sources, not with the installed package.
-_EXTENSION = Path(__file__).parents[3] / "webclient" / "extension"
+_EXTENSION = Path(__file__).resolve().parents[3] / "webclient" / "extension"
 
 
 class Demo:

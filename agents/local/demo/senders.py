@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 import numpy as np
 
-from agents.local.demo.people import NO_RECORD, Crowd, Window
-from agents.local.process_guard import StackError
-from blender.cells import HeadList
-from blender.noise import IntArray
-from blender.registry import randomizer_for
-from localclient import AsyncLocalClient, ClientRefused, Limits
+from blendstream.agents.local.demo.people import NO_RECORD, Crowd, Window
+from blendstream.agents.local.process_guard import StackError
+from blendstream.blender.cells import HeadList
+from blendstream.blender.noise import IntArray
+from blendstream.blender.registry import randomizer_for
+from blendstream.localclient import AsyncLocalClient, ClientRefused, Limits
 
 __all__ = ["BatchSender", "RealDevices", "Sent"]
 

@@ -20,19 +20,19 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from redis.exceptions import RedisError
 
-from agents.gateway.submit.token_file import add_token
-from agents.local import GivenServer, Stack, StackError
-from agents.local.demo.in_process_broker import InProcessBroker
-from agents.local.local_server import LocalPart, ticking
-from agents.local.ports import free_port
-from agents.local.process_guard import ProcessGuard, Server
-from blender.errors import BlenderError
-from streams.errors import StoreUnavailable
-from streams.settings import load_kafka, load_redis
-from streams.settings.sections import KafkaSettings, RedisSettings
-from streams.stores.kafka import librdkafka_settings
-from streams.stores.redis import answered, connect_redis
-from streams.user_tokens import mint_user_token
+from blendstream.agents.gateway.submit.token_file import add_token
+from blendstream.agents.local import GivenServer, Stack, StackError
+from blendstream.agents.local.demo.in_process_broker import InProcessBroker
+from blendstream.agents.local.local_server import LocalPart, ticking
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.local.process_guard import ProcessGuard, Server
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.settings import load_kafka, load_redis
+from blendstream.streams.settings.sections import KafkaSettings, RedisSettings
+from blendstream.streams.stores.kafka import librdkafka_settings
+from blendstream.streams.stores.redis import answered, connect_redis
+from blendstream.streams.user_tokens import mint_user_token
 
 __all__ = ["GUEST", "DemoService", "EpochTimes"]
 
@@ -41,7 +41,7 @@ GUEST = "guest"
 _GUEST_S = 12 * 3600
 
 _PATIENCE_S = 120
-_VERB = (sys.executable, "-m", "agents.cli")
+_VERB = (sys.executable, "-m", "blendstream.agents.cli")
 
 
 class EpochTimes:

@@ -6,9 +6,9 @@ default, one budget for a whole period. Both are said, or its figures would prom
 
 from __future__ import annotations
 
-from blender.parameters import PERIOD_EPOCHS
-from blender.spending_plan import PlannedService, expectations
-from streams.settings.sections import PrivacySettings
+from blendstream.blender.parameters import PERIOD_EPOCHS
+from blendstream.blender.spending_plan import PlannedService, expectations
+from blendstream.streams.settings.sections import PrivacySettings
 
 __all__ = ["by_default", "shown_here"]
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from agents.local.demo.compare import Score
-from blender.record import Record
+from blendstream.agents.local.demo.compare import Score
+from blendstream.blender.record import Record
 
 __all__ = ["View", "epoch_table"]
 

@@ -13,6 +13,8 @@ NAMES = ("head-list", "estimates", "click-graph")
 
 def schema(name: str) -> dict[str, Any]:
     """One of `NAMES`, as JSON Schema 2020-12."""
-    text = files("streams.wire.schemas").joinpath(f"{name}.schema.json").read_text("utf-8")
+    text = (
+        files("blendstream.streams.wire.schemas").joinpath(f"{name}.schema.json").read_text("utf-8")
+    )
     body: dict[str, Any] = json.loads(text)
     return body

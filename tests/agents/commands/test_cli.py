@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agents import cli
+from blendstream.agents import cli
 
 
 def test_the_help_names_every_verb_with_what_it_does(capsys):
@@ -58,7 +58,7 @@ def test_the_settings_file_may_be_named_before_or_after_the_verb(words, tmp_path
 def test_help_needs_no_server_libraries():
     """Importing Faust takes a second; `--help` should not."""
     code = (
-        "import sys; from agents.cli import main\n"
+        "import sys; from blendstream.agents.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "print(*{'faust', 'aiokafka', 'redis', 'opendp'} & set(sys.modules), file=sys.stderr)"
@@ -203,7 +203,7 @@ def test_a_missing_library_is_named_with_what_to_install():
     """
     code = (
         "import sys; sys.modules['redis'] = None  # as if it were not installed\n"
-        "from agents.cli import main; sys.exit(main(['stack']))"
+        "from blendstream.agents.cli import main; sys.exit(main(['stack']))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

@@ -36,13 +36,13 @@ def into_closed_pipe(*command: str, errors_too: bool = False) -> subprocess.Comp
 )
 def test_a_verb_whose_reader_has_gone_ends_without_a_traceback(words):
     """It showed BrokenPipeError, or "Exception ignored in", for a page that was read."""
-    ended = into_closed_pipe("-m", "agents.cli", *words)
+    ended = into_closed_pipe("-m", "blendstream.agents.cli", *words)
 
     assert (ended.returncode, ended.stderr) == (SIGPIPE, "")
 
 
 def test_so_does_one_that_has_an_error_to_tell():
-    ended = into_closed_pipe("-m", "agents.cli", "settings", errors_too=True)
+    ended = into_closed_pipe("-m", "blendstream.agents.cli", "settings", errors_too=True)
 
     assert ended.returncode == SIGPIPE
 
@@ -50,9 +50,9 @@ def test_so_does_one_that_has_an_error_to_tell():
 def test_a_broken_connection_is_not_taken_for_a_reader_that_has_gone():
     """It has the same name, and somebody must hear of it."""
     code = (
-        "import sys; from agents import cli\n"
+        "import sys; from blendstream.agents import cli\n"
         "def broken(arguments): raise BrokenPipeError('a server went away')\n"
-        "import agents.commands.completion as verb; verb.run = broken\n"
+        "import blendstream.agents.commands.completion as verb; verb.run = broken\n"
         "sys.exit(cli.main(['completion', 'bash']))"
     )
     ended = subprocess.run(
@@ -66,7 +66,7 @@ def test_a_broken_connection_is_not_taken_for_a_reader_that_has_gone():
 def test_work_that_was_begun_is_done_to_the_end(tmp_path):
     """Half of `rebuild` or `epochs restored` must not depend on who reads what it says."""
     code = (
-        "import sys, pathlib; from agents.commands.output import say\n"
+        "import sys, pathlib; from blendstream.agents.commands.output import say\n"
         "say('the first step is done')\n"
         "say('the second step is done')\n"
         "pathlib.Path(sys.argv[1]).touch()"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.cli import build_parser, main
+from blendstream.agents.cli import build_parser, main
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.local.ports import free_port
-from agents.process import address_of
+from blendstream.agents.local.ports import free_port
+from blendstream.agents.process import address_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,8 +26,8 @@ def test_when_one_ends_by_itself_the_others_are_stopped_and_it_is_named(
     }
 
     ended = subprocess.run(
-        [sys.executable, "-m", "agents.cli", "run"],
-        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "blendstream.agents.cli", "run"],
+        cwd=tmp_path, env={**environment, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ def test_when_one_ends_by_itself_the_others_are_stopped_and_it_is_named(
 def test_wrong_settings_are_told_once_and_nothing_is_started(tmp_path: Path) -> None:
     file = tmp_path / "none.toml"
     ended = subprocess.run(
-        [sys.executable, "-m", "agents.cli", "run", "--settings", str(file)],
+        [sys.executable, "-m", "blendstream.agents.cli", "run", "--settings", str(file)],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

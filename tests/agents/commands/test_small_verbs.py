@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli import VERBS, main
-from agents.commands import simulate
-from streams.user_tokens import UserToken
+from blendstream.agents.cli import VERBS, main
+from blendstream.agents.commands import simulate
+from blendstream.streams.user_tokens import UserToken
 
 
 def test_a_new_key_is_a_line_for_the_secrets_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +84,7 @@ def test_tokens_are_added_listed_and_removed(
 #: One of eight processes: adds tokens, takes some away, and adds keys.
 AT_THE_SAME_TIME = """
 import sys
-from agents.cli import main
+from blendstream.agents.cli import main
 number, tokens, keys = sys.argv[1:]
 for turn in range(6):
     for name in (f"app-{number}-{turn}", f"gone-{number}-{turn}"):

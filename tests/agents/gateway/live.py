@@ -14,9 +14,9 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from agents.gateway.http.server import make_server
-from agents.gateway.read.publications import PublishedDocument
-from streams.settings.sections import GatewaySettings
+from blendstream.agents.gateway.http.server import make_server
+from blendstream.agents.gateway.read.publications import PublishedDocument
+from blendstream.streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 
 

@@ -20,11 +20,11 @@ import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
-from agents.gateway.http.cors import Cors
-from agents.gateway.read.openapi import openapi_document
-from agents.gateway.read.publications import EpochView, PublishedDocument
-from agents.gateway.read.static_pages import StaticPages
-from agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.gateway.http.cors import Cors
+from blendstream.agents.gateway.read.openapi import openapi_document
+from blendstream.agents.gateway.read.publications import EpochView, PublishedDocument
+from blendstream.agents.gateway.read.static_pages import StaticPages
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
 from tests.agents.gateway.live import exchange, serving
 from tests.agents.gateway.test_app import estimates

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import pytest
 
-from agents.gateway.http.cors import Cors
-from agents.gateway.read.estimates_csv import COLUMNS, csv_table
-from agents.gateway.read.negotiation import FOR_EVER
-from agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
-from agents.gateway.submit.request_types import OPTIN_RECORDS, REPORTS
-from streams.settings.sections import GatewaySettings
-from streams.wire import submissions
-from streams.wire.estimates_document import (
+from blendstream.agents.gateway.http.cors import Cors
+from blendstream.agents.gateway.read.estimates_csv import COLUMNS, csv_table
+from blendstream.agents.gateway.read.negotiation import FOR_EVER
+from blendstream.agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
+from blendstream.agents.gateway.submit.request_types import OPTIN_RECORDS, REPORTS
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.wire import submissions
+from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,
     EstimatedShare,
@@ -28,7 +28,7 @@ from streams.wire.estimates_document import (
     Participants,
     PublishedAgreement,
 )
-from streams.wire.schemas import schema
+from blendstream.streams.wire.schemas import schema
 from tests.agents.gateway.doubles import make_gateway, report
 
 

@@ -6,14 +6,14 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
-from agents.gateway.gateway_process import GatewayProcess
-from agents.gateway.read.publications import Publications
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
-from streams.releases.blocked import BlockedLog, LogWatch
-from streams.stores.epoch_keys import KeyRing
-from streams.stores.kafka import KafkaLog
-from streams.stores.kafka_transactions import OpenTransaction
-from streams.topics import Topics
+from blendstream.agents.gateway.gateway_process import GatewayProcess
+from blendstream.agents.gateway.read.publications import Publications
+from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.streams.releases.blocked import BlockedLog, LogWatch
+from blendstream.streams.stores.epoch_keys import KeyRing
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.kafka_transactions import OpenTransaction
+from blendstream.streams.topics import Topics
 from tests.listed_log import listed_log
 
 __all__ = ["listed_log"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.jobs.broker_clocks import BrokerClocks
+from blendstream.agents.jobs.broker_clocks import BrokerClocks
 
 ALLOWED_S = 5.0
 

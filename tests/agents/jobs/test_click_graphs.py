@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents.jobs import click_graphs
-from streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
+from blendstream.agents.jobs import click_graphs
+from blendstream.streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
 
 
 def test_a_graph_that_does_not_fit_keeps_its_highest_published_counts(monkeypatch):

@@ -3,12 +3,12 @@
 import inspect
 from dataclasses import fields
 
-import agents.commands.jobs
-from agents.jobs.job_context import Instead, JobContext, ReleaseDice, versions
-from blender.noise import ExactNoise
-from blender.opendp_noise import OpenDPNoise
-from streams.settings import declared_settings
-from streams.version import version_of
+import blendstream.agents.commands.jobs
+from blendstream.agents.jobs.job_context import Instead, JobContext, ReleaseDice, versions
+from blendstream.blender.noise import ExactNoise
+from blendstream.blender.opendp_noise import OpenDPNoise
+from blendstream.streams.settings import declared_settings
+from blendstream.streams.version import version_of
 
 
 def test_noise_is_exact_unless_a_test_hands_in_another():
@@ -20,7 +20,7 @@ def test_noise_is_exact_unless_a_test_hands_in_another():
 
 def test_the_command_hands_in_none_and_no_setting_names_any():
     """The verb has nothing to choose dice with: its source does not mention them."""
-    assert "dice" not in inspect.getsource(agents.commands.jobs)
+    assert "dice" not in inspect.getsource(blendstream.agents.commands.jobs)
     names = {f"{setting.section}.{setting.field}" for setting in declared_settings()}
     assert names
     for word in ("noise", "dice", "seed", "random", "sampler"):

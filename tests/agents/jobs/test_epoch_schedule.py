@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agents.jobs import epoch_schedule
-from agents.jobs.epoch_lifecycle import CHECKPOINT_EPOCHS, _checkpoint
-from agents.jobs.epoch_schedule import (
+from blendstream.agents.jobs import epoch_schedule
+from blendstream.agents.jobs.epoch_lifecycle import CHECKPOINT_EPOCHS, _checkpoint
+from blendstream.agents.jobs.epoch_schedule import (
     next_estimates,
     next_head_list,
     next_keeper_move,
     reports_until_ms,
 )
-from streams.releases import entries
-from streams.releases.entries import Shortfall
-from streams.releases.epoch_state import ReleaseBook, Stage
-from streams.releases.ledger import GROUPS, Cost, Limit
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.epoch_state import ReleaseBook, Stage
+from blendstream.streams.releases.ledger import GROUPS, Cost, Limit
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 
 START = 1_000 * WINDOW_MS

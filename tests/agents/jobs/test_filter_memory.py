@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agents.jobs.filter_memory import _followed
-from agents.jobs.job_context import Followed
-from agents.jobs.metrics import JOBS
-from blender.errors import NotFinite
-from streams.releases.entries import Kind
+from blendstream.agents.jobs.filter_memory import _followed
+from blendstream.agents.jobs.job_context import Followed
+from blendstream.agents.jobs.metrics import JOBS
+from blendstream.blender.errors import NotFinite
+from blendstream.streams.releases.entries import Kind
 
 
 async def test_a_publication_that_the_filter_rejects_costs_its_own_epoch_alone(caplog):

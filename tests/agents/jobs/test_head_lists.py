@@ -12,27 +12,27 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import blender.opendp_noise
-from agents.jobs import jobs_process
-from agents.jobs.epoch_schedule import BuildHeadList
-from agents.jobs.head_lists import HEAD_LISTS
-from agents.jobs.job_context import Followed, Instead, JobContext, ReleaseDice
-from agents.jobs.release_step import Due, Made
-from blender.cells import HeadList
-from blender.interfaces import OptinCounts
-from blender.noise import COIN_BITS, Noise
-from blender.opendp_noise import OpenDPNoise
-from blender.parameters import PrivacyParameters
-from blender.publication_filter import Publication, RecordFilter
-from blender.record import Record
-from blender.stable_histogram import luck_below
-from streams.releases import entries
-from streams.releases.documents import DocumentReference, join
-from streams.releases.optin_release import SelectionNumbers
-from streams.releases.sealed_counts import OptinRead
-from streams.settings import Settings
-from streams.settings.loading import Loaded
-from streams.wire.head_list_document import HeadListDocument
+import blendstream.blender.opendp_noise
+from blendstream.agents.jobs import jobs_process
+from blendstream.agents.jobs.epoch_schedule import BuildHeadList
+from blendstream.agents.jobs.head_lists import HEAD_LISTS
+from blendstream.agents.jobs.job_context import Followed, Instead, JobContext, ReleaseDice
+from blendstream.agents.jobs.release_step import Due, Made
+from blendstream.blender.cells import HeadList
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import COIN_BITS, Noise
+from blendstream.blender.opendp_noise import OpenDPNoise
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.publication_filter import Publication, RecordFilter
+from blendstream.blender.record import Record
+from blendstream.blender.stable_histogram import luck_below
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.documents import DocumentReference, join
+from blendstream.streams.releases.optin_release import SelectionNumbers
+from blendstream.streams.releases.sealed_counts import OptinRead
+from blendstream.streams.settings import Settings
+from blendstream.streams.settings.loading import Loaded
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.agents.jobs.model_log import ModelLog
 from tests.agents.jobs.test_epoch_schedule import START, WINDOW_MS, keep
 from tests.counting import settings_values
@@ -144,10 +144,10 @@ def test_opendp_draws_head_lists_for_the_program_that_its_module_shows(monkeypat
     async def connect(_: Settings, **instead: Unpack[Instead]) -> None:
         handed.append(instead)
 
-    monkeypatch.setattr("streams.settings.load_settings", lambda: Loaded(settings, {}))
+    monkeypatch.setattr("blendstream.streams.settings.load_settings", lambda: Loaded(settings, {}))
     monkeypatch.setattr(jobs_process.process, "run", lambda connect, *_: connect())
     monkeypatch.setattr(jobs_process.Jobs, "connect", connect)
-    about = blender.opendp_noise.__doc__ or ""
+    about = blendstream.blender.opendp_noise.__doc__ or ""
     program = about.partition("to the jobs:\n")[2].partition("\nPromises")[0]
 
     exec(textwrap.dedent(program), {})
@@ -208,7 +208,7 @@ async def test_what_is_cut_off_a_list_that_is_too_long_is_forgotten_in_the_log(m
     reference = HEAD_LISTS.document(epochs.log.book.epochs[0])
     assert reference is not None
     size = len(await epochs.log.read_document(reference))
-    monkeypatch.setattr("agents.jobs.head_lists.MAX_HEAD_LIST_BYTES", size - 1)
+    monkeypatch.setattr("blendstream.agents.jobs.head_lists.MAX_HEAD_LIST_BYTES", size - 1)
 
     epochs = Epochs()
     assert (await epochs.drawn(0, held)).records == (A, B, C)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client import generate_latest
 
-from agents.jobs import metrics
-from agents.jobs.epoch_schedule import Open, next_keeper_move
-from streams.releases import entries
-from streams.releases.entries import Kind, Shortfall
-from streams.releases.ledger import Cost, Ledger, Limit
-from streams.wire.estimates_document import PublishedAgreement
+from blendstream.agents.jobs import metrics
+from blendstream.agents.jobs.epoch_schedule import Open, next_keeper_move
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Kind, Shortfall
+from blendstream.streams.releases.ledger import Cost, Ledger, Limit
+from blendstream.streams.wire.estimates_document import PublishedAgreement
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 from tests.browser.publications import publications
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.jobs.release_failures import FAILURES, Progress, Then, rule_for
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases.entries import Shortfall
-from streams.releases.log import CommitInDoubt, CommitRefused, Fenced
+from blendstream.agents.jobs.release_failures import FAILURES, Progress, Then, rule_for
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.log import CommitInDoubt, CommitRefused, Fenced
 
 PAGE = Path(__file__).parents[3] / "docs" / "released-once.md"
 

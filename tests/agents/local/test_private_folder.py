@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.local import Stack, StackError
-from agents.local.private_folder import claim_folder
+from blendstream.agents.local import Stack, StackError
+from blendstream.agents.local.private_folder import claim_folder
 
 
 def mode(path: Path) -> int:

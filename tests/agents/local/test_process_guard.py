@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.local.process_guard import ProcessGuard, StackError
+from blendstream.agents.local.process_guard import ProcessGuard, StackError
 
 pytestmark = pytest.mark.long
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 # where they are, and then ends in the way the test asks for.
 PARENT = """
 import os, signal, sys, time
-from agents.local.process_guard import ProcessGuard
+from blendstream.agents.local.process_guard import ProcessGuard
 stubborn = '''
 import os, signal, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

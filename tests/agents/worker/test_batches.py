@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from aiokafka import ConsumerRecord
 
-from agents.worker.faust_app import JoinedMessages, batches
-from streams.settings import Settings
-from streams.wire.frames import MAX_FRAME_BYTES
+from blendstream.agents.worker.faust_app import JoinedMessages, batches
+from blendstream.streams.settings import Settings
+from blendstream.streams.wire.frames import MAX_FRAME_BYTES
 from tests.counting import settings_values
 
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.worker.entry_checks import (
+from blendstream.agents.worker.entry_checks import (
     MAX_DEAD_LETTERS,
     judge_optin_records,
     judge_reports,
     unknown_to,
 )
-from streams.releases import entries
-from streams.releases.entries import Entry
-from streams.releases.epoch_state import ReleaseBook
-from streams.stems import Share, Stem
-from streams.stores.batch_verdict import BatchVerdict, Delivery, Refusal
-from streams.stores.epoch_keys import EpochKeys
-from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import (
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Entry
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.stems import Share, Stem
+from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery, Refusal
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,
     decode,
@@ -30,13 +30,7 @@ from streams.wire.frames import (
 )
 from tests.counting import MASTER
 from tests.old_frames import as_version_1
-from tests.release_entries import (
-    book_of,
-    estimates_entry,
-    fold,
-    head_list_entries,
-    opened_entry,
-)
+from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
 from tests.report_frames import encode_reports
 
 START, END, GRACE, SKEW = 1_000_000, 2_000_000, 10_000, 500

@@ -12,12 +12,12 @@ from aiokafka.errors import IllegalStateError
 from faust.exceptions import ProducerSendError
 from faust.types import TP
 
-from agents.worker.dead_letters import DeadLetters
-from agents.worker.faust_app import CountingApp
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.stores.batch_verdict import DeadLetter, Refusal
-from streams.topics import Topics
+from blendstream.agents.worker.dead_letters import DeadLetters
+from blendstream.agents.worker.faust_app import CountingApp
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import DeadLetter, Refusal
+from blendstream.streams.topics import Topics
 from tests.counting import settings_values
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.worker.frame_batches import Message, first_run
-from streams.stores.count_store import CHUNK_BYTES, MAX_RECORD_BYTES_PER_SCRIPT
-from streams.wire.frames import OptinEntry, encode_optin_records
+from blendstream.agents.worker.frame_batches import Message, first_run
+from blendstream.streams.stores.count_store import CHUNK_BYTES, MAX_RECORD_BYTES_PER_SCRIPT
+from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.report_frames import encode_reports
 
 REPORTS = encode_reports(1, bytes(32), bytes(16 * 8192), np.zeros((8192, 1), int), 1)

@@ -6,18 +6,18 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from agents.gateway.submit.frame_writer import OptinFrames
-from agents.gateway.submit.record_submissions import OptinTarget
-from agents.worker.entry_checks import judge_optin_records
-from blender.parameters import PrivacyParameters
-from streams.releases import entries
-from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, begin_period
-from streams.releases.ledger import Ledger
-from streams.stems import Share
-from streams.stores.batch_verdict import Delivery, Refusal
-from streams.stores.epoch_keys import EpochKeys, KeyRing
-from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import OptinEntry, decode, encode_optin_records
+from blendstream.agents.gateway.submit.frame_writer import OptinFrames
+from blendstream.agents.gateway.submit.record_submissions import OptinTarget
+from blendstream.agents.worker.entry_checks import judge_optin_records
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, begin_period
+from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.stems import Share
+from blendstream.streams.stores.batch_verdict import Delivery, Refusal
+from blendstream.streams.stores.epoch_keys import EpochKeys, KeyRing
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 from tests.counting import MASTER
 

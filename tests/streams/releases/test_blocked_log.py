@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from streams.releases import blocked
-from streams.releases.blocked import BlockedLog, LogWatch
-from streams.settings.sections import KafkaSettings
-from streams.stores.kafka import KafkaLog
-from streams.stores.kafka_transactions import OpenTransaction
+from blendstream.streams.releases import blocked
+from blendstream.streams.releases.blocked import BlockedLog, LogWatch
+from blendstream.streams.settings.sections import KafkaSettings
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.stores.kafka_transactions import OpenTransaction
 
 NOW_MS = 1_000_000_000
 OPEN = OpenTransaction(

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from blender.errors import ParameterError
-from blender.parameters import PrivacyParameters
-from blender.period_budget import calibrate_period
-from streams.errors import StoreMismatch
-from streams.releases import entries
-from streams.releases.budget_period import BudgetPeriod
-from streams.releases.epoch_plan import EpochParameters, begin_period
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.ledger import Cost, Ledger, Limit
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.period_budget import calibrate_period
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.budget_period import BudgetPeriod
+from blendstream.streams.releases.epoch_plan import EpochParameters, begin_period
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.ledger import Cost, Ledger, Limit
 from tests.agents.jobs.model_log import ModelLog, plan
 
 DAY = 86_400

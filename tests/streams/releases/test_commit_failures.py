@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streams.releases.commit_failures import CommitInDoubt, CommitRefused, Fenced, releasing
+from blendstream.streams.releases.commit_failures import (
+    CommitInDoubt,
+    CommitRefused,
+    Fenced,
+    releasing,
+)
 
 
 @pytest.mark.parametrize(

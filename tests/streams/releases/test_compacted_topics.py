@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streams.errors import StoreUnavailable
-from streams.releases import compacted_topics
-from streams.settings.fields import Url
-from streams.settings.sections import KafkaSettings
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases import compacted_topics
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import KafkaSettings
 
 PUBLISHER = compacted_topics.Publisher(KafkaSettings(url=Url("kafka://127.0.0.1:1")))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.errors import StoreMismatch
-from streams.releases import entries
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases import entries
 
 
 def test_a_reason_is_kept_as_an_operator_typed_it() -> None:

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from blender.parameters import PrivacyParameters
-from streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, plan_from, shares_ppm
-from streams.releases.ledger import Cost
-from streams.settings import Settings
-from streams.wire.canonical_json import canonical_json
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.streams.releases.epoch_plan import (
+    ClickGraphPlan,
+    EpochParameters,
+    plan_from,
+    shares_ppm,
+)
+from blendstream.streams.releases.ledger import Cost
+from blendstream.streams.settings import Settings
+from blendstream.streams.wire.canonical_json import canonical_json
 from tests.agents.jobs.model_log import plan
 from tests.gateway_service import base_values
 from tests.streams.wire.test_publication_documents import epoch_state

@@ -9,28 +9,28 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from agents.jobs.estimates import build_estimates
-from agents.jobs.filter_memory import add_filtered
-from agents.jobs.job_context import ReleaseDice
-from agents.jobs.metrics import JOBS
-from blender.errors import NotFinite
-from blender.groups_over_time import pooled_difference
-from blender.interfaces import OptinCounts
-from blender.parameters import PrivacyParameters
-from blender.profiles import build_head_list
-from blender.publication_filter import ClientFigures, Publication
-from blender.record import Record
-from streams.releases.epoch_state import HeadListRelease
-from streams.releases.filtered_estimates import (
+from blendstream.agents.jobs.estimates import build_estimates
+from blendstream.agents.jobs.filter_memory import add_filtered
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.metrics import JOBS
+from blendstream.blender.errors import NotFinite
+from blendstream.blender.groups_over_time import pooled_difference
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.publication_filter import ClientFigures, Publication
+from blendstream.blender.record import Record
+from blendstream.streams.releases.epoch_state import HeadListRelease
+from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
     rotates,
     with_filtered,
 )
-from streams.releases.sealed_counts import ReportsRead
-from streams.wire.estimates_document import DisputedRecords, EstimatesDocument
-from streams.wire.head_list_document import HeadListDocument
-from streams.wire.schemas import schema
+from blendstream.streams.releases.sealed_counts import ReportsRead
+from blendstream.streams.wire.estimates_document import DisputedRecords, EstimatesDocument
+from blendstream.streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.schemas import schema
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
 from tests.agents.jobs.test_epoch_schedule import START, keep
 from tests.doubles_jobs import RepeatableNoise
@@ -236,7 +236,7 @@ def test_a_filter_that_fails_leaves_the_epochs_own_estimate(monkeypatch, caplog)
     def fails(*_):
         raise NotFinite("a filter's mean", 7)
 
-    monkeypatch.setattr("agents.jobs.filter_memory.with_filtered", fails)
+    monkeypatch.setattr("blendstream.agents.jobs.filter_memory.with_filtered", fails)
     assert add_filtered(own, head_list, FilterMemory()) == own
 
     [told] = caplog.records
@@ -272,7 +272,7 @@ def test_records_that_are_known_and_not_listed_are_told_too():
 def test_of_more_unlisted_records_than_fit_the_largest_are_told(monkeypatch):
     made = documents(2, privacy=PrivacyParameters(selection_share=0.9, head_list_cells=5))
     all_of_them = json.loads(published(made)[-1][1])["filtered"]["unlisted"]
-    monkeypatch.setattr("streams.releases.filtered_estimates.MOST_UNLISTED", 4)
+    monkeypatch.setattr("blendstream.streams.releases.filtered_estimates.MOST_UNLISTED", 4)
     fewer = json.loads(published(made)[-1][1])["filtered"]["unlisted"]
 
     assert fewer == all_of_them[:4]
@@ -284,7 +284,7 @@ def test_a_querys_figure_is_of_all_its_known_results_before_any_is_cut_off(monke
     few = PrivacyParameters(selection_share=0.9, head_list_cells=5)
     made = documents(3, privacy=few)
     whole = json.loads(published(made)[-1][1])
-    monkeypatch.setattr("streams.releases.filtered_estimates.MOST_UNLISTED", 1)
+    monkeypatch.setattr("blendstream.streams.releases.filtered_estimates.MOST_UNLISTED", 1)
     cut = json.loads(published(made)[-1][1])
 
     known = [r for r in (*whole["records"], *whole["filtered"]["unlisted"]) if r["url"]]

@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender.errors import ParameterError
-from streams.releases.composition import delta_at, spent_at
-from streams.releases.ledger import GROUPS, Cost, Ledger, Limit, click_graph_cost, worst_of
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.releases.composition import delta_at, spent_at
+from blendstream.streams.releases.ledger import (
+    GROUPS,
+    Cost,
+    Ledger,
+    Limit,
+    click_graph_cost,
+    worst_of,
+)
 
 DAY = 86_400
 LIMIT = Limit(7 * DAY, optin=Cost(12.0, 1e-4), clients=Cost(12.0, 1e-4))

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.releases import entries
-from streams.releases.entries import Kind
-from streams.releases.epoch_state import ReleaseBook
-from streams.releases.log_consumer import LogRecord
-from streams.releases.reader import LogFollower, LogReader, UnknownFrame
-from streams.settings import Settings
-from streams.stems import Stem
-from streams.stores.kafka import KafkaLog
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.log_consumer import LogRecord
+from blendstream.streams.releases.reader import LogFollower, LogReader, UnknownFrame
+from blendstream.streams.settings import Settings
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.kafka import KafkaLog
 from tests.agents.worker.test_entry_checks import opened
 from tests.counting import settings_values
 from tests.listed_log import ListedLog, listed_log
@@ -147,7 +147,7 @@ async def test_a_server_that_shows_no_more_is_left_for_another(
     listed_log: ListedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was cut off answers from its old copy for ever, without an error."""
-    monkeypatch.setattr("streams.releases.reader.REOPEN_AFTER_S", 0.05)
+    monkeypatch.setattr("blendstream.streams.releases.reader.REOPEN_AFTER_S", 0.05)
     listed_log.append(opened(1))
     listed_log.append(entries.turn("ours", Kind.KEEPER), opened(2))
     # The first consumer looks for the start.
@@ -166,7 +166,7 @@ async def test_a_server_that_shows_no_more_is_left_for_another(
 async def test_what_is_never_shown_ends_with_a_sentence(
     listed_log: ListedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams.releases.reader.REOPEN_AFTER_S", 0.05)
+    monkeypatch.setattr("blendstream.streams.releases.reader.REOPEN_AFTER_S", 0.05)
     listed_log.append(opened(1))
     deciding = LogReader(SETTINGS.kafka, "x.releases")
     with pytest.raises(StoreUnavailable, match=r"must show a record.*blendstream doctor"):

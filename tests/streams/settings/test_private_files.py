@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli import main
-from agents.gateway.submit.token_file import ApplicationTokens, Sender, TokenFileError, add_token
-from streams.errors import SettingsError
-from streams.settings import Settings, load_settings
+from blendstream.agents.cli import main
+from blendstream.agents.gateway.submit.token_file import (
+    ApplicationTokens,
+    Sender,
+    TokenFileError,
+    add_token,
+)
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import Settings, load_settings
 from tests.streams.settings.test_settings import environment_of
 
 REFUSED = (0o644, 0o604, 0o602, 0o660, 0o620, 0o666)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender.user_groups import PARTS
-from streams.stores.epoch_keys import EpochKeys, KeyRing, account
-from streams.stores.fingerprints import siphash
+from blendstream.blender.user_groups import PARTS
+from blendstream.streams.stores.epoch_keys import EpochKeys, KeyRing, account
+from blendstream.streams.stores.fingerprints import siphash
 from tests.counting import scalar_siphash
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "frames.json").read_text())["keys"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.stores.fingerprints import FingerprintTable, siphash
+from blendstream.streams.stores.fingerprints import FingerprintTable, siphash
 from tests.counting import scalar_siphash
 
 KEY = bytes(range(16))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from agents.local.ports import free_port
-from streams.errors import StoreUnavailable
-from streams.releases.retention import LogTrimmer
-from streams.settings import Settings
-from streams.stores.kafka import KafkaLog
+from blendstream.agents.local.ports import free_port
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.releases.retention import LogTrimmer
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.kafka import KafkaLog
 from tests.counting import settings_values
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender.record import Record
-from blender.record_table import ListedRecords
-from streams.errors import StoreMismatch
-from streams.stores import record_rows
-from streams.stores.record_rows import RecordSums, pack_rows, row_counts, row_texts
+from blendstream.blender.record import Record
+from blendstream.blender.record_table import ListedRecords
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.stores import record_rows
+from blendstream.streams.stores.record_rows import RecordSums, pack_rows, row_counts, row_texts
 
 # No control characters, as nothing with one gets into Redis; lengths on both sides of 8 bytes.
 _TEXT = st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1, max_size=20)

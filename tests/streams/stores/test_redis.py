@@ -8,12 +8,12 @@ import pytest
 from redis.asyncio.connection import Connection
 from redis.exceptions import ReadOnlyError, ResponseError
 
-from agents.local import GivenServer, LocalRedis
-from agents.local.ports import free_port
-from streams.errors import StoreMismatch, StoreUnavailable
-from streams.settings.fields import Url
-from streams.settings.sections import RedisSettings
-from streams.stores.redis import answered, connect_redis
+from blendstream.agents.local import GivenServer, LocalRedis
+from blendstream.agents.local.ports import free_port
+from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.settings.fields import Url
+from blendstream.streams.settings.sections import RedisSettings
+from blendstream.streams.stores.redis import answered, connect_redis
 
 HOST = "127.0.0.1"
 SCRIPT = "Error running script (call to f_0123abcd): @user_script:62: @user_script: 62: "

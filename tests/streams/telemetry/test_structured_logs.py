@@ -13,11 +13,16 @@ from pathlib import Path
 
 import pytest
 
-import streams
-from blender.errors import ParameterError
-from streams.settings.sections import LogSettings
-from streams.stores.batch_verdict import BatchVerdict
-from streams.telemetry.structured_logs import FIELDS, OURS, Known, SafeHandler, configure_logging
+from blendstream import streams
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.settings.sections import LogSettings
+from blendstream.streams.stores.batch_verdict import BatchVerdict
+from blendstream.streams.telemetry.structured_logs import (
+    FIELDS,
+    Known,
+    SafeHandler,
+    configure_logging,
+)
 
 # Built at run time: a constant in a function that logs would rightly count as code, not data.
 QUERY = "-".join(["private", "query", "of", "someone"])
@@ -34,7 +39,7 @@ def written(request: pytest.FixtureRequest):
     """Everything that a logger below `written` and the library `faust` would have written."""
     stream = io.StringIO()
     handler = SafeHandler(stream, form=request.param)
-    names = ("streams.written", "faust.written")
+    names = ("blendstream.streams.written", "faust.written")
     for name in names:
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(logging.DEBUG)
@@ -43,7 +48,7 @@ def written(request: pytest.FixtureRequest):
         logging.getLogger(name).removeHandler(handler)
 
 
-ours = logging.getLogger("streams.written")
+ours = logging.getLogger("blendstream.streams.written")
 theirs = logging.getLogger("faust.written")
 
 
@@ -130,7 +135,7 @@ def test_a_refused_field_is_counted_with_its_place(written):
 def calls_in_the_code() -> Iterator[ast.Call]:
     """Every call in our packages."""
     root = Path(streams.__file__).parent.parent
-    for package in OURS:
+    for package in ("blender", "streams", "agents", "localclient"):
         for path in sorted((root / package).rglob("*.py")):
             for call in ast.walk(ast.parse(path.read_text())):
                 if isinstance(call, ast.Call):
@@ -168,7 +173,7 @@ def test_every_line_of_ours_has_its_event_as_a_constant_of_the_function_that_log
 
 def test_fausts_lines_are_fausts_though_a_class_of_ours_writes_them():
     """mode gives a subclass a logger of its module: two refused lines at each worker's start."""
-    from agents.worker.faust_app import CountingApp, _Consumer, _ConsumerThread
+    from blendstream.agents.worker.faust_app import CountingApp, _Consumer, _ConsumerThread
 
     for service in (CountingApp, _Consumer, _ConsumerThread):
         assert service.logger.name.startswith("faust.")
@@ -244,7 +249,7 @@ def test_a_line_that_cannot_be_written_stops_nobody_and_is_printed_nowhere_else(
 
 CRASH = """
 import logging, sys, threading, warnings, asyncio
-from streams.telemetry.structured_logs import configure_logging
+from blendstream.streams.telemetry.structured_logs import configure_logging
 logging.getLogger("noisy").addHandler(logging.StreamHandler())
 configure_logging()
 secret = "-".join(["private", "query"])
@@ -284,7 +289,7 @@ def test_configured_levels_and_forms_are_used():
     finally:
         logging.captureWarnings(False)
         root.handlers[:], root.level, sys.excepthook = before
-        for name in ("blender", "streams", "agents", "localclient"):
+        for name in ("blendstream",):
             logging.getLogger(name).setLevel(logging.NOTSET)
 
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [
@@ -294,9 +299,9 @@ def test_configured_levels_and_forms_are_used():
 
 STARTED = """
 import logging
-from streams.telemetry.structured_logs import configure_logging
+from blendstream.streams.telemetry.structured_logs import configure_logging
 configure_logging()
-logging.getLogger("agents.worker").info("worker_started", extra={"partition": 3})
+logging.getLogger("blendstream.agents.worker").info("worker_started", extra={"partition": 3})
 """
 
 

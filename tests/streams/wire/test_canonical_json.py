@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import streams
-from streams.wire.canonical_json import canonical_json
+from blendstream import streams
+from blendstream.streams.wire.canonical_json import canonical_json
 
 #: Where the packages are, in a checkout and where they are installed.
 PLACE = Path(streams.__file__).parents[1]

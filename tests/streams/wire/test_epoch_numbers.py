@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from agents.gateway.read.openapi import openapi_document
-from agents.gateway.submit.request_types import OPTIN_RECORDS, split
-from blender.errors import BlenderError
-from streams.releases import entries
-from streams.wire.canonical_json import canonical_json
-from streams.wire.estimates_document import EstimatesDocument
-from streams.wire.frames import OptinEntry, encode_optin_records
-from streams.wire.head_list_document import HeadListDocument
-from streams.wire.schemas import NAMES, schema
-from streams.wire.submissions import read_collecting_epoch
+from blendstream.agents.gateway.read.openapi import openapi_document
+from blendstream.agents.gateway.submit.request_types import OPTIN_RECORDS, split
+from blendstream.blender.errors import BlenderError
+from blendstream.streams.releases import entries
+from blendstream.streams.wire.canonical_json import canonical_json
+from blendstream.streams.wire.estimates_document import EstimatesDocument
+from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
+from blendstream.streams.wire.head_list_document import HeadListDocument
+from blendstream.streams.wire.schemas import NAMES, schema
+from blendstream.streams.wire.submissions import read_collecting_epoch
 from tests.agents.gateway.doubles import make_gateway
 from tests.localclient.support import head_list
 from tests.release_entries import book_of

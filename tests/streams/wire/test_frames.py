@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streams.wire.frames import (
+from blendstream.streams.wire.frames import (
     MAX_FRAME_BYTES,
     FrameKind,
     Marker,

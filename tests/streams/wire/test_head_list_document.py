@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from blender.cells import HeadList, RandomizerSpec
-from blender.errors import ParameterError
-from blender.record import Record
-from streams.wire.head_list_document import HeadListDocument, MalformedDocument
-from streams.wire.schemas import schema
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.record import Record
+from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
+from blendstream.streams.wire.schemas import schema
 
 
 def document(**changes: object) -> HeadListDocument:

@@ -11,26 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from agents.jobs.click_graphs import mechanism_parameters
-from agents.jobs.estimates import build_estimates, empty_estimates
-from agents.jobs.job_context import ReleaseDice
-from blender.interfaces import OptinCounts
-from blender.profiles import build_head_list
-from blender.record import Record
-from blender.registry import randomizer_for
-from streams.errors import StoreMismatch
-from streams.releases.documents import PART_BYTES, DocumentReference, join, split
-from streams.releases.entries import Shortfall
-from streams.releases.epoch_plan import ClickGraphPlan
-from streams.releases.epoch_state import HeadListRelease
-from streams.releases.optin_release import read_optin_release, write_optin_release
-from streams.releases.sealed_counts import ReportsRead
-from streams.wire.canonical_json import canonical_json
-from streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
-from streams.wire.estimates_document import EstimatedShare, EstimatesDocument
-from streams.wire.head_list_document import MalformedDocument
-from streams.wire.schemas import NAMES, schema
-from streams.wire.statements import (
+from blendstream.agents.jobs.click_graphs import mechanism_parameters
+from blendstream.agents.jobs.estimates import build_estimates, empty_estimates
+from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.releases.documents import PART_BYTES, DocumentReference, join, split
+from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.epoch_plan import ClickGraphPlan
+from blendstream.streams.releases.epoch_state import HeadListRelease
+from blendstream.streams.releases.optin_release import read_optin_release, write_optin_release
+from blendstream.streams.releases.sealed_counts import ReportsRead
+from blendstream.streams.wire.canonical_json import canonical_json
+from blendstream.streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
+from blendstream.streams.wire.estimates_document import EstimatedShare, EstimatesDocument
+from blendstream.streams.wire.head_list_document import MalformedDocument
+from blendstream.streams.wire.schemas import NAMES, schema
+from blendstream.streams.wire.statements import (
     click_graph_quantity,
     click_graph_statement,
     difference_statement,
@@ -503,8 +503,8 @@ def test_in_a_budget_period_the_people_of_click_graphs_are_promised_what_graphs_
 
 
 def test_an_opt_in_release_of_a_period_is_read_back_as_it_was():
-    from blender.epoch_memory import EpochMemory
-    from blender.publication_filter import RecordFilter
+    from blendstream.blender.epoch_memory import EpochMemory
+    from blendstream.blender.publication_filter import RecordFilter
 
     state = epoch_state(**IN_PERIODS)
     assert state.parameters.period is not None
@@ -550,7 +550,7 @@ def test_where_no_reports_are_published_there_is_nothing_to_learn_of_a_device():
 def test_a_long_period_of_short_epochs_does_not_hold_a_publication_up():
     """Windows of seven seconds in a period of a hundred days are 1.2 million epochs: adding up as
     many losses took more than five minutes."""
-    from agents.jobs.readers_guarantee import MOST_EPOCHS, readers_guarantee
+    from blendstream.agents.jobs.readers_guarantee import MOST_EPOCHS, readers_guarantee
 
     state = epoch_state()
     long = replace(state.parameters.charge, period_end_s=state.parameters.charge.period_start_s
@@ -566,10 +566,12 @@ def test_a_long_period_of_short_epochs_does_not_hold_a_publication_up():
 def test_where_a_report_spends_delta_several_do_not_add_up_to_epsilon_alone(monkeypatch):
     """In `paper` a client's report has (ε, δ). Over epochs T·ε would need T·δ, and one δ is stated:
     T·ε must not be said, even where the other bound is larger."""
-    from agents.jobs.readers_guarantee import readers_guarantee
+    from blendstream.agents.jobs.readers_guarantee import readers_guarantee
 
     large = 1e6
-    monkeypatch.setattr("agents.jobs.readers_guarantee.readers_epsilon", lambda *_: large)
+    monkeypatch.setattr(
+        "blendstream.agents.jobs.readers_guarantee.readers_epsilon", lambda *_: large
+    )
     state = epoch_state(profile="paper")
     parameters = state.parameters
     spends = parameters.charge.clients
@@ -588,7 +590,7 @@ def test_where_a_report_spends_delta_several_do_not_add_up_to_epsilon_alone(monk
 
 
 def test_over_a_period_the_epochs_in_which_a_device_reports_compose():
-    from agents.jobs.readers_guarantee import readers_guarantee
+    from blendstream.agents.jobs.readers_guarantee import readers_guarantee
 
     rng = np.random.default_rng(2)
     every, turns = epoch_state(), epoch_state(cohorts=10)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from blender.record import Record
-from streams.wire.submissions import (
+from blendstream.blender.record import Record
+from blendstream.streams.wire.submissions import (
     CollectingEpoch,
     EntryStatus,
     MalformedResponse,

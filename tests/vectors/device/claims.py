@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from localclient import ClockWrong, HeadListRefused, LimitReached, Limits
-from localclient.budget import spent, within_limits
-from localclient.state import Claim, Mode, State
+from blendstream.localclient import ClockWrong, HeadListRefused, LimitReached, Limits
+from blendstream.localclient.budget import spent, within_limits
+from blendstream.localclient.state import Claim, Mode, State
 
 DAY = 86_400
 LIMITS = {

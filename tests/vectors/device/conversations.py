@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from localclient import ClientRefused, LimitReached, Limits, OptIn
-from localclient.conversation import DeviceRequest, Outcome, Response
-from localclient.local_client import _Core, _Parts
-from streams.wire.head_list_document import HeadListDocument
+from blendstream.localclient import ClientRefused, LimitReached, Limits, OptIn
+from blendstream.localclient.conversation import DeviceRequest, Outcome, Response
+from blendstream.localclient.local_client import _Core, _Parts
+from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.localclient.support import UnsyncedFiles
 from tests.vectors.device.claims import DAY
 from tests.vectors.device.documents import head_list

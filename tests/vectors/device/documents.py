@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from blender.cells import HeadList, RandomizerSpec
-from blender.record import Record
-from streams.wire.head_list_document import HeadListDocument, MalformedDocument
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.record import Record
+from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
 
 LISTED = (
     Record("weather", "https://weather.example/"),

@@ -8,16 +8,16 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from blender.cells import HeadList, RandomizerSpec
-from blender.interfaces import LocalRandomizer
-from blender.local import local_alg
-from blender.rational import exp_rounded_down
-from blender.record import Record
-from blender.registry import RANDOMIZERS
-from blender.subset_or_none import best_named_size
-from blender.subset_selection import best_subset_size
-from localclient.store import draw_for_answers
-from streams.wire.submissions import write_report
+from blendstream.blender.cells import HeadList, RandomizerSpec
+from blendstream.blender.interfaces import LocalRandomizer
+from blendstream.blender.local import local_alg
+from blendstream.blender.rational import exp_rounded_down
+from blendstream.blender.record import Record
+from blendstream.blender.registry import RANDOMIZERS
+from blendstream.blender.subset_or_none import best_named_size
+from blendstream.blender.subset_selection import best_subset_size
+from blendstream.localclient.store import draw_for_answers
+from blendstream.streams.wire.submissions import write_report
 from tests.doubles import SeededDice
 
 EPSILONS = [

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from blender.rational import exp_rounded_down
-from blender.record import Record
-from blender.subset_or_none import best_named_size
+from blendstream.blender.rational import exp_rounded_down
+from blendstream.blender.record import Record
+from blendstream.blender.subset_or_none import best_named_size
 from tests.vectors.device.conversations import (
     ACCEPTED,
     DAY,

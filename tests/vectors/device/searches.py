@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from blender.errors import BlenderError
-from localclient import PublishedResult
-from localclient.search import RankedQuery, RankedUrl
-from streams.wire.canonical_json import canonical_json
-from streams.wire.estimates_document import (
+from blendstream.blender.errors import BlenderError
+from blendstream.localclient import PublishedResult
+from blendstream.localclient.search import RankedQuery, RankedUrl
+from blendstream.streams.wire.canonical_json import canonical_json
+from blendstream.streams.wire.estimates_document import (
     DisputedRecords,
     EstimatedCell,
     EstimatedQuery,

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.gateway.http.listening import listen, listening_address, needs_edge
-from streams.errors import SettingsError
-from streams.settings.sections import GatewaySettings
+from blendstream.agents.gateway.http.listening import listen, listening_address, needs_edge
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings.sections import GatewaySettings
 
 _LISTEN_AND_WAIT = """
 import signal, sys
 from pathlib import Path
-from agents.gateway.http.listening import listen
-from streams.settings.sections import GatewaySettings
+from blendstream.agents.gateway.http.listening import listen
+from blendstream.streams.settings.sections import GatewaySettings
 opened = listen(GatewaySettings(unix_socket=Path(sys.argv[1])))
 print("listening", flush=True)
 signal.pause()

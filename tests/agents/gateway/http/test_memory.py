@@ -11,16 +11,10 @@ from typing import Any
 
 import pytest
 
-from agents.gateway.submit.token_file import ApplicationTokens, add_token
-from agents.gateway.submit.verdicts import QUEUED_ENTRY_BYTES
-from streams.settings.sections import GatewaySettings
-from tests.agents.gateway.doubles import (
-    HEAD_LIST,
-    TestGateway,
-    make_gateway,
-    report,
-    report_target,
-)
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.gateway.submit.verdicts import QUEUED_ENTRY_BYTES
+from blendstream.streams.settings.sections import GatewaySettings
+from tests.agents.gateway.doubles import HEAD_LIST, TestGateway, make_gateway, report, report_target
 
 REQUESTS = 8
 #: A task, a scope, a few futures: what every request holds, whatever is in it.

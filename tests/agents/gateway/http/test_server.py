@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.gateway.http.listening import listen
-from agents.gateway.http.server import KEEP_ALIVE_S
-from streams.settings.sections import GatewaySettings
+from blendstream.agents.gateway.http.listening import listen
+from blendstream.agents.gateway.http.server import KEEP_ALIVE_S
+from blendstream.streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import report
 from tests.agents.gateway.http.http_cases import chunked, chunks, post, request, sized
 from tests.agents.gateway.live import Live, live_gateway, patient_gateway

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from agents.gateway.read.publications import PublishedDocument
+from blendstream.agents.gateway.read.publications import PublishedDocument
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.browser.publications import (
     disputed,
@@ -123,7 +123,7 @@ async def test_a_series_is_paged_newest_first_without_gaps():
 
 async def test_a_page_ends_early_rather_than_grow_and_the_next_goes_on_there(monkeypatch):
     """A service with many thousand records must not answer with gigabytes."""
-    monkeypatch.setattr("agents.gateway.read.read_api._PAGE_BYTES", 5_000)
+    monkeypatch.setattr("blendstream.agents.gateway.read.read_api._PAGE_BYTES", 5_000)
     documents = publications()
     gateway, seen, pages = serving(documents), [], 0
     path = "/v1/series?limit=12"

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from agents.gateway.read.publications import Publications
-from agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
-from streams.releases import entries
-from streams.releases.entries import Kind
-from streams.settings import Settings
-from streams.stores.epoch_keys import KeyRing
-from streams.stores.kafka import KafkaLog
-from streams.topics import Topics
+from blendstream.agents.gateway.read.publications import Publications
+from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Kind
+from blendstream.streams.settings import Settings
+from blendstream.streams.stores.epoch_keys import KeyRing
+from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.topics import Topics
 from tests.counting import settings_values
 from tests.listed_log import ListedLog, listed_log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 
-from agents.gateway.read.static_pages import FOLDER, StaticPages
+from blendstream.agents.gateway.read.static_pages import FOLDER, StaticPages
 from tests.agents.gateway.doubles import make_gateway
 
 

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from agents.gateway.submit.token_file import ApplicationTokens, add_token
-from agents.worker.entry_checks import judge_optin_records, judge_reports
-from streams.stems import Stem
-from streams.stores.batch_verdict import BatchVerdict, Delivery
-from streams.stores.epoch_keys import EpochKeys
-from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import decode
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
+from blendstream.streams.stems import Stem
+from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.read.test_release_fold import Log
 from tests.gateway_service import MASTER

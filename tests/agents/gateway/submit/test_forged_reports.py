@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blender.cells import Cells, RandomizerSpec
-from blender.record import Record
-from blender.subset_or_none_estimates import SubsetOrNoneEstimator
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.record import Record
+from blendstream.blender.subset_or_none_estimates import SubsetOrNoneEstimator
 
 PAGE = Path(__file__).parents[4] / "docs" / "privacy-forged-reports.md"
 ROW = re.compile(

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from agents.gateway.submit.frame_writer import FrameWriter, OptinFrames, ReportFrames
-from streams.settings.sections import GatewaySettings
-from streams.wire.frames import OptinEntry
+from blendstream.agents.gateway.submit.frame_writer import FrameWriter, OptinFrames, ReportFrames
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.wire.frames import OptinEntry
 from tests.agents.gateway.doubles import ScriptedProducer
 
 KIND = ReportFrames(

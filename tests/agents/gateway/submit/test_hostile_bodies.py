@@ -17,29 +17,19 @@ from typing import Any
 
 import pytest
 
-from agents.gateway.read.publications import PublishedDocument
-from agents.gateway.submit.token_file import ApplicationTokens, add_token
-from streams.settings.sections import GatewaySettings
-from streams.wire.estimates_document import (
+from blendstream.agents.gateway.read.publications import PublishedDocument
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedShare,
     EstimatesDocument,
     Participants,
 )
-from streams.wire.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
-from tests.agents.gateway.doubles import (
-    HEAD_LIST,
-    TestGateway,
-    make_gateway,
-    report,
-    report_target,
-)
+from blendstream.streams.wire.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
+from tests.agents.gateway.doubles import HEAD_LIST, TestGateway, make_gateway, report, report_target
 from tests.agents.gateway.live import serving
-from tests.agents.gateway.loop_time import (
-    garbage_as_in_a_gateway,
-    longest_pause,
-    longest_stretch,
-)
+from tests.agents.gateway.loop_time import garbage_as_in_a_gateway, longest_pause, longest_stretch
 
 #: What one request may take of the loop at a time, in seconds of processor time.
 LIMIT_S = 0.05

@@ -11,16 +11,16 @@ from collections import defaultdict
 import httpx
 import pytest
 
-from agents.gateway.submit.record_submissions import OptinTargets
-from agents.worker.entry_checks import judge_optin_records
-from localclient import LocalClient, OptIn, What
-from localclient.local_client import _Parts
-from streams.releases.sealed_counts import _users
-from streams.stems import Share
-from streams.stores.batch_verdict import Delivery, Refusal, Tally
-from streams.stores.epoch_keys import EpochKeys
-from streams.stores.fingerprints import FingerprintTable
-from streams.wire.submissions import write_optin_records
+from blendstream.agents.gateway.submit.record_submissions import OptinTargets
+from blendstream.agents.worker.entry_checks import judge_optin_records
+from blendstream.localclient import LocalClient, OptIn, What
+from blendstream.localclient.local_client import _Parts
+from blendstream.streams.releases.sealed_counts import _users
+from blendstream.streams.stems import Share
+from blendstream.streams.stores.batch_verdict import Delivery, Refusal, Tally
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.wire.submissions import write_optin_records
 from tests.agents.gateway.doubles import MASTER, optin_target
 from tests.agents.gateway.submit.test_record_submissions import Application, record
 from tests.agents.worker.test_entry_checks import START as OPEN_MS

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.gateway.read.publications import PauseView
-from agents.gateway.submit.record_submissions import Cohorts, OptinTargets
-from agents.gateway.submit.token_file import ApplicationTokens, add_token
-from blender.record import Record
-from streams.settings.sections import GatewaySettings
-from streams.stores.epoch_keys import EpochKeys, account
-from streams.wire import submissions
+from blendstream.agents.gateway.read.publications import PauseView
+from blendstream.agents.gateway.submit.record_submissions import Cohorts, OptinTargets
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.blender.record import Record
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.stores.epoch_keys import EpochKeys, account
+from blendstream.streams.wire import submissions
 from tests.agents.gateway.doubles import MASTER, TestGateway, make_gateway, optin_target
 
 HOUR_MS = 3_600_000

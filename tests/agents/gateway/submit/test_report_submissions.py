@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender.cells import Cells, RandomizerSpec
-from blender.record import Record
-from blender.registry import RANDOMIZERS
-from streams.settings.sections import GatewaySettings
-from streams.stores.epoch_keys import EpochKeys
-from streams.wire import submissions
+from blendstream.blender.cells import Cells, RandomizerSpec
+from blendstream.blender.record import Record
+from blendstream.blender.registry import RANDOMIZERS
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.wire import submissions
 from tests.agents.gateway.doubles import HEAD_LIST, MASTER, make_gateway, report, report_target
 
 ACCEPTED = {"verdicts": [{"status": "accepted"}]}

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from agents.gateway.submit.token_file import (
+from blendstream.agents.gateway.submit.token_file import (
     Application,
     ApplicationTokens,
     Sender,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agents.gateway.submit.record_submissions import Cohorts
-from agents.gateway.submit.token_file import ApplicationTokens, add_token
-from agents.worker.entry_checks import judge_optin_records
-from streams.stores.batch_verdict import Delivery
-from streams.stores.epoch_keys import EpochKeys, account
-from streams.stores.fingerprints import FingerprintTable
-from streams.wire.frames import decode
+from blendstream.agents.gateway.submit.record_submissions import Cohorts
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.worker.entry_checks import judge_optin_records
+from blendstream.streams.stores.batch_verdict import Delivery
+from blendstream.streams.stores.epoch_keys import EpochKeys, account
+from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway, optin_target
 from tests.agents.gateway.read.test_release_fold import Log
 from tests.gateway_service import MASTER, opened, plan

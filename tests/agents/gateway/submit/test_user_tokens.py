@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agents.gateway.submit.token_file import ApplicationTokens, add_token, remove_tokens
-from blender.errors import ParameterError
-from streams.settings.sections import GatewaySettings
-from streams.user_tokens import UserToken, mint_user_token
+from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token, remove_tokens
+from blendstream.blender.errors import ParameterError
+from blendstream.streams.settings.sections import GatewaySettings
+from blendstream.streams.user_tokens import UserToken, mint_user_token
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.submit.test_user_ids import START_MS, Service, record
 

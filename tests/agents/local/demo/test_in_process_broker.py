@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streams.settings import declared_settings
+from blendstream.streams.settings import declared_settings
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -13,9 +13,10 @@ REPOSITORY = Path(__file__).parents[4]
 def test_every_name_that_it_replaces_is_still_there():
     """A name that moved would leave the demo half on stand-ins; that stops its start."""
     code = (
-        "from agents.local.demo.in_process_broker import InProcessBroker\n"
+        "from blendstream.agents.local.demo.in_process_broker import InProcessBroker\n"
         "InProcessBroker.stand_in()\n"
-        "import streams.releases.log as log, agents.gateway.gateway_process as server\n"
+        "import blendstream.streams.releases.log as log\n"
+        "import blendstream.agents.gateway.gateway_process as server\n"
         "print(log.Producer.__name__, server.GatewayProcess._compare_clocks.__name__)"
     )
     ended = subprocess.run(

@@ -9,10 +9,10 @@ import httpx
 import numpy as np
 import pytest
 
-from agents.local.demo.people import FALLING, NO_RECORD, RISING, Crowd, Window
-from agents.local.demo.population import Population
-from agents.local.demo.senders import BatchSender
-from blender.cells import Cells
+from blendstream.agents.local.demo.people import FALLING, NO_RECORD, RISING, Crowd, Window
+from blendstream.agents.local.demo.population import Population
+from blendstream.agents.local.demo.senders import BatchSender
+from blendstream.blender.cells import Cells
 from tests.localclient.support import head_list
 
 

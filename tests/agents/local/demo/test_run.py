@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli import build_parser
-from agents.commands.demo import LEAST_WINDOW_S
-from agents.local import GivenServer, Stack, StackError
-from agents.local.demo.population import time_to_search
-from agents.local.demo.run import check_results, client_steps, extension_steps
-from agents.local.demo.service import GUEST, EpochTimes, _settings
-from streams.errors import SettingsError
-from streams.settings import load_settings
+from blendstream.agents.cli import build_parser
+from blendstream.agents.commands.demo import LEAST_WINDOW_S
+from blendstream.agents.local import GivenServer, Stack, StackError
+from blendstream.agents.local.demo.population import time_to_search
+from blendstream.agents.local.demo.run import check_results, client_steps, extension_steps
+from blendstream.agents.local.demo.service import GUEST, EpochTimes, _settings
+from blendstream.streams.errors import SettingsError
+from blendstream.streams.settings import load_settings
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import io
 
-from agents.local.demo.compare import Row, Score
-from agents.local.demo.in_process_broker import InProcessBroker
-from agents.local.demo.view import View, epoch_table
-from blender.record import Record
+from blendstream.agents.local.demo.compare import Row, Score
+from blendstream.agents.local.demo.in_process_broker import InProcessBroker
+from blendstream.agents.local.demo.view import View, epoch_table
+from blendstream.blender.record import Record
 
 
 class Terminal(io.StringIO):

@@ -1,1 +1,0 @@
-"""How close the published estimates come to the truth, on populations whose truth is known."""

@@ -1,0 +1,7 @@
+"""How close the published estimates come to the truth, on populations whose truth is known."""
+
+if __name__ != "blendstream.evaluation":
+    raise ImportError(
+        f"this folder is imported as blendstream.evaluation, got {__name__}; "
+        "write `import blendstream.evaluation`, after `make setup` or pip install"
+    )

@@ -1,0 +1,162 @@
+"""Stores finished measurements, so that an interrupted evaluation can continue where it stopped.
+
+One CSV per evaluation, appended to. A *unit* is what is computed in one step: an experiment on a
+population at one point, once. Its last line has the metric `seconds`; a unit without that line was
+interrupted: it is dropped when the file is read, and computed again.
+
+Promises: a unit is counted once or not at all, whenever the power fails; values depend only on the
+seed and the unit, not on order, resumption or the number of processes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from blendstream.blender.errors import ParameterError
+
+__all__ = ["SECONDS", "Measurement", "Measurements", "Unit", "Value", "generator_for"]
+
+#: The metric of a unit's last line: how long it took.
+SECONDS = "seconds"
+
+_HEADING = ("experiment", "population", "point", "run", "series", "x", "metric", "value")
+
+
+class Unit(NamedTuple):
+    """One computation: `point` is where on the experiment's axis, `run` the repetition."""
+
+    experiment: str
+    population: str
+    point: float
+    run: int
+
+
+class Value(NamedTuple):
+    """One number of a unit: a curve (`series`), a place on it, and what was measured there."""
+
+    series: str
+    x: float
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A value and the unit it came from."""
+
+    unit: Unit
+    value: Value
+
+
+def generator_for(unit: Unit, seed: int) -> np.random.Generator:
+    """A generator of the unit's own, the same on every machine and in every order."""
+    text = f"{seed}/{unit.experiment}/{unit.population}/{unit.point!r}/{unit.run}"
+    return np.random.default_rng(int.from_bytes(sha256(text.encode()).digest()[:16], "big"))
+
+
+class Measurements:
+    """The file of one evaluation.
+
+    `conditions` (seed, scale, version) must be the same when it is resumed, and so must what
+    `sources` says of a population: two tables of one name are two populations. Others may join.
+    """
+
+    def __init__(
+        self, path: Path, conditions: str, sources: Mapping[str, str] | None = None
+    ) -> None:
+        """Read what is stored, drop interrupted units, and be ready to append."""
+        self._path = path
+        self._finished: dict[Unit, list[Value]] = {}
+        known = dict(sources or {})
+        if path.exists():
+            with path.open(encoding="utf-8", newline="") as lines:
+                opening = list(takewhile(lambda line: line.startswith("# "), lines))
+                made_with, *populations = opening or ["# nothing known"]
+                self._must_equal("other options", made_with[2:].strip(), conditions)
+                for line in populations:
+                    name, _, source = line[2:].strip().partition(": ")
+                    self._must_equal(f"another {name}", source, known.setdefault(name, source))
+                self._read(lines)
+        self._rewrite([conditions, *(f"{name}: {source}" for name, source in known.items())])
+
+    def _must_equal(self, what: str, stored: str, now: str) -> None:
+        if stored != now:
+            raise ParameterError(
+                f"{self._path} was made with {what} ({stored}, now {now}); "
+                "name another folder with --out, or remove the file"
+            )
+
+    def __contains__(self, unit: Unit) -> bool:
+        return unit in self._finished
+
+    def __iter__(self) -> Iterator[Measurement]:
+        """Every value of every finished unit but the times."""
+        for unit, values in self._finished.items():
+            yield from (Measurement(unit, v) for v in values if v.metric != SECONDS)
+
+    def seconds(self, experiment: str, population: str, point: float | None = None) -> list[float]:
+        """How long finished units of this kind took (all points, or one)."""
+        return [
+            values[-1].value
+            for unit, values in self._finished.items()
+            if (unit.experiment, unit.population) == (experiment, population)
+            and point in (None, unit.point)
+        ]
+
+    def add(self, unit: Unit, values: Sequence[Value], seconds: float) -> None:
+        """Append a finished unit; on disk before this returns."""
+        # Rounded as the file will have it, so that a resumed evaluation is the same to the digit.
+        rows = [
+            value._replace(value=float(_text(value.value)))
+            for value in (*values, Value("", 0.0, SECONDS, seconds))
+        ]
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_lines(unit, rows))
+            file.flush()
+            os.fsync(file.fileno())
+        self._finished[unit] = rows
+
+    def _read(self, lines: Iterable[str]) -> None:
+        open_units: dict[Unit, list[Value]] = {}
+        for row in csv.reader(lines):
+            try:
+                experiment, population, point, run, series, x, metric, value = row
+                unit = Unit(experiment, population, float(point), int(run))
+                entry = Value(series, float(x), metric, float(value))
+            except ValueError:  # the line that was being written when the power failed
+                continue
+            open_units.setdefault(unit, []).append(entry)
+            if metric == SECONDS:
+                self._finished[unit] = open_units.pop(unit)
+
+    def _rewrite(self, opening: Iterable[str]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        aside = self._path.with_suffix(".new")
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(f"# {line}\n" for line in opening)
+            file.write(",".join(_HEADING) + "\n")
+            for unit, values in self._finished.items():
+                file.write(_lines(unit, values))
+        aside.replace(self._path)
+
+
+def _lines(unit: Unit, values: Iterable[Value]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for value in values:
+        writer.writerow([*unit, value.series, value.x, value.metric, _text(value.value)])
+    return text.getvalue()
+
+
+def _text(number: float) -> str:
+    return f"{number:.7g}"

@@ -1,0 +1,342 @@
+"""What the paper does not show: longer lists, honest intervals, groups that disagree, the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from blendstream.blender.agreement import measure_agreement
+from blendstream.blender.blend import optin_weight
+from blendstream.blender.cell_estimates import Estimates, FloatArray
+from blendstream.blender.noise import IntArray
+from blendstream.blender.profiles import PROFILES, SELECTION_SHARES, selector_of
+from blendstream.blender.registry import randomizer_for
+from blendstream.evaluation.experiment import Experiment
+from blendstream.evaluation.measurements import Value
+from blendstream.evaluation.paper_experiments import (
+    BUDGET_SPLITS,
+    one_point,
+    sampling_l1,
+    values_of,
+)
+from blendstream.evaluation.populations import Setting, ZipfPeople
+from blendstream.evaluation.scores import missing, ndcg_listed, scores
+from blendstream.evaluation.simulated_epochs import (
+    SimulatedEpoch,
+    Truth,
+    distinct,
+    draw_optin,
+    draw_records,
+    parameters_of,
+    run_epoch,
+)
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+
+__all__ = ["OWN_EXPERIMENTS", "listed_in_one_epoch"]
+
+#: Epochs after which a list with known keys has stopped growing.
+EPOCHS = 12
+
+#: Places of a head list, by their last: intervals behave alike within.
+PLACES = (10, 25, 50, 100, 250, 500)
+
+RECORDS_EACH = (1, 2, 3, 5, 10, 20, 30)
+
+#: How often a further record of a person comes back to a query of theirs.
+SAME_QUERY = (0.0, 0.5, 0.9)
+
+#: Opt-in shares at which the groups' weights are measured.
+SHARES = (0.01, 0.05, 0.1)
+
+#: Where a list of ten is just reached, where its NDCG dips, and where it is back.
+CHOOSING_SHARES = (0.01, 0.02, 0.03, 0.05, 0.1)
+
+#: How clicks gather on a query's first URL: 34, 65, 84 and 96 % of them.
+CLICK_EXPONENTS = (1.0, 2.0, 3.0, 5.0)
+
+DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
+
+
+def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """How many records each selector finds at this ε, and how many of them belong there."""
+    for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
+        yield from _size(series, point, setting, listed_in_one_epoch(setting, profile, point, rng))
+    *_, known = _epochs(setting, point, rng)
+    yield from _size("and known keys, epoch 12", point, setting, known)
+    for records_each in (10, 30):
+        listed = listed_in_one_epoch(setting, "sharp", point, rng, records_each=records_each)
+        yield from _size(f"{records_each} records a user", point, setting, listed)
+
+
+def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """The list's size over epochs: the paper forgets, known keys stay."""
+    for epoch, known in enumerate(_epochs(setting, 4.0, rng), start=1):
+        yield from _size("known keys", epoch, setting, known)
+        for series, profile in (("same, without memory", "sharp"), ("paper", "paper")):
+            yield from _size(
+                series, epoch, setting, listed_in_one_epoch(setting, profile, 4.0, rng)
+            )
+
+
+def _epochs(setting: Setting, epsilon: float, rng: np.random.Generator) -> Iterator[IntArray]:
+    """Twelve epochs of different people from one population, the last list known in the next."""
+    known = np.zeros(0, dtype=np.int64)
+    for _ in range(EPOCHS):
+        known = listed_in_one_epoch(setting, "sharp", epsilon, rng, known=known)
+        yield known
+
+
+def listed_in_one_epoch(
+    setting: Setting,
+    profile: str,
+    epsilon: float,
+    rng: np.random.Generator,
+    *,
+    known: IntArray | None = None,
+    records_each: int = 1,
+    selection_share: float | None = None,
+) -> IntArray:
+    """The whole selected list of one epoch, by the records' numbers in the population.
+
+    Lists of millions of records are only counted and selected here, so none gets its text.
+    """
+    parameters = parameters_of(setting, epsilon=epsilon, records_per_optin_user=records_each)
+    share = SELECTION_SHARES[profile] if selection_share is None else selection_share
+    users = round(setting.users * setting.optin_share * share)
+    records = distinct(draw_records(setting.people, users, records_each, 0.0, rng))
+    present, tally = np.unique(records, return_counts=True)
+    known = present[:0] if known is None else known
+    numbers = np.union1d(present, known)
+    counts = np.zeros(len(numbers), dtype=np.int64)
+    counts[np.searchsorted(numbers, present)] = tally
+    selection = selector_of(profile, parameters).select(
+        counts, np.isin(numbers, known), parameters, SimulatedNoise(rng)
+    )
+    return np.asarray(numbers[selection.kept], dtype=np.int64)
+
+
+def _size(series: str, x: float, setting: Setting, listed: IntArray) -> Iterator[Value]:
+    yield Value(series, x, "found", float(len(listed)))
+    if len(listed):
+        in_top = np.isin(listed, setting.people.top(len(listed))).mean()
+        yield Value(series, x, "in_true_top", float(in_top))
+
+
+def _coverage(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """How often 95 % intervals hold the truth, and how wide they are, down the list."""
+    optin = draw_optin(setting, rng)
+    for profile in PROFILES:
+        epoch = run_epoch(profile, setting, optin, parameters_of(setting, epsilon=point), rng)
+        estimates = epoch.estimates
+        yield from _covered(profile, epoch, estimates.blended.cells)
+        yield from _covered(f"{profile}, opt-in", epoch, estimates.optin.cells)
+        yield from _covered(f"{profile}, clients", epoch, estimates.client.cells)
+
+
+def _covered(series: str, epoch: SimulatedEpoch, estimates: Estimates) -> Iterator[Value]:
+    listed = len(epoch.truth.listed)
+    truth = epoch.truth.cells[:listed]
+    low, high = estimates.low[:listed], estimates.high[:listed]
+    holds = (low <= truth) & (truth <= high)
+    first = 0
+    for last in (place for place in PLACES if place <= listed):
+        here = slice(first, last)
+        yield Value(series, last, "covered", float(holds[here].mean()))
+        yield Value(series, last, "width", float((high - low)[here].mean()))
+        # A ratio of means: in a mean of ratios one record that hardly anyone holds, listed by its
+        # noise, outweighs all others.
+        relative = (high - low)[here].mean() / truth[here].mean()
+        yield Value(series, last, "relative_width", float(relative))
+        first = last
+    if listed:
+        yield Value(series, 0, "covered", float(holds.mean()))
+        yield Value(series, 0, "width", float((high - low).mean()))
+
+
+def _agreement(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """How often the test says that groups differ, when clients' tastes differ by `point`."""
+    optin = draw_optin(setting, rng)
+
+    def differing(truth: Truth) -> FloatArray:
+        listed = len(truth.listed)
+        sign = rng.choice([-1.0, 1.0], size=listed)
+        cells = truth.cells.copy()
+        cells[:listed] *= 1 + point * sign
+        cells[-1] = max(0.0, 1 - cells[:-1].sum())
+        return np.asarray(cells / cells.sum())
+
+    for profile in PROFILES:
+        epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng, differing=differing)
+        verdict = measure_agreement(
+            epoch.release.head_list,
+            epoch.release.noisy,
+            epoch.estimates.client,
+            randomizer_for(epoch.release.head_list),
+            shares=epoch.release.shares,
+            best_trimmed=epoch.release.best_trimmed,
+            rng=rng,
+            rounds=199,
+        )
+        if verdict is not None:
+            yield Value(profile, point, "rejected", float(verdict.p_value < 0.05))
+
+
+def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """L1 against the number of people, beside what sampling alone would leave."""
+    setting = replace(setting, users=round(point))
+    optin = draw_optin(setting, rng)
+    for profile in PROFILES:
+        epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng)
+        if len(epoch.truth.listed) < setting.list_size:
+            continue
+        yield Value(profile, point, "l1_plain", scores(epoch, setting.people)["l1_plain"])
+        if profile == "sharp":
+            yield Value("no privacy", point, "l1_plain", sampling_l1(setting, epoch, rng))
+
+
+def _records_each(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """List and L1 against m_O, when a person's records resemble each other."""
+    records_each = int(point)
+    parameters = parameters_of(setting, records_per_optin_user=records_each)
+    lines = [(f"{same:.0%} return to a query", "sharp", same) for same in SAME_QUERY]
+    if records_each == 1:
+        lines.append(("paper", "paper", 0.0))
+    for series, profile, same_query in lines:
+        optin = draw_optin(setting, rng, records_each=records_each, same_query=same_query)
+        epoch = run_epoch(profile, setting, optin, parameters, rng)
+        yield Value(series, point, "found", float(len(epoch.release.head_list.records)))
+        if len(epoch.truth.listed) == setting.list_size:
+            yield from values_of(series, point, scores(epoch, setting.people))
+
+
+def _weights(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """Which group decides the paper's blend on a list of ten: T's weight, each group's own L1."""
+    for share in SHARES:
+        optin = draw_optin(setting, rng, share=share)
+        parameters = parameters_of(setting, epsilon=point, list_size=10)
+        epoch = run_epoch("paper", setting, optin, parameters, rng)
+        listed = len(epoch.truth.listed)
+        if listed < 10:
+            continue
+        estimates, series = epoch.estimates, f"{share:.0%} opt in"
+        weight = optin_weight(estimates.optin.cells.variance, estimates.client.cells.variance)
+        yield Value(series, point, "weight", float(weight[:listed].mean()))
+        for metric, group in (
+            ("l1", estimates.blended),
+            ("l1_optin", estimates.optin),
+            ("l1_clients", estimates.client),
+        ):
+            measured = scores(epoch, setting.people, group)
+            if measured:
+                yield Value(series, point, metric, measured["l1"])
+
+
+def _chosen_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """How well T's people choose and order ten records of all that S found, by opt-in share."""
+    optin = draw_optin(setting, rng, share=point)
+    epoch = run_epoch("paper", setting, optin, parameters_of(setting, list_size=10), rng)
+    records = epoch.release.head_list.records
+    yield Value("paper", point, "found", float(len(records)))
+    if len(epoch.truth.listed) == 10:
+        yield Value("paper", point, "ndcg", scores(epoch, setting.people)["ndcg"])
+        yield Value("paper", point, "ndcg_listed", ndcg_listed(epoch))
+        yield Value("paper", point, "missing", missing(epoch, setting.people))
+        favourites = set(setting.people.records(setting.people.top(10)))
+        yield Value("paper", point, "not_found", float(len(favourites - set(records))))
+
+
+def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+    """Clients' NDCG against f_C where clicks gather on a query's first URL less, or more."""
+    for exponent in CLICK_EXPONENTS:
+        if not isinstance(setting.people, ZipfPeople):
+            continue
+        other = replace(setting, people=replace(setting.people, url_exponent=exponent))
+        parameters = parameters_of(other, query_budget_share=point)
+        epoch = run_epoch("paper", other, draw_optin(other, rng), parameters, rng)
+        series = f"URL of rank j ∝ j^−{exponent:g}"
+        yield Value(series, point, "queries", float(len(epoch.release.head_list.cells.queries)))
+        measured = scores(epoch, other.people, epoch.estimates.client)
+        if measured:
+            yield Value(series, point, "ndcg", measured["ndcg"])
+
+
+OWN_EXPERIMENTS = (
+    Experiment(
+        "head_list",
+        "how many records each selector finds, against ε",
+        lambda setting: (1.0, 2.0, 3.0, 4.0, 5.0),
+        _head_list,
+        runs=6,
+        large_runs=5,
+        tables=True,
+    ),
+    Experiment(
+        "known_keys",
+        "the head list's size over epochs",
+        one_point,
+        _known_keys,
+        runs=10,
+        large_runs=5,
+        tables=True,
+    ),
+    Experiment(
+        "coverage",
+        "how often 95 % intervals hold the truth, and how wide they are",
+        lambda setting: (4.0,),
+        _coverage,
+        runs=60,
+        large_runs=30,
+        tables=True,
+    ),
+    Experiment(
+        "agreement",
+        "how often the agreement test speaks up, right or wrong",
+        lambda setting: DRIFTS,
+        _agreement,
+        runs=100,
+        populations=("aol",),
+    ),
+    Experiment(
+        "limit",
+        "L1 against the number of people, beside the limit without privacy",
+        # As many as the paper's first data set has, or a test asks for, and more.
+        lambda setting: [float(setting.users * times) for times in (1, 2, 5, 10, 20)],
+        _limit,
+        runs=10,
+        populations=("aol",),
+    ),
+    Experiment(
+        "records_each",
+        "head list and L1 against records per opt-in user, with likeness within a user",
+        lambda setting: RECORDS_EACH,
+        _records_each,
+        runs=10,
+        populations=("aol",),
+    ),
+    Experiment(
+        "weights",
+        "whom the paper's blend listens to: T's weight and each group's L1 on a list of ten",
+        lambda setting: (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0),
+        _weights,
+        runs=20,
+        populations=("aol",),
+    ),
+    Experiment(
+        "chosen_ten",
+        "a list of ten by opt-in share: what is found, what T leaves out, how it is ordered",
+        lambda setting: CHOOSING_SHARES,
+        _chosen_ten,
+        runs=60,
+        populations=("aol",),
+    ),
+    Experiment(
+        "click_shapes",
+        "clients' NDCG against f_C, for clicks that gather on the first URL less or more",
+        lambda setting: BUDGET_SPLITS,
+        _click_shapes,
+        runs=20,
+        populations=("aol",),
+    ),
+)

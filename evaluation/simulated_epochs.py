@@ -1,0 +1,211 @@
+"""One simulated epoch: people are drawn, the service's own functions do the rest.
+
+`build_head_list` and `estimate_epoch` are what the epoch jobs call; only the noise is replaced, by
+a seeded one. Devices are drawn from the exact law of their reports
+(`evaluation.simulated_reports`).
+
+Promises: given the same generator, the same epoch.
+Symbols: S, T = the opt-in users who select and who estimate; m = records an opt-in user sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from blendstream.blender.cell_estimates import FloatArray
+from blendstream.blender.cells import Cells
+from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
+from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.noise import IntArray
+from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.profiles import SELECTION_SHARES, build_head_list
+from blendstream.blender.record import Record
+from blendstream.blender.registry import randomizer_for
+from blendstream.evaluation.populations import People, Setting
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.evaluation.simulated_reports import draw_report_counts
+
+__all__ = [
+    "Optin",
+    "SimulatedEpoch",
+    "Truth",
+    "distinct",
+    "draw_optin",
+    "draw_records",
+    "parameters_of",
+    "release_head_list",
+    "run_epoch",
+    "truth_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Optin:
+    """All opt-in users: `held[slot, user]` is a record, numbered as in the population.
+
+    Each profile splits the same people in its own way: f_O of them, the first, are S.
+    """
+
+    people: People
+    held: IntArray
+    #: Every record that at least one user holds, by number and by text.
+    numbers: IntArray = field(init=False)
+    records: list[Record] = field(init=False)
+    _where: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the texts once, for every way of dividing the users."""
+        numbers, where = np.unique(self.held, return_inverse=True)
+        set_once = object.__setattr__
+        set_once(self, "numbers", numbers)
+        set_once(self, "records", self.people.records(numbers))
+        set_once(self, "_where", where.reshape(self.held.shape))
+
+    @property
+    def users(self) -> int:
+        """S and T together."""
+        return int(self.held.shape[1])
+
+    @property
+    def number(self) -> dict[Record, int]:
+        """Each record's number in the population."""
+        return dict(zip(self.records, self.numbers.tolist(), strict=True))
+
+    def counts(self, selection_share: float) -> OptinCounts:
+        """As the service counts: distinct records of each user in S, the first one in T."""
+        s_users = round(self.users * selection_share)
+        selection, estimation = (
+            np.bincount(records, minlength=len(self.numbers)).astype(np.int64)
+            for records in (distinct(self._where[:, :s_users]), self._where[0, s_users:])
+        )
+        return OptinCounts(self.records, selection, estimation, s_users, self.users - s_users)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the estimates of one head list should have said."""
+
+    #: The listed records, numbered as in the population, in published order.
+    listed: IntArray
+    #: The probability of every cell.
+    cells: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedEpoch:
+    """A released head list, the estimates on it and the truth."""
+
+    release: OptinRelease
+    estimates: EpochEstimates
+    truth: Truth
+
+
+def parameters_of(
+    setting: Setting,
+    *,
+    epsilon: float = 4.0,
+    list_size: int | None = None,
+    query_budget_share: float = 0.85,
+    records_per_optin_user: int = 1,
+) -> PrivacyParameters:
+    """The paper's parameters for this population (Figure 10), with what an experiment changes."""
+    return PrivacyParameters(
+        epsilon=epsilon,
+        delta=setting.delta,
+        head_list_cells=setting.list_size if list_size is None else list_size,
+        query_budget_share=query_budget_share,
+        records_per_optin_user=records_per_optin_user,
+    )
+
+
+def draw_optin(
+    setting: Setting,
+    rng: np.random.Generator,
+    *,
+    share: float | None = None,
+    records_each: int = 1,
+    same_query: float = 0.0,
+) -> Optin:
+    """Draw the opt-in users' records.
+
+    With `records_each` > 1, each further record of a person is a click for the query of one of
+    their earlier records with probability `same_query`, and otherwise a fresh draw: every single
+    record still follows the population.
+    """
+    users = round(setting.users * (setting.optin_share if share is None else share))
+    return Optin(setting.people, draw_records(setting.people, users, records_each, same_query, rng))
+
+
+def draw_records(
+    people: People, users: int, records_each: int, same_query: float, rng: np.random.Generator
+) -> IntArray:
+    """`held[slot, user]`, repetitions included."""
+    held = np.empty((records_each, users), dtype=np.int64)
+    held[0] = people.draw(users, rng)
+    everyone = np.arange(users)
+    for slot in range(1, records_each):
+        earlier = held[rng.integers(0, slot, size=users), everyone]
+        returns = rng.random(users) < same_query
+        held[slot] = np.where(returns, people.draw_again(earlier, rng), people.draw(users, rng))
+    return held
+
+
+def distinct(held: IntArray) -> IntArray:
+    """All distinct records that each user holds, one after another."""
+    if len(held) == 1:
+        return np.asarray(held[0], dtype=np.int64)
+    # Within a person, sorted: a record that equals the one before it is a repetition.
+    in_order = np.sort(held, axis=0)
+    fresh = np.ones(in_order.shape, dtype=np.bool_)
+    fresh[1:] = in_order[1:] != in_order[:-1]
+    return np.asarray(in_order[fresh], dtype=np.int64)
+
+
+def release_head_list(
+    profile: str,
+    optin: Optin,
+    parameters: PrivacyParameters,
+    rng: np.random.Generator,
+) -> OptinRelease:
+    """The opt-in group's part of an epoch, with the f_O that suits the profile."""
+    counts = optin.counts(SELECTION_SHARES[profile])
+    return build_head_list(profile, counts, parameters, SimulatedNoise(rng))
+
+
+def run_epoch(
+    profile: str,
+    setting: Setting,
+    optin: Optin,
+    parameters: PrivacyParameters,
+    rng: np.random.Generator,
+    *,
+    differing: Callable[[Truth], FloatArray] | None = None,
+) -> SimulatedEpoch:
+    """Select, publish, let every other user report, denoise and blend.
+
+    `differing` gives the clients' cell probabilities, where they are not to be the truth.
+    """
+    release = release_head_list(profile, optin, parameters, rng)
+    truth = truth_of(setting.people, release.head_list.cells, optin.number)
+    clients = setting.users - optin.users
+    holders = rng.multinomial(clients, differing(truth) if differing else truth.cells)
+    reports = draw_report_counts(randomizer_for(release.head_list), holders, rng)
+    return SimulatedEpoch(release, estimate_epoch(release, reports, clients), truth)
+
+
+def truth_of(people: People, cells: Cells, number: dict[Record, int]) -> Truth:
+    """The true probability of every cell: ⟨q,⋆⟩ is what its query holds beyond listed records."""
+    listed = np.array([number[record] for record in cells.records], dtype=np.int64)
+    p = people.probability(listed)
+    parts = [p]
+    if cells.query_wildcards:
+        queries = len(cells.queries)
+        of_query = np.zeros(queries)
+        of_query[cells.query_of_cell[: len(p)]] = people.query_probability(listed)
+        rest = of_query - np.bincount(cells.query_of_cell[: len(p)], weights=p, minlength=queries)
+        parts.append(np.maximum(rest, 0.0))
+    known = np.concatenate(parts)
+    return Truth(listed, np.append(known, max(0.0, 1.0 - known.sum())))

@@ -1,0 +1,161 @@
+"""What millions of devices would report, drawn without simulating each of them.
+
+Given how many devices hold each cell, the counts of all answers follow a law that can be drawn
+group by group: devices that hold the same cell are alike, and only how many of them do what is
+counted.
+
+Promises: `draw_report_counts` has exactly the law of counting one answer of every device
+(`tests/evaluation` compares both, and enumerates small cases); floats replace the channel's
+fractions, as in every simulation.
+Assumes: one answer a device (m_C = 1), which is what the evaluation asks for.
+Symbols: K = cells, ω = cells in an answer, k = queries with ⋆, k_q = URLs of q with ⋆.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blendstream.blender.errors import ParameterError
+from blendstream.blender.interfaces import LocalRandomizer
+from blendstream.blender.local import TwoStage
+from blendstream.blender.noise import IntArray
+from blendstream.blender.subset_or_none import SubsetOrNone
+from blendstream.blender.subset_selection import SubsetSelection
+
+__all__ = ["draw_report_counts"]
+
+
+def draw_report_counts(
+    randomizer: LocalRandomizer, holders: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """In how many answers each cell appears, when `holders[c]` devices hold cell c."""
+    if randomizer.spec.answers != 1:
+        raise ParameterError(
+            f"the evaluation draws one answer a device, got answers={randomizer.spec.answers}"
+        )
+    if len(holders) == 1:  # an empty head list: every answer is ⋆
+        return holders.astype(np.int64)
+    if isinstance(randomizer, TwoStage):
+        return _two_stage(randomizer, holders, rng)
+    if isinstance(randomizer, SubsetSelection):
+        return _subset_selection(randomizer, holders, rng)
+    if isinstance(randomizer, SubsetOrNone):
+        return _subset_or_none(randomizer, holders, rng)
+    answers = randomizer.answer_batch(np.repeat(np.arange(len(holders)), holders), rng)
+    return np.bincount(answers.ravel(), minlength=len(holders)).astype(np.int64)
+
+
+def _two_stage(randomizer: TwoStage, holders: IntArray, rng: np.random.Generator) -> IntArray:
+    # Figure 6, line by line, for all holders of a cell at once: a binomial number tells its query;
+    # the liars of a query spread evenly over the other queries, then evenly over their URLs; of
+    # the tellers, a binomial number lies about the URL and spreads over the query's other URLs.
+    queries = len(randomizer.cells.queries)
+    query = np.where(randomizer.cells.query_of_cell < 0, queries, randomizer.cells.query_of_cell)
+    sizes = np.bincount(query, minlength=queries + 1)
+    tellers = rng.binomial(holders, float(randomizer.truth))
+    liars = np.bincount(query, weights=holders - tellers, minlength=queries + 1).astype(np.int64)
+    arrived = _spread_over_others(liars, rng)
+
+    counts = np.zeros(len(holders), dtype=np.int64)
+    for size, url_truth in randomizer.url_truth.items():
+        # All queries with this many URLs, one row each.
+        rows = np.flatnonzero(sizes == size)
+        members = np.argsort(query, kind="stable")[np.isin(np.sort(query), rows)]
+        members = members.reshape(len(rows), size)
+        by_chance = rng.multinomial(arrived[rows], np.full(size, 1 / size))
+        truthful = tellers[members]
+        if size > 1:
+            wrong = rng.binomial(truthful, 1 - float(url_truth))
+            moved = rng.multinomial(wrong, _others(size)).sum(axis=1)
+            truthful = truthful - wrong + moved
+        counts[members] = truthful + by_chance
+    return counts
+
+
+def _spread_over_others(counts: IntArray, rng: np.random.Generator) -> IntArray:
+    """Move each of `counts[i]` to one of the other places, all equally likely."""
+    return np.asarray(rng.multinomial(counts, _others(len(counts))).sum(axis=0), dtype=np.int64)
+
+
+def _others(size: int) -> NDArray[np.float64]:
+    """Row i is the uniform distribution over all places but i."""
+    return np.asarray((1 - np.eye(size)) / (size - 1))
+
+
+def _subset_selection(
+    randomizer: SubsetSelection, holders: IntArray, rng: np.random.Generator
+) -> IntArray:
+    # An answer holds the true cell with probability p, and ω−1 or ω of the other K−1 cells, every
+    # set of that size equally likely.
+    size, width = len(holders), randomizer.cells_per_answer
+    odds = width * float(randomizer.likelihood)
+    seen = rng.binomial(holders, odds / (odds + size - width))
+    return _draw_sets(width, seen, holders - seen, 0, rng)
+
+
+def _subset_or_none(
+    randomizer: SubsetOrNone, holders: IntArray, rng: np.random.Generator
+) -> IntArray:
+    # As in `SubsetOrNone.answer`: a part t of the devices does not answer blindly. Of it, a holder
+    # of ⋆ says "none", a holder of a record says so with 1/E and else names it among ω−1 others.
+    # "None" is ⋆ with the first ω−1 records.
+    width, e = randomizer.cells_per_answer, float(randomizer.likelihood)
+    telling = rng.binomial(holders, width * e / (width * e + len(holders) - 1))
+    seen = rng.binomial(telling[:-1], 1 - 1 / e)
+    blind = int((holders - telling).sum())
+    none = int(telling.sum() - seen.sum())
+    named = _draw_sets(width, seen, np.zeros_like(seen), blind, rng)
+    named[: width - 1] += none
+    return np.append(named, none)
+
+
+def _draw_sets(
+    width: int, seen: IntArray, unseen: IntArray, blind: int, rng: np.random.Generator
+) -> IntArray:
+    """How often each cell is in a set of ω cells, when every set of the asked kind is as likely.
+
+    `seen[c]` sets hold c, `unseen[c]` do not, `blind` sets are any.
+    """
+    # Go through the cells in order. A device that still has j cells to name, of r that it has not
+    # been asked about, names the next one with probability j/r, independent of those before: this
+    # is what "every set equally likely" means. Devices with the same j and r are alike, so a
+    # binomial number of them names the cell.
+    #
+    # A device is never asked about its own cell here. `ahead[s]` counts those whose own cell is
+    # still to come (one row for each number s of cells to start with), `passed` the others. Those
+    # whose own cell comes now have behaved like all others of their row, so how many of them have
+    # j cells left is a multivariate hypergeometric draw. Blind ones have no cell of their own.
+    size = len(seen)
+    starts = (width - 1, width)
+    owners = (seen, unseen)
+    left = np.arange(width + 1)
+    ahead = np.zeros((2, width + 1), dtype=np.int64)
+    for row, (start, own) in enumerate(zip(starts, owners, strict=True)):
+        ahead[row, start] = own.sum()
+    passed = np.zeros(width + 1, dtype=np.int64)
+    passed[width] = blind
+
+    counts = np.asarray(seen, dtype=np.int64).copy()
+    for cell in range(size):
+        waiting = passed.copy()
+        for row in range(2):
+            leaving = rng.multivariate_hypergeometric(
+                ahead[row], int(owners[row][cell]), method="marginals"
+            )
+            ahead[row] -= leaving
+            passed += leaving
+        # `waiting` are asked about this cell and have it among `size − cell` to come; those ahead
+        # have one fewer, as their own does not count; those who just left are not asked.
+        just_left = passed - waiting
+        to_come = size - cell
+        named = rng.binomial(waiting, np.minimum(left / to_come, 1.0))
+        passed = just_left + waiting - named
+        passed[:-1] += named[1:]
+        counts[cell] += named.sum()
+        if to_come > 1:
+            named = rng.binomial(ahead, np.minimum(left / (to_come - 1), 1.0))
+            ahead = ahead - named
+            ahead[:, :-1] += named[:, 1:]
+            counts[cell] += named.sum()
+    return counts

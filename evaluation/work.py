@@ -1,0 +1,246 @@
+"""Compute what is still missing: on every core, with progress and an estimate of the time left.
+
+One unit of every kind (experiment and population) is computed first; their times give the estimate.
+Interrupt at any time: finished units stay, what is being computed is dropped, and the same command
+continues from there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
+from multiprocessing import active_children
+from statistics import mean
+from typing import NamedTuple, TextIO
+
+from blendstream.evaluation.experiment import Experiment
+from blendstream.evaluation.measurements import Measurements, Unit, Value, generator_for
+from blendstream.evaluation.populations import Setting
+
+__all__ = ["compute", "describe_seconds", "plan"]
+
+Kind = tuple[str, str]
+
+
+def plan(
+    experiments: Iterable[Experiment],
+    settings: Iterable[Setting],
+    runs: int | None,
+    *,
+    points: int | None = None,
+) -> list[Unit]:
+    """All units, so ordered that at any time about the same part of every experiment is done.
+
+    An interrupted evaluation then has something of everything. `runs` replaces each experiment's
+    own number; `points` thins every axis, keeping both ends.
+    """
+    settings = list(settings)
+    ordered: list[tuple[float, Unit]] = []
+    for experiment in experiments:
+        for setting in settings:
+            if experiment.suits(setting):
+                repeated = runs or experiment.runs_on(setting)
+                axis = _thinned(list(experiment.points(setting)), points)
+                ordered += [
+                    (run / repeated, Unit(experiment.name, setting.name, point, run))
+                    for run in range(repeated)
+                    for point in axis
+                ]
+    return [unit for _, unit in sorted(ordered, key=lambda pair: pair[0])]
+
+
+def _thinned(axis: list[float], points: int | None) -> list[float]:
+    if points is None or len(axis) <= points:
+        return axis
+    return [axis[round(i * (len(axis) - 1) / (points - 1))] for i in range(points)]
+
+
+def compute(
+    units: Sequence[Unit],
+    experiments: Mapping[str, Experiment],
+    settings: Mapping[str, Setting],
+    measurements: Measurements,
+    *,
+    seed: int,
+    processes: int,
+) -> None:
+    """Compute every unit that `measurements` lacks."""
+    out = sys.stderr
+    todo = [unit for unit in units if unit not in measurements]
+    if len(todo) < len(units):
+        print(f"{len(units) - len(todo)} of {len(units)} units are there already", file=out)
+    if not todo:
+        return
+    first = _one_of_each(todo)
+    measure_first = set(first.values())
+    rest = [unit for unit in todo if unit not in measure_first]
+    progress = _Progress(len(todo), out)
+    print(
+        f"{len(todo)} units to compute on {processes} processes; "
+        f"{len(first)} of them first, to see how long the others will take",
+        file=out,
+    )
+    work = _Work(experiments, settings, seed)
+    with ProcessPoolExecutor(processes, initializer=_install, initargs=(work,)) as pool:
+        try:
+            _run(pool, list(first.values()), measurements, progress, queue=2 * processes)
+            left = _seconds_left(rest, measurements) / processes
+            print(f"about {describe_seconds(left)} to go", file=out)
+            progress.guess = lambda done: _seconds_left(rest[done - len(first) :], measurements)
+            progress.processes = processes
+            _run(pool, rest, measurements, progress, queue=2 * processes)
+        except KeyboardInterrupt:
+            _drop(pool)
+            progress.finish("; the same command continues from here")
+            raise
+    progress.finish()
+
+
+def _drop(pool: ProcessPoolExecutor) -> None:
+    """End the processes: a unit may take half a minute, and its result is not needed."""
+    for child in active_children():
+        child.kill()
+    # Waits only for the pool's own thread, which ends with them: otherwise it could still run at
+    # Python's exit, with its pipes already closed.
+    pool.shutdown(cancel_futures=True)
+
+
+def describe_seconds(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> describe_seconds(40), describe_seconds(200), describe_seconds(9000)
+    ('40 seconds', '3 minutes', '2.5 hours')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} seconds"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
+class _Progress:
+    """One line, rewritten on a terminal, now and then a new one elsewhere."""
+
+    def __init__(self, total: int, out: TextIO) -> None:
+        self._total, self._out = total, out
+        self._done, self._shown = 0, 0.0
+        self.guess: Callable[[int], float] | None = None
+        self.processes = 1
+
+    def step(self, unit: Unit) -> None:
+        self._done += 1
+        terminal = self._out.isatty()
+        now = time.monotonic()
+        if now - self._shown < (0.2 if terminal else 30):
+            return
+        self._shown = now
+        left = ""
+        if self.guess is not None:
+            left = f", about {describe_seconds(self.guess(self._done) / self.processes)} to go"
+        text = f"{self._done}/{self._total} {unit.experiment} on {unit.population}{left}"
+        print(f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=self._out)
+        self._out.flush()
+
+    def finish(self, then: str = "") -> None:
+        print("\r\033[K" if self._out.isatty() else "", end="", file=self._out)
+        print(f"{self._done} units computed{then}", file=self._out)
+
+
+def _one_of_each(units: Iterable[Unit]) -> dict[Kind, Unit]:
+    """For each kind a unit in the middle of its axis, which is closest to the others."""
+    kinds: dict[Kind, list[Unit]] = {}
+    for unit in units:
+        kinds.setdefault(_kind(unit), []).append(unit)
+    middle: dict[Kind, Unit] = {}
+    for kind, members in kinds.items():
+        run = min(unit.run for unit in members)
+        earliest = sorted(unit for unit in members if unit.run == run)
+        middle[kind] = earliest[len(earliest) // 2]
+    return middle
+
+
+def _kind(unit: Unit) -> Kind:
+    return unit.experiment, unit.population
+
+
+def _seconds_left(units: Iterable[Unit], measurements: Measurements) -> float:
+    known: dict[Kind, float] = {}
+    total = 0.0
+    for unit in units:
+        kind = _kind(unit)
+        if kind not in known:
+            known[kind] = mean(measurements.seconds(*kind) or [1.0])
+        total += known[kind]
+    return total
+
+
+def _run(
+    pool: ProcessPoolExecutor,
+    units: Sequence[Unit],
+    measurements: Measurements,
+    show: _Progress,
+    *,
+    queue: int,
+) -> None:
+    waiting: dict[Future[tuple[list[Value], float]], Unit] = {}
+    coming = iter(units)
+
+    def keep(future: Future[tuple[list[Value], float]]) -> None:
+        unit = waiting.pop(future)
+        values, seconds = future.result()
+        measurements.add(unit, values, seconds)
+        show.step(unit)
+
+    try:
+        while True:
+            # A short queue: enough that no process waits for its next unit.
+            for unit in islice(coming, queue - len(waiting)):
+                waiting[pool.submit(_measure, unit)] = unit
+            if not waiting:
+                return
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                keep(future)
+    except KeyboardInterrupt:
+        for future in [f for f in waiting if f.done() and not f.exception()]:
+            keep(future)
+        raise
+
+
+class _Work(NamedTuple):
+    """What every process needs: where units are looked up."""
+
+    experiments: Mapping[str, Experiment]
+    settings: Mapping[str, Setting]
+    seed: int
+
+
+_WORK: list[_Work] = []
+
+
+def _install(work: _Work) -> None:
+    _WORK[:] = [work]
+    # Ctrl-C in a terminal reaches every process; the parent handles it and ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent has ended, in whichever way: the result is not needed any more."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _measure(unit: Unit) -> tuple[list[Value], float]:
+    work = _WORK[0]
+    started = time.monotonic()
+    experiment, setting = work.experiments[unit.experiment], work.settings[unit.population]
+    values = list(experiment.measure(setting, unit.point, generator_for(unit, work.seed)))
+    return values, time.monotonic() - started

@@ -1,0 +1,27 @@
+"""Published results as data frames, for notebooks: `pip install 'blendstream[pandas]'`.
+
+import blendstream
+
+results = blendstream.Results("https://results.example")
+results.queries()  # the newest epoch, a row for each query, most frequent first
+results.history("tide tables")  # its share in each epoch, with dates and intervals
+
+Everything else is below this package: `blendstream.localclient` for devices, `blendstream.agents`,
+`blendstream.streams` and `blendstream.blender` for servers, `blendstream.evaluation`. In a checkout
+they are the folders at its top, and links here (docs/decisions/0150-one-import-root.md).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blendstream.results import Results, ResultsError
+
+__all__ = ["Results", "ResultsError"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the reader, and with it pandas, when it is asked for: a device has neither."""
+    if name not in __all__:
+        raise AttributeError(f"blendstream has no {name!r}")
+    return getattr(import_module("blendstream.results"), name)
