@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blendstream.agents.commands.output import drop_unread_output
-from blendstream.blender.errors import BlenderError
+from blendstream.agents.output import drop_unread_output
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.version import version_of
 
 __all__ = ["VERBS", "Verb", "build_parser", "main"]

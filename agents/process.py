@@ -25,11 +25,11 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from blendstream.streams.errors import SettingsError
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics, copies_of_topics, ensure_topics
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.redis import Client, append_only, check_redis, connect_redis
+from blendstream.streams.tables.redis import Client, append_only, check_redis, connect_redis
 from blendstream.streams.telemetry.structured_logs import Known
-from blendstream.streams.topics import Topics, copies_of_topics, ensure_topics
 
 __all__ = ["Service", "address_of", "listening", "reach_servers", "run", "warn_of_risks"]
 
@@ -195,9 +195,9 @@ def listening(names: str, place: str) -> Iterator[None]:
         ) from error
 
 
-async def reach_servers(settings: Settings) -> tuple[KafkaLog, Topics, Client]:
+async def reach_servers(settings: Settings) -> tuple[KafkaInspector, Topics, Client]:
     """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
-    kafka = KafkaLog(settings.kafka)
+    kafka = KafkaInspector(settings.kafka)
     topics = await ensure_topics(settings, kafka)
     redis = await connect_redis(settings.redis)
     await check_redis(redis)
@@ -205,7 +205,7 @@ async def reach_servers(settings: Settings) -> tuple[KafkaLog, Topics, Client]:
     return kafka, topics, redis
 
 
-async def warn_of_risks(settings: Settings, kafka: KafkaLog, redis: Client) -> None:
+async def warn_of_risks(settings: Settings, kafka: KafkaInspector, redis: Client) -> None:
     """Log one warning with all that works, but not as production should; see `doctor`."""
     risks = []
     if settings.topics.one_node:

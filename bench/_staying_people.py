@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench._two_groups import Groups
-from blendstream.blender.cell_estimates import FloatArray
 from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
-from blendstream.blender.interfaces import OptinCounts
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.simulated_reports import draw_report_counts
 

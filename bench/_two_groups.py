@@ -21,15 +21,14 @@ from typing import Final
 
 import numpy as np
 
-from blendstream.blender.cell_estimates import FloatArray
 from blendstream.blender.epoch_estimates import OptinRelease
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import IntArray
-from blendstream.blender.parameters import PrivacyParameters
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
+from blendstream.blender.randomizers.whole_records import choose_batch
 from blendstream.blender.registry import randomizer_for
-from blendstream.blender.whole_records import choose_batch
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.populations import People
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.simulated_reports import draw_report_counts

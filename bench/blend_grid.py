@@ -28,10 +28,11 @@ import numpy as np
 from bench._grid_figures import draw_grid
 from bench._sharp_settings import PEOPLE
 from bench._two_groups import DIFFERENCES, Groups, draw_release, draw_reports
-from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates
 from blendstream.blender.epoch_estimates import OptinRelease, estimate_epoch
-from blendstream.blender.intervals import Z_95
-from blendstream.blender.noise import laplace_variance
+from blendstream.blender.noise.exact_noise import laplace_variance
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
+from blendstream.blender.values.intervals import Z_95
 
 ACTIVITIES = (1.0, 0.9, 0.7, 0.5)
 LIST_SIZES = (50, 500)

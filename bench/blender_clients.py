@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from bench._measured import Measured, measure, show
-from blendstream.blender.cells import Cells, RandomizerSpec
-from blendstream.blender.dice import SystemDice
-from blendstream.blender.local import local_alg
-from blendstream.blender.record import Record
-from blendstream.blender.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.paper.local import local_alg
+from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.dice import SystemDice
+from blendstream.blender.values.record import Record
 
 CLIENTS = 5_000_000
 REPORTS = 20_000

@@ -7,19 +7,19 @@ from collections.abc import Callable
 import numpy as np
 
 from bench._measured import measure, show
-from blendstream.blender.agreement import measure_agreement
-from blendstream.blender.blend import VarianceBlender, project_onto_simplex
-from blendstream.blender.cells import Cells, RandomizerSpec
-from blendstream.blender.difference_blend import blend_groups
 from blendstream.blender.epoch_estimates import OptinRelease, estimate_epoch
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.optin import add_noise, estimate_noisy_counts
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.noise.exact_noise import ExactNoise
+from blendstream.blender.paper.blend import VarianceBlender, project_onto_simplex
+from blendstream.blender.paper.optin import add_noise, estimate_noisy_counts
+from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
-from blendstream.blender.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.sharp.agreement import measure_agreement
+from blendstream.blender.sharp.difference_blend import blend_groups
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 
 SIZES = (500, 50_000)
 CLIENTS, OPTIN = 4_875_000, 6_250

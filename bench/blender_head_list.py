@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from bench._measured import measure, show
-from blendstream.blender.head_list import ThresholdSelector
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.noise.exact_noise import ExactNoise
+from blendstream.blender.paper.head_list import ThresholdSelector
+from blendstream.blender.values.parameters import PrivacyParameters
 
 SIZES = (1_000_000, 10_000_000)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bench._measured import Measured, measure
-from blendstream.blender.noise import ExactNoise, Noise
-from blendstream.blender.opendp_noise import OpenDPNoise
+from blendstream.blender.noise.exact_noise import ExactNoise, Noise
+from blendstream.blender.noise.opendp_noise import OpenDPNoise
 
 DRAWS = 1_000_000
 #: (law, scale): ε = 4, 0.1 and 0.001 for S and T; m_O = 10 at ε = 4, wider, and far wider.

@@ -28,7 +28,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from bench._cores import Spent
 from blendstream.agents.local import LocalKafka, LocalRedis
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.counting import Installation, WorkerProcess
 from tests.kafka_topics import create_topic

@@ -17,9 +17,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from blendstream.blender.groups_over_time import pooled_difference
-from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blendstream.blender.record import Record
+from blendstream.blender.over_time.groups_over_time import pooled_difference
+from blendstream.blender.over_time.publication_filter import (
+    ClientFigures,
+    Publication,
+    RecordFilter,
+)
+from blendstream.blender.values.record import Record
 from blendstream.streams.releases.filtered_estimates import FilterMemory
 
 RECORDS, LISTED, OPTIN, REPORTS, EPOCHS = 50_000, 500, 125_000, 4_875_000, 8

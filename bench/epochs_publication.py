@@ -23,10 +23,10 @@ import psutil
 from bench._cores import Spent
 from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.blender.registry import randomizer_for
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.epoch_keys import EpochKeys
 from blendstream.streams.wire.frames import OptinEntry, cell_width, encode_optin_records
 from tests.epoch_service import MASTER, Service, service
 from tests.job_bench import Clock, JobBench, bench

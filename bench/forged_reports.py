@@ -30,11 +30,10 @@ from bench._two_groups import (
     draw_reports,
     forge,
 )
-from blendstream.blender.agreement import measure_agreement
-from blendstream.blender.cell_estimates import FloatArray
 from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
-from blendstream.blender.noise import IntArray
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.sharp.agreement import measure_agreement
+from blendstream.blender.values.arrays import FloatArray, IntArray
 
 SETTINGS = ((50, 400_000), (500, 2_000_000))
 SHARES = (0.005, 0.01, 0.02, 0.05)

@@ -25,23 +25,27 @@ import numpy as np
 
 from bench._measured import measure
 from blendstream.agents.worker.entry_checks import judge_reports
-from blendstream.blender.agreement import measure_agreement
 from blendstream.blender.epoch_estimates import OptinRelease, estimate_epoch
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.noise.exact_noise import ExactNoise
+from blendstream.blender.over_time.publication_filter import (
+    ClientFigures,
+    Publication,
+    RecordFilter,
+)
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
-from blendstream.blender.stable_histogram import StableHistogram
+from blendstream.blender.sharp.agreement import measure_agreement
+from blendstream.blender.sharp.stable_histogram import StableHistogram
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.drawing import Line, Panel, draw_figure
 from blendstream.evaluation.summary import Curve, Mean
+from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.stores.batch_verdict import Delivery
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.fingerprints import FingerprintTable
-from blendstream.streams.stores.record_rows import RecordSums
+from blendstream.streams.tables.batch_verdict import Delivery
+from blendstream.streams.tables.fingerprints import FingerprintTable
+from blendstream.streams.tables.record_rows import RecordSums
 from blendstream.streams.wire.frames import decode
 from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
 from tests.report_frames import encode_reports

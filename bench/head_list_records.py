@@ -22,19 +22,19 @@ import numpy as np
 
 from bench._measured import Measured, measure
 from blendstream.agents.local import LocalRedis
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.noise.exact_noise import ExactNoise
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
+from blendstream.streams.names import Share
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import RedisSettings
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import BatchVerdict
-from blendstream.streams.stores.count_store import CountTables, PartitionState, Seen
-from blendstream.streams.stores.record_rows import row_texts
-from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.tables.batch_verdict import BatchVerdict
+from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
+from blendstream.streams.tables.record_rows import row_texts
+from blendstream.streams.tables.redis import connect_redis
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 PLAIN_UP_TO = 1_000_000

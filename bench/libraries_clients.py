@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from blendstream.blender.cells import Cells, RandomizerSpec
-from blendstream.blender.noise import IntArray
 from blendstream.blender.registry import RANDOMIZERS
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.cells import Cells, RandomizerSpec
 from blendstream.evaluation.populations import AOL
 
 DEVICES, SEED = 20_000, 7

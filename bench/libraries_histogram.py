@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from blendstream.blender.head_list import ThresholdSelector
-from blendstream.blender.interfaces import HeadListSelector
-from blendstream.blender.noise import ExactNoise, IntArray, laplace_tail
-from blendstream.blender.parameters import PrivacyParameters
-from blendstream.blender.stable_histogram import StableHistogram
+from blendstream.blender.noise.exact_noise import ExactNoise, laplace_tail
+from blendstream.blender.paper.head_list import ThresholdSelector
+from blendstream.blender.sharp.stable_histogram import StableHistogram
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.interfaces import HeadListSelector
+from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.evaluation.populations import AOL, YANDEX, Setting
 
 RUNS, SEED, EPSILON = 5, 7, 4.0

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from bench._sharp_settings import SETTINGS, settings_on_table
-from blendstream.blender.accuracy import l1_distance, ndcg
+from blendstream.blender.paper.accuracy import l1_distance, ndcg
 from blendstream.blender.profiles import PROFILES
 from blendstream.evaluation.populations import Setting
 from blendstream.evaluation.simulated_epochs import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from bench._sharp_settings import SETTINGS
-from blendstream.blender.accuracy import l1_distance
-from blendstream.blender.noise import laplace_scale
+from blendstream.blender.noise.exact_noise import laplace_scale
+from blendstream.blender.paper.accuracy import l1_distance
 from blendstream.evaluation.simulated_epochs import draw_optin, parameters_of, run_epoch
 
 RUNS, SEED = 40, 11

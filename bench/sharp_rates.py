@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from blendstream.blender.cells import Cells, RandomizerSpec
-from blendstream.blender.dice import SystemDice
 from blendstream.blender.epoch_estimates import estimate_epoch
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.noise.exact_noise import ExactNoise
 from blendstream.blender.profiles import PROFILES, build_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import RANDOMIZERS, randomizer_for
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.dice import SystemDice
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 
 
 def seconds(work: Callable[[], object], rounds: int = 3) -> float:

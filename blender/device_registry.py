@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from blendstream.blender.cells import Cells, HeadList, RandomizerSpec
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.interfaces import DeviceRandomizer
-from blendstream.blender.local import TwoStage
-from blendstream.blender.subset_or_none import SubsetOrNone
-from blendstream.blender.subset_selection import RandomizedResponse, SubsetSelection
+from blendstream.blender.paper.local import TwoStage
+from blendstream.blender.randomizers.subset_or_none import SubsetOrNone
+from blendstream.blender.randomizers.subset_selection import RandomizedResponse, SubsetSelection
+from blendstream.blender.values.cells import Cells, HeadList, RandomizerSpec
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.interfaces import DeviceRandomizer
 
 __all__ = ["DEVICE_RANDOMIZERS", "device_randomizer_for", "named"]
 

@@ -20,17 +20,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.blend import VarianceBlender
-from blendstream.blender.cell_estimates import GroupEstimates
-from blendstream.blender.cells import HeadList
-from blendstream.blender.count_law import gaussian_law, laplace_law
-from blendstream.blender.difference_blend import blend_groups, optin_group
-from blendstream.blender.group_difference import Difference
-from blendstream.blender.noise import IntArray
-from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
-from blendstream.blender.optin_shares import OptinShares, SelectionCounts, optin_shares
-from blendstream.blender.period_budget import PERIOD_HISTOGRAM
+from blendstream.blender.noise.noise_law import gaussian_law, laplace_law
+from blendstream.blender.over_time.period_budget import PERIOD_HISTOGRAM
+from blendstream.blender.paper.blend import VarianceBlender
+from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.sharp.difference_blend import blend_groups, optin_group
+from blendstream.blender.sharp.group_difference import Difference
+from blendstream.blender.sharp.optin_shares import OptinShares, SelectionCounts, optin_shares
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.cell_estimates import GroupEstimates
+from blendstream.blender.values.cells import HeadList
 
 __all__ = [
     "FROM_S_AND_T",

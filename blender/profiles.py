@@ -12,8 +12,8 @@ fills the same roles with what makes more of the same budget, and is the default
     blend               each group's own σ̂²         what the groups' difference leaves of each
 
 With one budget for a period of epochs `sharp` draws Gaussian noise for all of them
-(`blender.period_budget`), keeps known records at any count, and orders the list by what all epochs
-so far say of a record.
+(`blender.over_time.period_budget`), keeps known records at any count, and orders the list by what
+all epochs so far say of a record.
 
 Promises: `build_head_list` is (ε,δ)-DP for S and (ε,0)-DP for T, who are different people, so
 (ε,δ)-DP for the opt-in group; neighbouring: replace-one. In a period that is the promise of all its
@@ -33,34 +33,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.blender import registry
-from blendstream.blender.best_randomizer import best_randomizer, share_in_64ths
-from blendstream.blender.blend import VarianceBlender
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.difference_blend import NAME as BETWEEN_GROUPS
 from blendstream.blender.epoch_estimates import (
     FROM_S_AND_T,
     Mechanisms,
     OptinRelease,
     optin_estimates,
 )
-from blendstream.blender.epoch_memory import EpochMemory, ListRanking, remember
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.gaussian_histogram import calibrate
-from blendstream.blender.head_list import create_head_list
-from blendstream.blender.interfaces import HeadListSelector, OptinCounts, Selection
-from blendstream.blender.local import TwoStage
-from blendstream.blender.noise import IntArray, Noise, laplace_scale, laplace_variance
-from blendstream.blender.optin import NoisyCounts, add_noise, estimate_optin_probabilities
-from blendstream.blender.parameters import SELECTION_SHARES, PrivacyParameters
-from blendstream.blender.period_budget import (
+from blendstream.blender.noise.exact_noise import Noise, laplace_scale, laplace_variance
+from blendstream.blender.over_time.epoch_memory import EpochMemory, ListRanking, remember
+from blendstream.blender.over_time.period_budget import (
     PERIOD_HISTOGRAM,
     PeriodRule,
     check_rule,
     select_in_period,
 )
-from blendstream.blender.record import Record
-from blendstream.blender.stable_histogram import StableHistogram
-from blendstream.blender.subset_or_none import TYPICAL_64THS
+from blendstream.blender.paper.blend import VarianceBlender
+from blendstream.blender.paper.head_list import create_head_list
+from blendstream.blender.paper.local import TwoStage
+from blendstream.blender.paper.optin import NoisyCounts, add_noise, estimate_optin_probabilities
+from blendstream.blender.randomizers.subset_or_none import TYPICAL_64THS
+from blendstream.blender.sharp.best_randomizer import best_randomizer, share_in_64ths
+from blendstream.blender.sharp.difference_blend import NAME as BETWEEN_GROUPS
+from blendstream.blender.sharp.gaussian_histogram import calibrate
+from blendstream.blender.sharp.stable_histogram import StableHistogram
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.interfaces import HeadListSelector, OptinCounts, Selection
+from blendstream.blender.values.parameters import SELECTION_SHARES, PrivacyParameters
+from blendstream.blender.values.record import Record
 
 __all__ = [
     "PROFILES",

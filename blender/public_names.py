@@ -1,11 +1,9 @@
 """The names that `from blendstream.blender import …` finds; most of them need NumPy."""
 
-from blendstream.blender.accuracy import l1_distance, ndcg
-from blendstream.blender.agreement import Agreement, measure_agreement
-from blendstream.blender.blend import blend_probabilities, project_onto_simplex
-from blendstream.blender.cell_estimates import Estimates, GroupEstimates
-from blendstream.blender.cells import Cell, Cells, HeadList, RandomizerSpec
-from blendstream.blender.click_graph import (
+from blendstream.blender.noise.exact_noise import ExactNoise, Noise
+from blendstream.blender.paper.accuracy import l1_distance, ndcg
+from blendstream.blender.paper.blend import blend_probabilities, project_onto_simplex
+from blendstream.blender.paper.click_graph import (
     ClickGraph,
     ClickGraphParameters,
     PublicUrlTable,
@@ -14,18 +12,29 @@ from blendstream.blender.click_graph import (
     release_data,
     select_queries,
 )
-from blendstream.blender.client import estimate_client_probabilities
-from blendstream.blender.dice import Dice, SystemDice
-from blendstream.blender.errors import BlenderError, HeadListMismatch, ParameterError
-from blendstream.blender.head_list import create_head_list
-from blendstream.blender.interfaces import HeadListSelector, LocalRandomizer, OptinCounts, Selection
-from blendstream.blender.local import local_alg
-from blendstream.blender.noise import ExactNoise, Noise
-from blendstream.blender.optin import NoisyCounts, OptinEstimates, estimate_optin_probabilities
-from blendstream.blender.parameters import PrivacyParameters
-from blendstream.blender.record import Record, normalise
+from blendstream.blender.paper.client import estimate_client_probabilities
+from blendstream.blender.paper.head_list import create_head_list
+from blendstream.blender.paper.local import local_alg
+from blendstream.blender.paper.optin import (
+    NoisyCounts,
+    OptinEstimates,
+    estimate_optin_probabilities,
+)
+from blendstream.blender.paper.user_groups import partition_users
 from blendstream.blender.registry import RANDOMIZERS, SELECTORS, randomizer_for
-from blendstream.blender.user_groups import partition_users
+from blendstream.blender.sharp.agreement import Agreement, measure_agreement
+from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
+from blendstream.blender.values.cells import Cell, Cells, HeadList, RandomizerSpec
+from blendstream.blender.values.dice import Dice, SystemDice
+from blendstream.blender.values.errors import BlenderError, HeadListMismatch, ParameterError
+from blendstream.blender.values.interfaces import (
+    HeadListSelector,
+    LocalRandomizer,
+    OptinCounts,
+    Selection,
+)
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record, normalise
 
 __all__ = [
     "RANDOMIZERS",

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from blendstream.blender.cells import Cells, HeadList, RandomizerSpec
 from blendstream.blender.device_registry import named
-from blendstream.blender.gaussian_histogram import GaussianHistogram
-from blendstream.blender.head_list import ThresholdSelector
-from blendstream.blender.interfaces import HeadListSelector, LocalRandomizer
-from blendstream.blender.stable_histogram import StableHistogram
-from blendstream.blender.subset_estimates import (
+from blendstream.blender.paper.head_list import ThresholdSelector
+from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.randomizers.subset_estimates import (
     RandomizedResponseEstimator,
     SubsetSelectionEstimator,
 )
-from blendstream.blender.subset_or_none_estimates import SubsetOrNoneEstimator
-from blendstream.blender.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.randomizers.subset_or_none_estimates import SubsetOrNoneEstimator
+from blendstream.blender.sharp.gaussian_histogram import GaussianHistogram
+from blendstream.blender.sharp.stable_histogram import StableHistogram
+from blendstream.blender.values.cells import Cells, HeadList, RandomizerSpec
+from blendstream.blender.values.interfaces import HeadListSelector, LocalRandomizer
 
 __all__ = ["RANDOMIZERS", "SELECTORS", "randomizer_for", "selector_of"]
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.evaluation.summary import Curve
 
 __all__ = ["THEMES", "Line", "Panel", "Theme", "draw_figure", "require_matplotlib"]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 
 __all__ = ["SECONDS", "Measurement", "Measurements", "Unit", "Value", "generator_for"]
 

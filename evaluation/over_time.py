@@ -20,24 +20,29 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.best_randomizer import best_randomizer
-from blendstream.blender.cell_estimates import FloatArray, GroupEstimates
-from blendstream.blender.cells import HeadList
-from blendstream.blender.count_law import gaussian_law, laplace_law
-from blendstream.blender.difference_blend import blend_groups, optin_group
-from blendstream.blender.filter_modes import FilterModes, default_modes
-from blendstream.blender.groups_over_time import pooled_difference
-from blendstream.blender.intervals import Z_95
-from blendstream.blender.noise import IntArray, laplace_scale, laplace_variance
-from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
-from blendstream.blender.optin_shares import SelectionCounts, optin_shares
-from blendstream.blender.parameters import PrivacyParameters
-from blendstream.blender.period_budget import calibrate_period, select_in_period
-from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blendstream.blender.record import Record
+from blendstream.blender.noise.exact_noise import laplace_scale, laplace_variance
+from blendstream.blender.noise.noise_law import gaussian_law, laplace_law
+from blendstream.blender.over_time.filter.filter_modes import FilterModes, default_modes
+from blendstream.blender.over_time.groups_over_time import pooled_difference
+from blendstream.blender.over_time.known_records import forgotten, shown
+from blendstream.blender.over_time.period_budget import calibrate_period, select_in_period
+from blendstream.blender.over_time.publication_filter import (
+    ClientFigures,
+    Publication,
+    RecordFilter,
+)
+from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import randomizer_for
-from blendstream.blender.remembered_records import forgotten, shown
-from blendstream.blender.stable_histogram import StableHistogram
+from blendstream.blender.sharp.best_randomizer import best_randomizer
+from blendstream.blender.sharp.difference_blend import blend_groups, optin_group
+from blendstream.blender.sharp.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender.sharp.stable_histogram import StableHistogram
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.cell_estimates import GroupEstimates
+from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.intervals import Z_95
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.populations import Setting
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.simulated_reports import draw_report_counts

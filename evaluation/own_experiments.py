@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from blendstream.blender.agreement import measure_agreement
-from blendstream.blender.blend import optin_weight
-from blendstream.blender.cell_estimates import Estimates, FloatArray
-from blendstream.blender.noise import IntArray
+from blendstream.blender.paper.blend import optin_weight
 from blendstream.blender.profiles import PROFILES, SELECTION_SHARES, selector_of
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.sharp.agreement import measure_agreement
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.cell_estimates import Estimates
 from blendstream.evaluation.experiment import Experiment
 from blendstream.evaluation.measurements import Value
 from blendstream.evaluation.paper_experiments import (

@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from blendstream.blender.cell_estimates import Estimates, FloatArray
-from blendstream.blender.noise import IntArray
 from blendstream.blender.profiles import PROFILES
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.cell_estimates import Estimates
 from blendstream.evaluation.experiment import Experiment
 from blendstream.evaluation.measurements import Value
 from blendstream.evaluation.populations import Setting

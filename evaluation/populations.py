@@ -29,10 +29,9 @@ from typing import Protocol
 
 import numpy as np
 
-from blendstream.blender.cell_estimates import FloatArray
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.noise import IntArray
-from blendstream.blender.record import Record
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.tables import read_table, table_name
 
 __all__ = [

@@ -20,10 +20,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from blendstream.blender.accuracy import l1_distance, ndcg, rescale
-from blendstream.blender.blend import project_onto_simplex
-from blendstream.blender.cell_estimates import FloatArray, GroupEstimates
-from blendstream.blender.record import Record
+from blendstream.blender.paper.accuracy import l1_distance, ndcg, rescale
+from blendstream.blender.paper.blend import project_onto_simplex
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.cell_estimates import GroupEstimates
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.populations import People
 from blendstream.evaluation.simulated_epochs import SimulatedEpoch
 

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from blendstream.blender.cell_estimates import FloatArray
-from blendstream.blender.cells import Cells
 from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import IntArray
-from blendstream.blender.parameters import PrivacyParameters
 from blendstream.blender.profiles import SELECTION_SHARES, build_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.cells import Cells
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.populations import People, Setting
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.simulated_reports import draw_report_counts

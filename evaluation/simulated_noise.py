@@ -1,4 +1,4 @@
-"""Seeded noise for simulations: the laws of `blender.noise`, fast, and never for a release.
+"""Seeded noise for simulations: the laws of `noise.exact_noise`, fast, and never for a release.
 
 Nothing in the service imports this module. It draws from numpy's generator, which is neither exact
 nor secret; its only use is to repeat an evaluation many times and to get the same answer twice.
@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise import COIN_BITS, IntArray
+from blendstream.blender.noise.exact_noise import COIN_BITS
+from blendstream.blender.values.arrays import IntArray
 
 __all__ = ["SimulatedNoise"]
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.interfaces import LocalRandomizer
-from blendstream.blender.local import TwoStage
-from blendstream.blender.noise import IntArray
-from blendstream.blender.subset_or_none import SubsetOrNone
-from blendstream.blender.subset_selection import SubsetSelection
+from blendstream.blender.paper.local import TwoStage
+from blendstream.blender.randomizers.subset_or_none import SubsetOrNone
+from blendstream.blender.randomizers.subset_selection import SubsetSelection
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.interfaces import LocalRandomizer
 
 __all__ = ["draw_report_counts"]
 

@@ -15,9 +15,9 @@ from typing import IO
 
 import numpy as np
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.noise import IntArray
-from blendstream.blender.record import Record, normalise
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import Record, normalise
 
 __all__ = ["read_table", "table_name"]
 

@@ -6,7 +6,7 @@ if __name__ != "blendstream.localclient":
         "write `import blendstream.localclient`, after `make setup` or pip install"
     )
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.localclient.conversation import Outcome, Recorded, What
 from blendstream.localclient.errors import (
     ClientRefused,

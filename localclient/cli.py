@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.localclient.conversation import What
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient, Status, forget

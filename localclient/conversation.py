@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from blendstream.blender.dice import Dice
+from blendstream.blender.values.dice import Dice
 from blendstream.localclient.errors import ClockWrong
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.store import Store

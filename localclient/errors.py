@@ -17,7 +17,7 @@ user id or text that a server wrote. An unreachable server is no error: see `Out
 
 from __future__ import annotations
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 
 __all__ = [
     "ClientRefused",

@@ -8,7 +8,7 @@ answered before, is decided in `localclient.budget`.
 
 from __future__ import annotations
 
-from blendstream.blender.record import NORMALISATION_VERSION, SAME_RECORDS_SINCE
+from blendstream.blender.values.record import NORMALISATION_VERSION, SAME_RECORDS_SINCE
 from blendstream.localclient.conversation import Response
 from blendstream.localclient.errors import HeadListRefused
 from blendstream.localclient.limits import Limits

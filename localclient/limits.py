@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 
 __all__ = ["Limits"]
 

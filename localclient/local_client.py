@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from blendstream.blender.dice import Dice, SystemDice
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import normalise
+from blendstream.blender.values.dice import Dice, SystemDice
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import normalise
 from blendstream.localclient.budget import spent
 from blendstream.localclient.conversation import (
     BackOff,

@@ -15,13 +15,13 @@ import math
 from fractions import Fraction
 from itertools import permutations
 
-from blendstream.blender.answer_shape import AnswerShape
-from blendstream.blender.cells import HeadList
 from blendstream.blender.device_registry import DEVICE_RANDOMIZERS, device_randomizer_for
-from blendstream.blender.dice import Dice
-from blendstream.blender.errors import BlenderError
-from blendstream.blender.interfaces import DeviceRandomizer
-from blendstream.blender.record import Record
+from blendstream.blender.values.answer_shape import AnswerShape
+from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.errors import BlenderError
+from blendstream.blender.values.interfaces import DeviceRandomizer
+from blendstream.blender.values.record import Record
 from blendstream.localclient.errors import HeadListRefused
 
 __all__ = ["build_randomizer", "check_answer", "check_channel"]

@@ -17,9 +17,9 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 
-from blendstream.blender.dice import Dice
-from blendstream.blender.interfaces import DeviceRandomizer
-from blendstream.blender.local import local_alg
+from blendstream.blender.paper.local import local_alg
+from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.interfaces import DeviceRandomizer
 from blendstream.localclient.budget import add_claim, check_follows, within_limits
 from blendstream.localclient.conversation import (
     Context,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import normalise
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import normalise
 from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedQuery,

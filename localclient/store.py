@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from blendstream.blender.dice import Dice
-from blendstream.blender.record import Record
+from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.record import Record
 from blendstream.localclient.errors import StateUnreadable
 from blendstream.localclient.files import Files
 from blendstream.localclient.state import Mode, State

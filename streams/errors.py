@@ -1,4 +1,4 @@
-"""What storage and configuration add to the tree of errors that `blender.errors` begins.
+"""What storage and configuration add to the tree of errors that `blender.values.errors` begins.
 
 ::
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 
 __all__ = ["SettingsError", "StoreMismatch", "StoreUnavailable", "TopicMismatch"]
 

@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.wire.submissions import MAX_USER_ID_BYTES
 
 __all__ = ["PUBLIC_BYTES", "UserToken", "mint_user_token", "new_signing_key"]

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.blender import Cells, LocalRandomizer, RandomizerSpec, Record
-from blendstream.blender.rational import exp_rounded_down
 from blendstream.blender.registry import RANDOMIZERS
+from blendstream.blender.values.rational import exp_rounded_down
 
 UNLISTED_URL = "https://unlisted.example/"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.record_rows import row_texts
+from blendstream.streams.names import Share
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.record_rows import row_texts
 
 __all__ = ["record_counts"]
 

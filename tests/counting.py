@@ -25,16 +25,16 @@ import httpx
 import numpy as np
 from confluent_kafka import KafkaError, Message, Producer
 
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.kafka.kafka_clients import KafkaInspector, producer_settings
+from blendstream.streams.kafka.topics import Topics, ensure_topics
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.batch_verdict import SEPARATOR, Refusal
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.kafka import KafkaLog, producer_settings
-from blendstream.streams.stores.redis import connect_redis, text_of
-from blendstream.streams.topics import Topics, ensure_topics
+from blendstream.streams.tables.batch_verdict import SEPARATOR, Refusal
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.redis import connect_redis, text_of
 from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,
@@ -173,7 +173,7 @@ class Installation:
         }
         self.settings = Settings.from_values(self.values)
         self.topics = Topics(self.settings)
-        self.kafka = KafkaLog(self.settings.kafka)
+        self.kafka = KafkaInspector(self.settings.kafka)
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
         #: Frames are sent as gateways of before wrote them.
         self.version_1 = False

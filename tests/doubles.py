@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise import COIN_BITS, IntArray
+from blendstream.blender.noise.exact_noise import COIN_BITS
+from blendstream.blender.values.arrays import IntArray
 
 
 class NoNoise:

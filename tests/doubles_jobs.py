@@ -7,7 +7,8 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise import COIN_BITS, IntArray
+from blendstream.blender.noise.exact_noise import COIN_BITS
+from blendstream.blender.values.arrays import IntArray
 
 
 class RepeatableNoise:

@@ -11,14 +11,14 @@ import pytest
 
 from blendstream.agents.jobs import estimates
 from blendstream.agents.jobs.job_context import ReleaseDice
-from blendstream.blender.cell_estimates import FloatArray
-from blendstream.blender.epoch_memory import EpochMemory
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import laplace_variance
+from blendstream.blender.noise.exact_noise import laplace_variance
+from blendstream.blender.over_time.epoch_memory import EpochMemory
+from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
 from blendstream.blender.profiles import OptinRelease, build_head_list
-from blendstream.blender.publication_filter import Publication, RecordFilter
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.simulated_reports import draw_report_counts
 from blendstream.streams.releases.epoch_state import EpochState, HeadListRelease

@@ -35,20 +35,20 @@ from confluent_kafka import (
 
 from blendstream.agents.local.ports import free_port
 from blendstream.agents.worker.entry_checks import _shares as shares_of_contributors
-from blendstream.blender.cells import HeadList
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.record import Record
+from blendstream.streams.epoch_keys import EpochKeys, PeriodShares
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector, producer_settings
+from blendstream.streams.kafka.topics import Topics, ensure_topics
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from blendstream.streams.releases.log import ReleaseLog
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.epoch_keys import EpochKeys, PeriodShares
-from blendstream.streams.stores.kafka import KafkaLog, producer_settings
-from blendstream.streams.stores.redis import connect_redis
-from blendstream.streams.topics import Topics, ensure_topics
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.wire.frames import (
     Frame,
     Marker,
@@ -223,7 +223,7 @@ class Service:
         self.values = values(kafka, redis, prefix, partitions)
         self.change(**changes)
         self.topics = Topics(self.settings)
-        self.kafka = KafkaLog(self.settings.kafka)
+        self.kafka = KafkaInspector(self.settings.kafka)
         self._folder = tempfile.TemporaryDirectory(prefix="epochs-")
         self.parts: list[Part] = []
         self._orders = Path(self._folder.name) / "orders"
@@ -249,7 +249,7 @@ class Service:
         """Let the test's own clients ask these brokers from now on, by new connections: the old
         ones may still believe a broker that was cut off. Processes keep the settings they had."""
         self.settings = Settings.from_values(self.values | {"kafka.url": kafka})
-        self.kafka = KafkaLog(self.settings.kafka)
+        self.kafka = KafkaInspector(self.settings.kafka)
         self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
         log, self._log = self._log, None
         if log is not None:

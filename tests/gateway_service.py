@@ -18,23 +18,23 @@ from typing import Any
 import httpx
 from confluent_kafka import Producer
 
-from blendstream.agents.gateway.submit.token_file import add_token
 from blendstream.agents.local.ports import free_port
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.parameters import PrivacyParameters
-from blendstream.blender.record import Record
+from blendstream.agents.tokens import add_token
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
+from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan
+from blendstream.streams.budget.ledger import Cost, EpochCharge
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics, ensure_topics
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import EpochOutcome
-from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan
-from blendstream.streams.releases.ledger import Cost, EpochCharge
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.redis import connect_redis
-from blendstream.streams.topics import Topics, ensure_topics
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.wire.head_list_document import HeadListDocument
 
 ROOT = Path(__file__).parent.parent
@@ -219,7 +219,7 @@ class GatewayService:
 
     async def create(self) -> None:
         """Make the topics and connect to the release log."""
-        kafka = KafkaLog(self.settings.kafka)
+        kafka = KafkaInspector(self.settings.kafka)
         await ensure_topics(self.settings, kafka)
         await kafka.close()
         self.log = ReleaseLog(self.settings.kafka.bootstrap, self.topics.releases.name)

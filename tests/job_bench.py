@@ -24,12 +24,12 @@ from blendstream.agents.jobs.head_lists import HEAD_LISTS
 from blendstream.agents.jobs.job_context import JobContext, ReleaseDice
 from blendstream.agents.jobs.release_step import Release, publish_committed, release_step
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.batch_verdict import BatchVerdict, Tally
-from blendstream.streams.stores.count_store import CountTables, PartitionState, Seen
-from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.tables.batch_verdict import BatchVerdict, Tally
+from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
+from blendstream.streams.tables.redis import connect_redis
 from tests.epoch_service import Service
 
 JOBS: dict[Kind, Release[Any, Any]] = {

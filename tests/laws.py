@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.blender import HeadListSelector, PrivacyParameters
-from blendstream.blender.noise import COIN_BITS, IntArray, Noise
+from blendstream.blender.noise.exact_noise import COIN_BITS, Noise
+from blendstream.blender.values.arrays import IntArray
 
 #: What a record that is not shown shows.
 GONE = None

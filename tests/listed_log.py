@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
-from blendstream.streams.releases.ledger import Ledger
 from blendstream.streams.releases.log_consumer import LogRecord
 
 

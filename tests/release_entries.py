@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.streams.budget.epoch_plan import ClickGraphPlan, EpochParameters, EpochPlan
+from blendstream.streams.budget.ledger import Cost, EpochCharge
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import Entry, EpochOutcome
-from blendstream.streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, EpochPlan
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.ledger import Cost, EpochCharge
 
 OPTIN = StoredDocument("optin", "0" * 64, 0, ())
 

@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from blendstream.agents.local.demo.service import DemoService, EpochTimes
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.head_list_document import HeadListDocument
 
 T = TypeVar("T")

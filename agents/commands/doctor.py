@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import sys
 
-from blendstream.agents.commands.output import add_json, print_json
+from blendstream.agents.output import add_json, print_json
 from blendstream.agents.plurals import counted
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import Settings, load_settings

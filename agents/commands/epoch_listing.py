@@ -9,13 +9,13 @@ from typing import Any
 
 from blendstream.agents.commands.ledger import budget_now
 from blendstream.agents.commands.operator_context import connected, read_log, utc_text
-from blendstream.agents.commands.output import print_json
 from blendstream.agents.jobs.epoch_schedule import Wait, next_estimates, next_head_list
 from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.output import print_json
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import EpochState, ReleasedDocument
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
 
 __all__ = ["list_epochs", "outcome_text", "watch_epochs"]
 

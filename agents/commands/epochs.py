@@ -36,18 +36,18 @@ from blendstream.agents.commands.operator_context import (
     utc_text,
     waiting_for_log,
 )
-from blendstream.agents.commands.output import say
 from blendstream.agents.jobs.job_context import JobContext, limit_from
 from blendstream.agents.jobs.older_log import published_since
 from blendstream.agents.jobs.restored_log import lost_epochs
 from blendstream.agents.operations.log_unblocking import unblock
-from blendstream.blender.errors import ParameterError
+from blendstream.agents.output import say
+from blendstream.blender.values.errors import ParameterError
+from blendstream.streams.budget.epoch_plan import plan_from
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import MAX_REASON_CHARACTERS, Kind
-from blendstream.streams.releases.epoch_plan import plan_from
 from blendstream.streams.releases.epoch_state import EpochState
 from blendstream.streams.settings import Settings, load_settings
-from blendstream.streams.stems import Stem
 
 __all__ = ["add_arguments", "go_on_with_restored", "run"]
 

@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from blendstream.blender.errors import ParameterError, require
+from blendstream.blender.values.errors import ParameterError, require
 from blendstream.evaluation.drawing import require_matplotlib
 from blendstream.evaluation.experiment import Experiment
 from blendstream.evaluation.figures import draw_all

@@ -18,7 +18,7 @@ import secrets
 from pathlib import Path
 from typing import TextIO
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.settings import load_settings, value_checks
 from blendstream.streams.settings.private_files import exposed, rewriting
 

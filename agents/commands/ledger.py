@@ -13,13 +13,13 @@ import asyncio
 from typing import Any
 
 from blendstream.agents.commands.operator_context import connected, read_log, utc_text
-from blendstream.agents.commands.output import add_json, print_json
 from blendstream.agents.jobs.epoch_schedule import next_period
 from blendstream.agents.jobs.job_context import limit_from
 from blendstream.agents.operations.budget_words import BudgetUse, budget_use
-from blendstream.streams.releases.epoch_plan import plan_from
+from blendstream.agents.output import add_json, print_json
+from blendstream.streams.budget.epoch_plan import plan_from
+from blendstream.streams.budget.ledger import GROUPS, Cost, Group, Limit, Paused
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.ledger import GROUPS, Cost, Group, Limit, Paused
 from blendstream.streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "budget_now", "document", "run", "show"]

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 
 from blendstream.agents.jobs.job_context import JobContext
 from blendstream.agents.jobs.leases import Lease
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import check_topics
 from blendstream.streams.releases.blocked import BlockedLog, find_blocked
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.redis import connect_redis
-from blendstream.streams.topics import check_topics
+from blendstream.streams.tables.redis import connect_redis
 
 __all__ = ["connected", "read_log", "refuse_while_jobs_run", "utc_text", "waiting_for_log"]
 
@@ -26,7 +26,7 @@ __all__ = ["connected", "read_log", "refuse_while_jobs_run", "utc_text", "waitin
 @contextlib.asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[JobContext]:
     """A context for one command; the topics must be right, and none is created."""
-    topics = await check_topics(settings, KafkaLog(settings.kafka))
+    topics = await check_topics(settings, KafkaInspector(settings.kafka))
     context = JobContext.build(settings, topics, await connect_redis(settings.redis))
     try:
         yield context

@@ -17,8 +17,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from blendstream.blender.parameters import PERIOD_EPOCHS
-from blendstream.blender.spending_plan import Expectation, PlannedService, expectations
+from blendstream.blender.planning.spending_plan import Expectation, PlannedService, expectations
+from blendstream.blender.values.parameters import PERIOD_EPOCHS
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import given_settings
 from blendstream.streams.settings.sections import PrivacySettings

@@ -17,12 +17,12 @@ import time
 from dataclasses import dataclass, field
 
 from blendstream.agents.commands.operator_context import connected, read_log
-from blendstream.agents.commands.output import say
 from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.output import say
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.topics import Topics
+from blendstream.streams.names import Stem
 from blendstream.streams.settings import Settings, load_settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.topics import Topics
 
 __all__ = ["add_arguments", "rebuild", "run"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from blendstream.agents.plurals import counted
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 
 __all__ = ["add_arguments", "run"]
 

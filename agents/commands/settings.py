@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blendstream.agents.commands.output import add_json, print_json
-from blendstream.blender.errors import ParameterError
+from blendstream.agents.output import add_json, print_json
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import declared_settings, given_settings, load_settings, shown
 from blendstream.streams.settings.fields import MASK, SettingProblem, Url, as_json, read_value

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from blendstream.agents.commands.demo import add_people, within
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.settings.private_files import exposed
 
 __all__ = ["add_arguments", "run"]

@@ -29,14 +29,14 @@ import sys
 import time
 from pathlib import Path
 
-from blendstream.agents.gateway.submit.token_file import (
+from blendstream.agents.plurals import counted
+from blendstream.agents.tokens import (
     TokenFileError,
     add_token,
     read_token_file,
     read_tokens,
     remove_tokens,
 )
-from blendstream.agents.plurals import counted
 from blendstream.streams.settings import load_settings
 from blendstream.streams.settings.private_files import exposed
 from blendstream.streams.user_tokens import mint_user_token

@@ -16,18 +16,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from blendstream.agents.commands.operator_context import connected, read_log
-from blendstream.agents.commands.output import add_json, print_json
 from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.output import add_json, print_json
 from blendstream.agents.plurals import counted
 from blendstream.blender.registry import randomizer_for
 from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook
 from blendstream.streams.settings import Settings, load_settings
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.record_rows import row_counts
-from blendstream.streams.stores.stale_epochs import stored_epochs
+from blendstream.streams.tables.record_rows import row_counts
+from blendstream.streams.tables.stale_epochs import stored_epochs
 from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["differences", "run"]

@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from blendstream.agents.clocks import ClockCheck
 from blendstream.agents.gateway import metrics
 from blendstream.agents.gateway.http.cors import Cors
 from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
@@ -32,12 +33,11 @@ from blendstream.agents.gateway.resource_limits import ByteBudget
 from blendstream.agents.gateway.responses import Answer, problem
 from blendstream.agents.gateway.routes import ROUTES, ApiRoute
 from blendstream.agents.gateway.submit.admission import Admission
-from blendstream.agents.gateway.submit.clock_check import ClockCheck
 from blendstream.agents.gateway.submit.frame_writer import FrameWriter
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
 from blendstream.agents.gateway.submit.request_types import MalformedBody
 from blendstream.agents.gateway.submit.submitting import Submitting
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens
+from blendstream.agents.tokens import ApplicationTokens
 from blendstream.streams.settings.sections import GatewaySettings
 
 __all__ = ["Gateway"]

@@ -26,6 +26,7 @@ import uvicorn
 import uvloop
 
 from blendstream.agents import process
+from blendstream.agents.clocks import ClockCheck
 from blendstream.agents.gateway import metrics
 from blendstream.agents.gateway.app import Gateway
 from blendstream.agents.gateway.http.cors import Cors
@@ -36,19 +37,18 @@ from blendstream.agents.gateway.read.publications import Publications
 from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from blendstream.agents.gateway.read.static_pages import StaticPages
 from blendstream.agents.gateway.submit.admission import load_admission
-from blendstream.agents.gateway.submit.clock_check import ClockCheck
 from blendstream.agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from blendstream.agents.gateway.submit.frame_writer import FrameWriter, Place, append_time_ms
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens
+from blendstream.agents.tokens import ApplicationTokens
+from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics, ensure_topics
 from blendstream.streams.releases.blocked import LogWatch
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.epoch_keys import KeyRing
-from blendstream.streams.stores.kafka import KafkaLog
 from blendstream.streams.telemetry.metrics import SERVER_UP
 from blendstream.streams.telemetry.structured_logs import Known
-from blendstream.streams.topics import Topics, ensure_topics
 
 __all__ = ["GatewayProcess", "run_gateway"]
 
@@ -97,7 +97,7 @@ class GatewayProcess:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._kafka = KafkaLog(settings.kafka)
+        self._kafka = KafkaInspector(settings.kafka)
         self._producer = FrameProducer(lambda: make_producer(settings.kafka))
         self._clock = ClockCheck(allowed_s=settings.epoch.allowed_skew_s)
         self._publications = Publications()

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from blendstream.agents.gateway.submit.verdicts import ACCEPTED, Reason, Verdict
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from blendstream.streams.telemetry.metrics import Meters, process_registry
 
 __all__ = [

@@ -6,7 +6,7 @@ jobs process whose clock is off by more than `epoch.allowed_skew_s` must not dec
     every few seconds: one record to a partition of the clock topic that each broker leads
     its append time lies between sending and acknowledgement, unless the clocks differ
 
-Promises: as in `agents.gateway.submit.clock_check`, a slow acknowledgement never looks like a wrong
+Promises: as in `agents.clocks`, a slow acknowledgement never looks like a wrong
 clock, and a clock that was compared with no broker yet is not right. A broker that does not answer
 says nothing: what it said before holds as long as it leads a partition of that topic.
 """
@@ -19,9 +19,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from blendstream.agents.gateway.submit.clock_check import ClockCheck
+from blendstream.agents.clocks import ClockCheck
 from blendstream.agents.jobs.job_context import JobContext
-from blendstream.streams.stores.kafka import append_time_ms, librdkafka_settings
+from blendstream.streams.kafka.kafka_clients import append_time_ms, librdkafka_settings
 
 __all__ = ["BrokerClocks", "ClockComparison"]
 

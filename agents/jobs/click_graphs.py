@@ -18,19 +18,19 @@ from pathlib import Path
 from blendstream.agents.jobs.epoch_schedule import BuildClickGraph, next_click_graph
 from blendstream.agents.jobs.job_context import GivenUp, JobContext, versions
 from blendstream.agents.jobs.release_step import Due, Made, Release
-from blendstream.blender.click_graph import (
+from blendstream.blender.paper.click_graph import (
     ClickGraph,
     ClickGraphParameters,
     PublicUrlTable,
     release_data,
 )
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import Record, normalise
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import Record, normalise
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import MAX_DOCUMENT_BYTES, split
 from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook
-from blendstream.streams.stems import Stem
 from blendstream.streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.statements import click_graph_quantity, click_graph_statement

@@ -28,15 +28,15 @@ from blendstream.agents.jobs.epoch_schedule import (
 )
 from blendstream.agents.jobs.job_context import JobContext, limit_from
 from blendstream.agents.jobs.older_log import OlderLogCheck
+from blendstream.streams.budget.epoch_plan import plan_from
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry, Kind
-from blendstream.streams.releases.epoch_plan import plan_from
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.retention import LogTrimmer
 from blendstream.streams.releases.seal_markers import AppendedMarker
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.stale_epochs import stored_epochs
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.stale_epochs import stored_epochs
 from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["CHECKPOINT_EPOCHS", "Keeper", "too_early_ms"]

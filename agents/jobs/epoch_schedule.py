@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from blendstream.blender.errors import ParameterError
-from blendstream.streams.releases.budget_period import BudgetPeriod
+from blendstream.blender.values.errors import ParameterError
+from blendstream.streams.budget.budget_period import BudgetPeriod
+from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan, begin_period
+from blendstream.streams.budget.ledger import Ledger, Limit, Paused
 from blendstream.streams.releases.entries import Shortfall
-from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan, begin_period
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
-from blendstream.streams.releases.ledger import Ledger, Limit, Paused
 
 __all__ = [
     "PERIOD_FIELDS",

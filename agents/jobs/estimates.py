@@ -19,11 +19,13 @@ from blendstream.agents.jobs.filter_memory import add_filtered, estimates_memory
 from blendstream.agents.jobs.job_context import JobContext, ReleaseDice, versions
 from blendstream.agents.jobs.readers_guarantee import ReadersGuarantee, readers_guarantee
 from blendstream.agents.jobs.release_step import Due, Made, Release
-from blendstream.blender.agreement import measure_agreement
-from blendstream.blender.blend import VarianceBlender, optin_weight, project_onto_simplex
-from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates
 from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
+from blendstream.blender.paper.blend import VarianceBlender, optin_weight, project_onto_simplex
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.sharp.agreement import measure_agreement
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import split
 from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
@@ -31,7 +33,6 @@ from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.releases.filtered_estimates import FilterMemory
 from blendstream.streams.releases.optin_release import read_optin_release
 from blendstream.streams.releases.sealed_counts import ReportsRead
-from blendstream.streams.stems import Stem
 from blendstream.streams.wire.estimates_document import (
     DisputedRecords,
     EstimatedCell,

@@ -18,8 +18,8 @@ from collections.abc import Collection, Mapping
 
 from blendstream.agents.jobs import metrics
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.stores.redis import Client
-from blendstream.streams.stores.redis_files import NotRewritten, rewrite_files
+from blendstream.streams.tables.redis import Client
+from blendstream.streams.tables.redis_files import NotRewritten, rewrite_files
 from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["FileRewriting"]

@@ -25,8 +25,12 @@ import numpy as np
 
 from blendstream.agents.jobs.job_context import Followed, JobContext
 from blendstream.agents.jobs.metrics import FILTER_FAILURES
-from blendstream.blender.errors import NotFinite
-from blendstream.blender.publication_filter import Publication, RecordFilter, remembered_from
+from blendstream.blender.over_time.publication_filter import (
+    Publication,
+    RecordFilter,
+    remembered_from,
+)
+from blendstream.blender.values.errors import NotFinite
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage

@@ -17,18 +17,18 @@ from blendstream.agents.jobs.filter_memory import report_filter_failure, selecti
 from blendstream.agents.jobs.job_context import JobContext
 from blendstream.agents.jobs.release_step import Due, Made, Release
 from blendstream.blender.epoch_estimates import OptinRelease
-from blendstream.blender.epoch_memory import EpochMemory
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.over_time.epoch_memory import EpochMemory
 from blendstream.blender.profiles import build_head_list, prepare_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.record import Record
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import split
 from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from blendstream.streams.releases.optin_release import SelectionNumbers, write_optin_release
-from blendstream.streams.stems import Stem
 from blendstream.streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
 from blendstream.streams.wire.statements import head_list_quantity
 

@@ -15,25 +15,25 @@ import numpy as np
 
 from blendstream.agents.jobs.file_rewriting import FileRewriting
 from blendstream.agents.jobs.metrics import count_released
-from blendstream.blender.noise import ExactNoise, Noise
-from blendstream.blender.opendp_noise import OpenDPNoise
-from blendstream.blender.publication_filter import RecordFilter
-from blendstream.blender.record import NORMALISATION_VERSION
+from blendstream.blender.noise.exact_noise import ExactNoise, Noise
+from blendstream.blender.noise.opendp_noise import OpenDPNoise
+from blendstream.blender.over_time.publication_filter import RecordFilter
+from blendstream.blender.values.record import NORMALISATION_VERSION
+from blendstream.streams.budget.ledger import Cost, Limit
 from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.compacted_topics import PublishedMarks, Publisher
 from blendstream.streams.releases.entries import Kind, Shortfall
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.filtered_estimates import FilterMemory
-from blendstream.streams.releases.ledger import Cost, Limit
 from blendstream.streams.releases.log import ReleaseLog, StepObserver, unobserved
 from blendstream.streams.releases.seal_markers import SealMarkers
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.redis import Client
-from blendstream.streams.topics import Topics
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.redis import Client
 from blendstream.streams.version import version_of
 
 __all__ = [
@@ -97,7 +97,7 @@ class JobContext:
     settings: Settings
     topics: Topics
     log: ReleaseLog
-    kafka: KafkaLog
+    kafka: KafkaInspector
     redis: Client
     publisher: Publisher
     markers: SealMarkers
@@ -137,7 +137,7 @@ class JobContext:
                 now_ms=instead.get("now_ms", system_clock_ms),
                 on_committed=count_released,
             ),
-            kafka=KafkaLog(settings.kafka),
+            kafka=KafkaInspector(settings.kafka),
             redis=redis,
             publisher=Publisher(settings.kafka),
             markers=SealMarkers(settings.kafka),

@@ -34,15 +34,15 @@ from blendstream.agents.jobs.leases import Lease
 from blendstream.agents.jobs.release_failures import ReleaseFailed
 from blendstream.agents.jobs.release_step import Release, publish_committed, release_step
 from blendstream.agents.process import reach_servers
+from blendstream.agents.server_probe import ServerWatch
 from blendstream.blender.profiles import prepare_head_list
+from blendstream.streams.budget.epoch_plan import plan_from
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.releases.blocked import LogWatch
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.entries import Kind
-from blendstream.streams.releases.epoch_plan import plan_from
-from blendstream.streams.releases.ledger import Ledger
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.server_probe import ServerWatch
 from blendstream.streams.telemetry.structured_logs import Known
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 
@@ -279,8 +279,8 @@ async def _nothing() -> bool:
 def run_jobs(settings: Settings, **instead: Unpack[Instead]) -> NoReturn:
     """Run the jobs until SIGTERM or SIGINT, and end the process.
 
-    `dice` is for a program of your own that prefers another exact noise (`blender.opendp_noise`);
-    the rest of `instead` is for tests.
+    `dice` is for a program of your own that prefers another exact noise
+    (`blender.noise.opendp_noise`); the rest of `instead` is for tests.
     """
 
     async def connect() -> Jobs:

@@ -11,8 +11,8 @@ import contextlib
 import secrets
 from typing import Any
 
-from blendstream.blender.errors import BlenderError
-from blendstream.streams.stores.redis import Client, answered
+from blendstream.blender.values.errors import BlenderError
+from blendstream.streams.tables.redis import Client, answered
 
 __all__ = ["Lease"]
 

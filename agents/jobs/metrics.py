@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from blendstream.streams.budget.ledger import GROUPS, Limit
 from blendstream.streams.releases.blocked import BlockedLog
 from blendstream.streams.releases.entries import Entry, EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
-from blendstream.streams.releases.ledger import GROUPS, Limit
-from blendstream.streams.stores.redis_files import NotRewritten
+from blendstream.streams.tables.redis_files import NotRewritten
 from blendstream.streams.telemetry.metrics import Meters, process_registry
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 

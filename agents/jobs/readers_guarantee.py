@@ -1,20 +1,21 @@
 """What readers of publications can learn of one client, as a publication states it.
 
 Promises: the smaller of two bounds that both hold: the client's own report, which is private
-against everyone, and its report among all others of the epoch (`blender.shuffled_reports`), which
-is private against those who see nothing but publications. Half of the reports are taken for forged.
-The first is stated only where its δ, of all epochs together, is within that of the statement: in
-`paper` a client spends δ in every epoch, so over several only the second holds.
+against everyone, and its report among all others of the epoch
+(`blender.over_time.shuffled_reports`), which is private against those who see nothing but
+publications. Half of the reports are taken for forged. The first is stated only where its δ, of all
+epochs together, is within that of the statement: in `paper` a client spends δ in every epoch, so
+over several only the second holds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blendstream.blender.cells import HeadList
+from blendstream.blender.over_time.shuffled_reports import HiddenAmong, readers_epsilon
 from blendstream.blender.registry import randomizer_for
-from blendstream.blender.shuffled_reports import HiddenAmong, readers_epsilon
-from blendstream.streams.releases.epoch_plan import EpochParameters
+from blendstream.blender.values.cells import HeadList
+from blendstream.streams.budget.epoch_plan import EpochParameters
 
 __all__ = ["ReadersGuarantee", "readers_guarantee"]
 

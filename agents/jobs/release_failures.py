@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.log import CommitRefused

@@ -24,15 +24,15 @@ from blendstream.agents.jobs.epoch_schedule import (
 from blendstream.agents.jobs.job_context import GivenUp, JobContext
 from blendstream.agents.jobs.metrics import finalized
 from blendstream.agents.jobs.release_failures import Progress, ReleaseFailed, Then, rule_for
+from blendstream.streams.kafka.topics import Topics
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.documents import DocumentReference, StoredDocument
 from blendstream.streams.releases.entries import Entry, Kind, Shortfall
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Seal
 from blendstream.streams.releases.sealed_counts import SealedCounts
-from blendstream.streams.stems import Stem
 from blendstream.streams.telemetry.structured_logs import Known
-from blendstream.streams.topics import Topics
 
 __all__ = ["Due", "Made", "Release", "publish_committed", "release_step", "write_down_given_up"]
 

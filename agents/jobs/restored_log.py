@@ -16,10 +16,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from blendstream.agents.jobs.epoch_schedule import PERIOD_FIELDS, affordable_epoch, next_period
-from blendstream.blender.errors import ParameterError
-from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan
+from blendstream.blender.values.errors import ParameterError
+from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan
+from blendstream.streams.budget.ledger import Limit
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.ledger import Limit
 
 __all__ = ["lost_epochs"]
 

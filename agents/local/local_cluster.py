@@ -26,7 +26,7 @@ from blendstream.agents.local.jars import Progress
 from blendstream.agents.local.local_kafka import LocalKafka, Member, new_cluster_id
 from blendstream.agents.local.ports import free_port
 from blendstream.agents.local.process_guard import Closing, ProcessGuard, StackError
-from blendstream.streams.stores.aiokafka_internals import ask_metadata
+from blendstream.streams.kafka.aiokafka_internals import ask_metadata
 
 __all__ = [
     "ClusterNode",

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 
 __all__ = ["Closing", "ProcessGuard", "Server", "StackError"]
 

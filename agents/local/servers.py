@@ -21,9 +21,9 @@ from blendstream.agents.local.private_folder import claim_folder
 from blendstream.agents.local.process_guard import Closing, StackError
 from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import librdkafka_settings
 from blendstream.streams.settings import load_kafka, load_redis
-from blendstream.streams.stores.kafka import librdkafka_settings
-from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.tables.redis import connect_redis
 
 __all__ = ["GivenServer", "Stack"]
 

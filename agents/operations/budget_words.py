@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from blendstream.agents.jobs.epoch_schedule import next_period
 from blendstream.agents.jobs.job_context import limit_from
 from blendstream.agents.plurals import counted
-from blendstream.streams.releases.budget_period import BudgetPeriod
-from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan, plan_from
-from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.budget.budget_period import BudgetPeriod
+from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan, plan_from
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.settings import Settings
 
 __all__ = ["BudgetUse", "budget_use", "day_text", "duration_text"]

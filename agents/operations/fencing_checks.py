@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from blendstream.agents.operations.findings import Finding, fix, note, ok
 from blendstream.agents.plurals import counted
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.settings import Settings
 from blendstream.streams.settings.sections import TopicsSettings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import Topics
 
 __all__ = [
     "TRANSACTION_LOG",
@@ -36,7 +36,7 @@ _VERIFIED = "transaction.partition.verification.enable"
 
 
 async def fencing_checks(
-    settings: Settings, kafka: KafkaLog, admin: AdminClient, brokers: Sequence[int]
+    settings: Settings, kafka: KafkaInspector, admin: AdminClient, brokers: Sequence[int]
 ) -> AsyncIterator[Finding]:
     """Check Kafka's log of transactions, their verification, and unclean elections."""
     timeout_s = settings.kafka.request_timeout_s

@@ -20,19 +20,23 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from blendstream.agents.gateway.http.listening import listening_address, needs_edge
-from blendstream.agents.gateway.submit.token_file import TokenFileError, read_tokens
 from blendstream.agents.operations.budget_words import budget_use, duration_text
 from blendstream.agents.operations.fencing_checks import broker_setting, fencing_checks
 from blendstream.agents.operations.findings import Finding, Grade, fix, note, ok
 from blendstream.agents.operations.redis_checks import redis_checks, version_numbers
 from blendstream.agents.operations.release_log_check import check_release_log
 from blendstream.agents.plurals import counted, noun
-from blendstream.blender.errors import BlenderError
-from blendstream.streams.releases.ledger import Ledger
+from blendstream.agents.tokens import TokenFileError, read_tokens
+from blendstream.blender.values.errors import BlenderError
+from blendstream.streams.budget.ledger import Ledger
+from blendstream.streams.kafka.kafka_clients import (
+    KafkaInspector,
+    librdkafka_settings,
+    producer_settings,
+)
+from blendstream.streams.kafka.topics import Topics, copies_of_topics, topic_problems
 from blendstream.streams.settings import Settings
 from blendstream.streams.settings.sections import GatewaySettings, TopicsSettings
-from blendstream.streams.stores.kafka import KafkaLog, librdkafka_settings, producer_settings
-from blendstream.streams.topics import Topics, copies_of_topics, topic_problems
 
 __all__ = [
     "Finding",
@@ -59,7 +63,7 @@ async def examine(
     yield _tokens(settings)
     yield edge_needed(settings.gateway)
     yield budget(settings, clock())
-    kafka = KafkaLog(settings.kafka)
+    kafka = KafkaInspector(settings.kafka)
     answers = True
     async for finding in _brokers(settings, kafka):
         # Topics and clock are checked as long as a broker answers, even if something else is wrong.
@@ -162,7 +166,7 @@ def budget(settings: Settings, now_s: float) -> Finding:
     )
 
 
-async def _brokers(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
+async def _brokers(settings: Settings, kafka: KafkaInspector) -> AsyncIterator[Finding]:
     admin = AdminClient(librdkafka_settings(settings.kafka))
     timeout_s = settings.kafka.request_timeout_s
     try:
@@ -239,7 +243,7 @@ def elections(unclean: Mapping[int, str | None]) -> Finding:
     return ok("elections", f"unclean elections are off on {counted(len(unclean), 'broker')}")
 
 
-async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]:
+async def _topics(settings: Settings, kafka: KafkaInspector) -> AsyncIterator[Finding]:
     try:
         problems = await topic_problems(settings, kafka)
     except BlenderError as error:
@@ -251,7 +255,9 @@ async def _topics(settings: Settings, kafka: KafkaLog) -> AsyncIterator[Finding]
         yield ok("topics", f"all {len(Topics(settings).all())} are as they must be")
 
 
-async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[], float]) -> Finding:
+async def _broker_clock(
+    settings: Settings, kafka: KafkaInspector, clock: Callable[[], float]
+) -> Finding:
     topic = Topics(settings).clock.name
     try:
         there = (await kafka.describe([topic]))[topic] is not None
@@ -293,7 +299,7 @@ async def _broker_clock(settings: Settings, kafka: KafkaLog, clock: Callable[[],
 
 
 async def _compared_clocks(
-    settings: Settings, kafka: KafkaLog, topic: str, clock: Callable[[], float]
+    settings: Settings, kafka: KafkaInspector, topic: str, clock: Callable[[], float]
 ) -> Finding:
     """Compare this clock with every broker that leads a partition of the topic."""
     allowed_s, timeout_s = settings.epoch.allowed_skew_s, settings.kafka.request_timeout_s

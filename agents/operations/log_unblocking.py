@@ -17,15 +17,15 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from blendstream.agents.commands.output import say
 from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.output import say
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import librdkafka_settings
+from blendstream.streams.kafka.kafka_transactions import OpenTransaction, transaction_admin
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.blocked import BlockedLog, find_blocked
 from blendstream.streams.releases.entries import Entry, Kind
 from blendstream.streams.releases.log_consumer import LogConsumer
-from blendstream.streams.stores.kafka import librdkafka_settings
-from blendstream.streams.stores.kafka_transactions import OpenTransaction, transaction_admin
 
 __all__ = ["unblock"]
 

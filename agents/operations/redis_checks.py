@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 from blendstream.agents.operations.findings import Finding, Grade, fix, note, ok
 from blendstream.agents.plurals import counted, noun
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.redis import (
+from blendstream.streams.tables.redis import (
     Client,
     append_only,
     connect_redis,
@@ -17,7 +17,7 @@ from blendstream.streams.stores.redis import (
     silent_replicas,
     write_refusal,
 )
-from blendstream.streams.stores.redis_files import NotRewritten, RewriteReport, may_rewrite
+from blendstream.streams.tables.redis_files import NotRewritten, RewriteReport, may_rewrite
 
 __all__ = ["redis_checks", "removal", "version_numbers"]
 

@@ -6,18 +6,18 @@ import asyncio
 import time
 from typing import Literal
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.releases.blocked import BlockedLog, find_blocked, patience_s
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import Topics
 
 __all__ = ["check_release_log"]
 
 
 async def check_release_log(
-    settings: Settings, kafka: KafkaLog
+    settings: Settings, kafka: KafkaInspector
 ) -> tuple[Literal["ok", "note", "fix"], str]:
     """The grade of the finding, and one sentence."""
     topic = Topics(settings).releases.name
@@ -40,7 +40,7 @@ async def check_release_log(
     return "ok", f"a release is being committed at offset {blocked.committed_end}"
 
 
-async def _answered(settings: Settings, kafka: KafkaLog, topic: str) -> BlockedLog | None:
+async def _answered(settings: Settings, kafka: KafkaInspector, topic: str) -> BlockedLog | None:
     """What blocks the log; asked again for a while, as its leader may have changed just now."""
     deadline = time.monotonic() + settings.kafka.request_timeout_s
     while True:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
+from blendstream.streams.kafka.kafka_clients import librdkafka_settings
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import librdkafka_settings
-from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.tables.redis import connect_redis
 
 __all__ = ["wait_for_servers"]
 

@@ -23,19 +23,19 @@ from typing import NoReturn
 
 from blendstream.agents import process
 from blendstream.agents.process import reach_servers
+from blendstream.agents.server_probe import ServerWatch
 from blendstream.agents.worker import metrics
 from blendstream.agents.worker.dead_letters import DeadLetters
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
 from blendstream.agents.worker.faust_app import CountingApp
 from blendstream.agents.worker.topic_counter import TopicCounter
+from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.epoch_keys import KeyRing
-from blendstream.streams.stores.redis import Client
-from blendstream.streams.stores.server_probe import ServerWatch
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.redis import Client
 from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["Worker", "run_worker"]

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 from faust.exceptions import FaustError
 
 from blendstream.agents.worker.faust_app import CountingApp
-from blendstream.streams.stores.batch_verdict import DeadLetter
+from blendstream.streams.tables.batch_verdict import DeadLetter
 
 __all__ = ["DeadLetters"]
 

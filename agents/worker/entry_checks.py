@@ -1,7 +1,7 @@
 """Judge each entry of a batch: count it, or refuse it for one reason.
 
 Pure: frames, the epoch book, the epoch keys and the fingerprints seen so far go in; a verdict comes
-out, which `streams.stores.count_store` stores in one step. The only argument that is changed is the
+out, which `streams.tables.count_store` stores in one step. The only argument that is changed is the
 fingerprint table, which the caller throws away if the verdict is not stored.
 
 Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly
@@ -21,21 +21,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.answer_shape import AnswerShape
-from blendstream.blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES
-from blendstream.blender.user_groups import partition_users
+from blendstream.blender.paper.user_groups import partition_users
+from blendstream.blender.values.answer_shape import AnswerShape
+from blendstream.blender.values.record import MAX_QUERY_BYTES, MAX_URL_BYTES
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.epoch_state import EpochState, HeadListRelease, ReleaseBook
 from blendstream.streams.releases.reader import UnknownFrame
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.batch_verdict import (
+from blendstream.streams.tables.batch_verdict import (
     MAX_DEAD_LETTERS,
     SEPARATOR,
     BatchVerdict,
     Delivery,
     Refusal,
 )
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.fingerprints import FingerprintTable, siphash
+from blendstream.streams.tables.fingerprints import FingerprintTable, siphash
 from blendstream.streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
 
 __all__ = [

@@ -41,16 +41,16 @@ from yarl import URL
 from blendstream.agents.worker import metrics
 from blendstream.agents.worker.frame_batches import Message
 from blendstream.agents.worker.topic_counter import OnRefused, TopicCounter
-from blendstream.blender.errors import BlenderError
-from blendstream.streams.settings import Settings
-from blendstream.streams.settings.sections import KafkaSettings, WorkerSettings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.aiokafka_internals import (
+from blendstream.blender.values.errors import BlenderError
+from blendstream.streams.kafka.aiokafka_internals import (
     coordination_ended,
     keep_finding_brokers,
     set_fetch_wait,
 )
-from blendstream.streams.stores.kafka import ssl_context
+from blendstream.streams.kafka.kafka_clients import ssl_context
+from blendstream.streams.names import Stem
+from blendstream.streams.settings import Settings
+from blendstream.streams.settings.sections import KafkaSettings, WorkerSettings
 from blendstream.streams.telemetry.structured_logs import Known
 from blendstream.streams.wire.frames import MAX_FRAME_BYTES
 

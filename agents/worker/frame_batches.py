@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from blendstream.streams.stores.batch_verdict import Delivery
-from blendstream.streams.stores.count_store import (
+from blendstream.streams.tables.batch_verdict import Delivery
+from blendstream.streams.tables.count_store import (
     MAX_ENTRIES_PER_SCRIPT,
     MAX_RECORD_BYTES_PER_SCRIPT,
 )

@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from blendstream.agents.worker.halt_reasons import StopReason
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.names import Stem
+from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.telemetry.metrics import Meters, process_registry
 
 __all__ = [

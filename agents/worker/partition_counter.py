@@ -27,16 +27,16 @@ from blendstream.agents.worker.entry_checks import unknown_to
 from blendstream.agents.worker.frame_batches import Message, first_run
 from blendstream.agents.worker.partition_resume import resume_state
 from blendstream.agents.worker.store_retry import ServerReach
+from blendstream.streams.epoch_keys import EpochKeys, KeyRing
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector, TopicDescription
+from blendstream.streams.kafka.topics import Topic
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.reader import LogFollower
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery
-from blendstream.streams.stores.count_store import Applied, CountTables, HalfApplied, PartitionState
-from blendstream.streams.stores.epoch_keys import EpochKeys, KeyRing
-from blendstream.streams.stores.fingerprints import FingerprintTable
-from blendstream.streams.stores.kafka import KafkaLog, TopicDescription
-from blendstream.streams.topics import Topic
+from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
+from blendstream.streams.tables.count_store import Applied, CountTables, HalfApplied, PartitionState
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import NewerFrame
 
 __all__ = ["CountedTopic", "Gone", "JudgeBatch", "PartitionCounter"]
@@ -82,7 +82,7 @@ class CountedTopic:
     judge: JudgeBatch
     tables: CountTables
     release_log: LogFollower
-    kafka: KafkaLog
+    kafka: KafkaInspector
     keys: KeyRing
     seek: Callable[[int, int], Awaitable[None]]
     reach: ServerReach

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Final
 
 from blendstream.agents.worker import halt_reasons, metrics
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topic
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.reader import LogFollower
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.count_store import CountTables, PartitionState
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import Topic
+from blendstream.streams.tables.count_store import CountTables, PartitionState
 
 __all__ = ["resume_state"]
 
@@ -39,7 +39,7 @@ async def resume_state(
     *,
     tables: CountTables,
     release_log: LogFollower,
-    kafka: KafkaLog,
+    kafka: KafkaInspector,
 ) -> PartitionState:
     """The state to resume counting from. Call it after reading the release log to its end."""
     book = release_log.stable_book
@@ -112,7 +112,7 @@ async def _released_now(release_log: LogFollower, stem: Stem, released_through: 
 
 
 async def _reaches(
-    kafka: KafkaLog, topic: str, partition: int, offset: int, noticed_ms: int
+    kafka: KafkaInspector, topic: str, partition: int, offset: int, noticed_ms: int
 ) -> bool:
     """Whether the topic has what Redis has counted, after all.
 

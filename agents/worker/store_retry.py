@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from blendstream.agents.worker import metrics
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["ServerReach"]

@@ -30,15 +30,15 @@ from blendstream.agents.worker.partition_counter import (
     PartitionCounter,
 )
 from blendstream.agents.worker.store_retry import ServerReach
+from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topic
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.reader import LogFollower
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import DeadLetter
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.epoch_keys import KeyRing
-from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.tables.batch_verdict import DeadLetter
+from blendstream.streams.tables.count_store import CountTables
 from blendstream.streams.telemetry.structured_logs import Known
-from blendstream.streams.topics import Topic
 
 __all__ = ["OnRefused", "TopicCounter"]
 
@@ -59,7 +59,7 @@ class TopicCounter:
         judge: JudgeBatch,
         tables: CountTables,
         release_log: LogFollower,
-        kafka: KafkaLog,
+        kafka: KafkaInspector,
         keys: KeyRing,
         seek: Callable[[int, int], Awaitable[None]],
     ) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import httpx
 
-from blendstream.blender.errors import BlenderError
-from blendstream.blender.record import normalise
+from blendstream.blender.values.errors import BlenderError
+from blendstream.blender.values.record import normalise
 
 try:
     import pandas as pd

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.kafka_transactions import OpenTransaction, transaction_admin
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.kafka_transactions import OpenTransaction, transaction_admin
 
 __all__ = ["BlockedLog", "LogWatch", "find_blocked", "patience_s"]
 
@@ -79,7 +79,7 @@ class BlockedLog:
         return f"{ends}{who}, as {first.transactional_id}; Kafka ends it at its timeout"
 
 
-async def find_blocked(kafka: KafkaSettings, log: KafkaLog, topic: str) -> BlockedLog | None:
+async def find_blocked(kafka: KafkaSettings, log: KafkaInspector, topic: str) -> BlockedLog | None:
     """What is open in the log now; `None` when both ends are the same."""
     # In this order: what is written between two questions is not taken for something open.
     end = (await log.ends(topic, [0]))[0]
@@ -104,7 +104,7 @@ class LogWatch:
     def __init__(
         self,
         kafka: KafkaSettings,
-        log: KafkaLog,
+        log: KafkaInspector,
         topic: str,
         transaction_timeout_s: float,
         clock: Callable[[], float] = time.monotonic,

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.errors import StoreUnavailable
 
 __all__ = ["OUTAGES", "CommitInDoubt", "CommitRefused", "Fenced", "opening", "releasing"]

@@ -18,10 +18,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import librdkafka_settings
 from blendstream.streams.releases.documents import DocumentReference, join, split
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import librdkafka_settings
-from blendstream.streams.stores.redis import Client, answered
+from blendstream.streams.tables.redis import Client, answered
 
 __all__ = ["PublishedMarks", "Publisher", "read_publications"]
 

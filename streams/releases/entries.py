@@ -27,10 +27,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from blendstream.streams.budget.epoch_plan import EpochParameters
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.releases.documents import StoredDocument
-from blendstream.streams.releases.epoch_plan import EpochParameters
-from blendstream.streams.releases.ledger import Ledger
 from blendstream.streams.wire.canonical_json import canonical_json
 
 __all__ = [

@@ -13,10 +13,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from blendstream.streams.budget.epoch_plan import EpochParameters
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.entries import EpochOutcome, Shortfall
-from blendstream.streams.releases.epoch_plan import EpochParameters
-from blendstream.streams.stems import Share, Stem
 
 __all__ = [
     "EpochState",

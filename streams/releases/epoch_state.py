@@ -22,11 +22,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from blendstream.blender.user_groups import PARTS
+from blendstream.blender.paper.user_groups import PARTS
+from blendstream.streams.budget.epoch_plan import EpochParameters
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import DocumentReference
-from blendstream.streams.releases.epoch_plan import EpochParameters
 from blendstream.streams.releases.epoch_stages import (
     EpochState,
     HeadListRelease,
@@ -36,8 +38,6 @@ from blendstream.streams.releases.epoch_stages import (
     Seal,
     Stage,
 )
-from blendstream.streams.releases.ledger import Ledger
-from blendstream.streams.stems import Share, Stem
 from blendstream.streams.wire.epoch_numbers import is_epoch
 
 __all__ = [

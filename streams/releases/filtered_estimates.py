@@ -16,12 +16,17 @@ from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
-from blendstream.blender.cell_estimates import Estimates
-from blendstream.blender.filter_modes import default_modes
-from blendstream.blender.groups_over_time import pooled_difference
-from blendstream.blender.noise import IntArray, laplace_scale, laplace_variance
-from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blendstream.blender.record import Record
+from blendstream.blender.noise.exact_noise import laplace_scale, laplace_variance
+from blendstream.blender.over_time.filter.filter_modes import default_modes
+from blendstream.blender.over_time.groups_over_time import pooled_difference
+from blendstream.blender.over_time.publication_filter import (
+    ClientFigures,
+    Publication,
+    RecordFilter,
+)
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.cell_estimates import Estimates
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatedShare,

@@ -16,8 +16,8 @@ import contextlib
 import logging
 import time
 
+from blendstream.streams.kafka.partition_leaders import Leadership, newest_leadership
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.partition_leaders import Leadership, newest_leadership
 
 __all__ = ["LeaderWatch"]
 

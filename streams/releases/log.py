@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import discard_producer, producer_settings
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.commit_failures import (
     CommitInDoubt,
@@ -55,7 +56,6 @@ from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.log_consumer import LogConsumer
 from blendstream.streams.releases.reader import LogReader
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import discard_producer, producer_settings
 
 __all__ = [
     "CommitInDoubt",

@@ -22,11 +22,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.commit_failures import OUTAGES, opening
 from blendstream.streams.releases.documents import DocumentReference, join
-from blendstream.streams.releases.ledger import Ledger
 
 __all__ = ["LogConsumer", "LogRecord"]
 

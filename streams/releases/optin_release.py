@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from blendstream.blender.cells import HeadList
 from blendstream.blender.epoch_estimates import Mechanisms, OptinRelease, optin_estimates
-from blendstream.blender.noise import laplace_variance
-from blendstream.blender.optin import NoisyCounts
+from blendstream.blender.noise.exact_noise import laplace_variance
+from blendstream.blender.paper.optin import NoisyCounts
+from blendstream.blender.values.cells import HeadList
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.wire.canonical_json import canonical_json
 

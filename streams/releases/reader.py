@@ -4,8 +4,8 @@ It folds committed records into a book (`streams.releases.epoch_state`), and is 
 
     to follow   `LogFollower`: read to an end that Kafka reports. That end may be too low, since
                 a broker that was cut off from its peers reports an old one
-                (`streams.stores.kafka`). Where that would do harm, it reads to the furthest end
-                that any broker reports, or as far as a frame's writer had read (`read_for`).
+                (`streams.kafka.kafka_clients`). Where that would do harm, it reads to the furthest
+                end that any broker reports, or as far as a frame's writer had read (`read_for`).
     to decide   `read_until`: read until a record of our own is seen (`streams.releases.log`).
                 Where the log ends is never asked.
 
@@ -29,13 +29,13 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector, librdkafka_settings
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.leader_watch import LeaderWatch
-from blendstream.streams.releases.ledger import Ledger
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import KafkaLog, librdkafka_settings
 
 __all__ = ["LogFollower", "LogListener", "LogReader", "UnknownFrame"]
 
@@ -306,7 +306,7 @@ class LogFollower(LogReader):
     def __init__(
         self,
         kafka: KafkaSettings,
-        ends: KafkaLog,
+        ends: KafkaInspector,
         topic: str,
         *,
         skew_s: float = 5.0,

@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import TopicPartition
 
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.stores.kafka import KafkaLog
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
 
 __all__ = ["LogTrimmer"]
 
@@ -25,7 +25,7 @@ __all__ = ["LogTrimmer"]
 _NONE: Final = -1
 
 
-class LogTrimmer(KafkaLog):
+class LogTrimmer(KafkaInspector):
     """Asks where a time begins in a topic, and removes what lies before an offset.
 
     With a client of its own, so that no other question changes which broker is asked in between.

@@ -8,7 +8,7 @@ cut off cannot get that. What lies before the marker in the log was appended bef
 Promises: `write` returns where the markers lie and when the brokers appended them, or raises.
 A marker may be there twice, or although `write` raised. That does no harm: only a seal that is
 committed to the release log gives a marker any meaning.
-Assumes: the topic's `min.insync.replicas` is as `streams.topics` demands it.
+Assumes: the topic's `min.insync.replicas` is as `streams.kafka.topics` demands it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import (
+    append_time_ms,
+    discard_producer,
+    producer_settings,
+)
+from blendstream.streams.names import Stem
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.kafka import append_time_ms, discard_producer, producer_settings
 from blendstream.streams.wire.frames import FrameKind, encode_marker
 
 __all__ = ["AppendedMarker", "SealMarkers"]

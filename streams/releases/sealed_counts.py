@@ -27,13 +27,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import IntArray
-from blendstream.blender.record import Record
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.record import Record
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.record_rows import PackedRecords, RecordSums
+from blendstream.streams.names import Share
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.record_rows import PackedRecords, RecordSums
 
 __all__ = ["CountsMoved", "GraphRead", "OptinRead", "ReportsRead", "SealedCounts"]
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.gaussian_histogram import MIN_DELTA
-from blendstream.blender.period_budget import MOST_RECORDS
-from blendstream.streams.releases.composition import click_graph_cost
-from blendstream.streams.releases.epoch_plan import plan_from
+from blendstream.blender.over_time.period_budget import MOST_RECORDS
+from blendstream.blender.sharp.gaussian_histogram import MIN_DELTA
+from blendstream.blender.values.errors import ParameterError
+from blendstream.streams.budget.composition import click_graph_cost
+from blendstream.streams.budget.epoch_plan import plan_from
 from blendstream.streams.settings.private_files import exposed
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from blendstream.blender.parameters import SELECTION_SHARES, PrivacyParameters
-from blendstream.blender.records_per_user import MOST_RECORDS
+from blendstream.blender.planning.records_per_user import MOST_RECORDS
+from blendstream.blender.values.parameters import SELECTION_SHARES, PrivacyParameters
 from blendstream.streams.settings import value_checks
 from blendstream.streams.settings.fields import Secret, Url, required, setting
 from blendstream.streams.settings.value_checks import above, at_least, between, none_or

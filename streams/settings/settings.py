@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from blendstream.blender.parameters import PERIOD_EPOCHS
+from blendstream.blender.values.parameters import PERIOD_EPOCHS
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import sections
 from blendstream.streams.settings.fields import SettingProblem, Url, read_value, shown

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 
 if TYPE_CHECKING:
     from blendstream.streams.settings.sections import LogSettings

@@ -16,9 +16,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.errors import BlenderError, ParameterError
-from blendstream.blender.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.errors import BlenderError, ParameterError
+from blendstream.blender.values.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Record
 from blendstream.streams.wire.canonical_json import canonical_json
 from blendstream.streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 

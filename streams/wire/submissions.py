@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import Record
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.canonical_json import canonical_json
 from blendstream.streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 

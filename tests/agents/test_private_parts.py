@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 #: module here says so in its docstring, with the version range.
 ADAPTERS = {
     "faust-streaming": ("agents/worker/faust_app.py",),
-    "aiokafka": ("streams/stores/aiokafka_internals.py",),
+    "aiokafka": ("streams/kafka/aiokafka_internals.py",),
     "confluent-kafka": ("agents/local/demo/in_process_broker.py",),
 }
 IMPORTED_AS = {"faust": "faust-streaming", "mode": "faust-streaming", "uvicorn": "uvicorn"} | {

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from blendstream.agents.gateway.metrics import OTHER_ROUTES, GatewayTotals
 from blendstream.agents.gateway.routes import ROUTES
 from blendstream.agents.worker.metrics import EntryTotals
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 
 REPORTS = Stem.CLIENT_REPORTS
 

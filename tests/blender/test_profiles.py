@@ -14,11 +14,11 @@ from blendstream.blender import (
     Record,
     randomizer_for,
 )
-from blendstream.blender.best_randomizer import share_in_64ths
 from blendstream.blender.epoch_estimates import estimate_epoch
-from blendstream.blender.gaussian_histogram import calibrate
 from blendstream.blender.profiles import PROFILES, build_head_list
-from blendstream.blender.stable_histogram import luck_below
+from blendstream.blender.sharp.best_randomizer import share_in_64ths
+from blendstream.blender.sharp.gaussian_histogram import calibrate
+from blendstream.blender.sharp.stable_histogram import luck_below
 from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
 
 A, B, C, D, E = (Record("q1", "a"), Record("q1", "b"), Record("q2", "c"), Record("q3", "d"),

@@ -31,10 +31,14 @@ from blendstream.blender import (
     ndcg,
     normalise,
 )
-from blendstream.blender.accuracy import rescale
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.record import MAX_QUERY_BYTES, MAX_RAW_QUERY_BYTES, NORMALISATION_VERSION
-from blendstream.blender.user_groups import PARTS, partition_users
+from blendstream.blender.noise.exact_noise import ExactNoise
+from blendstream.blender.paper.accuracy import rescale
+from blendstream.blender.paper.user_groups import PARTS, partition_users
+from blendstream.blender.values.record import (
+    MAX_QUERY_BYTES,
+    MAX_RAW_QUERY_BYTES,
+    NORMALISATION_VERSION,
+)
 
 A, B = Record("a", "x"), Record("b", "y")
 SPEC = RandomizerSpec("two-stage", 4.0)
@@ -62,7 +66,7 @@ cells = Cells((Record("q", "u"),), query_wildcards=True)
 randomizer = RANDOMIZERS["two-stage"](cells, RandomizerSpec("two-stage", 4.0))
 assert local_alg([Record("q", "u")], randomizer, SystemDice())[0][0] in range(3)
 assert len(ExactNoise().discrete_gaussian(numpy.zeros(9, dtype=numpy.int64), scale=2.0)) == 9
-from blendstream.blender.opendp_noise import OpenDPNoise
+from blendstream.blender.noise.opendp_noise import OpenDPNoise
 try:
     OpenDPNoise()
 except ParameterError as error:

@@ -20,12 +20,12 @@ from blendstream.blender import (
     ndcg,
     project_onto_simplex,
 )
-from blendstream.blender.blend import optin_weight
-from blendstream.blender.click_graph import best_threshold
-from blendstream.blender.client import TwoStageChannel
-from blendstream.blender.noise import laplace_scale
-from blendstream.blender.optin import NoisyCounts, probability_and_variance
-from blendstream.blender.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.noise.exact_noise import laplace_scale
+from blendstream.blender.paper.blend import optin_weight
+from blendstream.blender.paper.click_graph import best_threshold
+from blendstream.blender.paper.client import TwoStageChannel
+from blendstream.blender.paper.optin import NoisyCounts, probability_and_variance
+from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
 from tests.channels import cells_of_shape
 
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -18,8 +18,8 @@ import pytest
 import blendstream
 from blendstream.agents.gateway.read.estimates_csv import csv_table
 from blendstream.agents.gateway.read.publications import EpochView, PublishedDocument
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import normalise
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import normalise
 from blendstream.results import _frame
 from blendstream.streams.wire.estimates_document import (
     EstimatedCell,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from blendstream.blender.record import normalise
+from blendstream.blender.values.record import normalise
 from blendstream.streams.wire.estimates_document import (
     DisputedRecords,
     EstimatedCell,

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from blendstream.blender.cells import RandomizerSpec
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.batch_verdict import SEPARATOR
+from blendstream.blender.values.cells import RandomizerSpec
+from blendstream.streams.names import Share, Stem
+from blendstream.streams.tables.batch_verdict import SEPARATOR
 from tests.counted_records import record_counts
 from tests.gateway_service import (
     GatewayService,

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from blendstream.agents.gateway.read.publications import PauseView
-from blendstream.blender.record import normalise
+from blendstream.blender.values.record import normalise
 from blendstream.streams.wire.estimates_document import EstimatedShare, FilteredQuery
 from tests.browser.conftest import Site, serving
 from tests.browser.page_trends import clear_changes, in_node

@@ -162,7 +162,7 @@ def test_a_unit_leaves_little_to_whoever_breaks_in(unit):
 #: What jobs need of the system beyond servers: exact noise, in several threads.
 DRAWS = """
 import numpy as np
-from blendstream.blender.noise import ExactNoise
+from blendstream.blender.noise.exact_noise import ExactNoise
 for draw in (ExactNoise().discrete_laplace, ExactNoise().discrete_gaussian):
     assert draw(np.zeros(5_000, dtype=np.int64), scale=2.0).any()
 print("drawn")

@@ -4,9 +4,9 @@ import re
 import runpy
 from pathlib import Path
 
+from blendstream.streams.kafka.topics import Topics
+from blendstream.streams.names import Stem
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.topics import Topics
 from tests.counting import settings_values
 
 REPOSITORY = Path(__file__).parents[2]
@@ -25,7 +25,13 @@ def test_every_file_that_the_walk_names_exists():
 def test_every_folder_that_a_report_passes_is_on_the_walk():
     """Steps cannot drop out unnoticed: each process and each room has its part."""
     passed = {str(Path(file).parent) for file in FLOW["way_of_a_report"](PAGE)}
-    rooms = {"blender", "streams/wire", "streams/stores", "streams/releases"}
+    rooms = {
+        "blender/randomizers",
+        "blender/over_time",
+        "streams/wire",
+        "streams/tables",
+        "streams/releases",
+    }
     processes = {"localclient", "agents/gateway", "agents/worker", "agents/jobs"}
 
     assert rooms | processes <= passed
@@ -48,12 +54,12 @@ def test_the_way_has_every_file_that_judges_counts_or_estimates_a_report():
 
     assert {
         "agents/gateway/submit/report_submissions.py",
-        "blender/answer_shape.py",
-        "blender/subset_or_none_estimates.py",
+        "blender/values/answer_shape.py",
+        "blender/randomizers/subset_or_none_estimates.py",
         "agents/jobs/filter_memory.py",
         "streams/releases/filtered_estimates.py",
-        "blender/publication_filter.py",
-        "blender/epoch_filter.py",
+        "blender/over_time/publication_filter.py",
+        "blender/over_time/filter/epoch_filter.py",
     } <= passed
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from blendstream.blender.parameters import PERIOD_EPOCHS
+from blendstream.blender.values.parameters import PERIOD_EPOCHS
 from blendstream.localclient import LimitReached, Limits
 from blendstream.localclient.budget import add_claim, within_limits
 from blendstream.localclient.cli import main

@@ -6,7 +6,7 @@ import pytest
 
 from blendstream.agents.commands.plan import show
 from blendstream.agents.local.demo.spending import by_default, shown_here
-from blendstream.blender.spending_plan import PlannedService, expectations
+from blendstream.blender.planning.spending_plan import PlannedService, expectations
 from blendstream.streams.settings.sections import PrivacySettings
 from tests.docs.pages import REPOSITORY
 

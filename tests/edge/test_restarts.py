@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from blendstream.agents.local.local_edge import write_certificate
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from tests.edge.attacks import exchange_report
 from tests.edge.edge_service import EdgeService, edge_service
 from tests.gateway_service import GatewayService, counted

@@ -12,16 +12,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from blendstream.blender.cells import Cells, RandomizerSpec
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.interfaces import LocalRandomizer
-from blendstream.blender.record import Record
-from blendstream.blender.subset_estimates import (
+from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.randomizers.subset_estimates import (
     RandomizedResponseEstimator,
     SubsetSelectionEstimator,
 )
-from blendstream.blender.subset_or_none_estimates import SubsetOrNoneEstimator
-from blendstream.blender.two_stage_estimates import TwoStageEstimator
+from blendstream.blender.randomizers.subset_or_none_estimates import SubsetOrNoneEstimator
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.interfaces import LocalRandomizer
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.simulated_reports import draw_report_counts
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.evaluation.measurements import Measurements, Unit, Value, generator_for
 
 FIRST, SECOND = Unit("epsilon", "aol", 1.5, 0), Unit("epsilon", "aol", 1.5, 1)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blendstream.blender.parameters import PrivacyParameters
 from blendstream.blender.profiles import selector_of
+from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.summary import Summary
 from tests.evaluation.page import EVERYWHERE, GENERATED, TABLES, At, Says, points, span

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import Record
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.populations import AOL, TablePeople, ZipfPeople, table_setting
 from blendstream.evaluation.simulated_epochs import draw_optin, parameters_of, release_head_list
 from blendstream.evaluation.tables import read_table

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blendstream.blender.cell_estimates import Estimates, FloatArray, GroupEstimates
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from blendstream.evaluation.drawing import THEMES
 from blendstream.evaluation.paper_experiments import deviation, ingredients, regressions
 from blendstream.evaluation.populations import AOL

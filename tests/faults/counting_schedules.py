@@ -33,8 +33,8 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.names import Stem
+from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.counting import (
     HOUR_MS,

@@ -20,8 +20,8 @@ import numpy as np
 
 from blendstream.agents.local import LocalRedis
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.epoch_state import EpochState, Stage
-from blendstream.streams.stems import Share, Stem
 from tests.epoch_service import service
 from tests.faults.modelled_service import ModelledService, People, now_ms
 from tests.faults.peer_links import LinkedCluster

@@ -12,10 +12,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import Seal, Stage
 from blendstream.streams.releases.optin_release import read_optin_release
-from blendstream.streams.stems import Share, Stem
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.epoch_service import Service
 from tests.faults.test_release_once import all_entries

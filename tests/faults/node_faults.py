@@ -23,8 +23,7 @@ from blendstream.agents.local.replicated_redis import (
     LocalSentinels,
     RedisNode,
 )
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.aiokafka_internals import (
+from blendstream.streams.kafka.aiokafka_internals import (
     CompactArray,
     CompactString,
     Int16,
@@ -34,6 +33,7 @@ from blendstream.streams.stores.aiokafka_internals import (
     TaggedFields,
     request_type,
 )
+from blendstream.streams.names import Stem
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.slot_moves import move_slots, replicas_of
 

@@ -22,9 +22,9 @@ import numpy as np
 
 from blendstream.agents.worker.entry_checks import _shares as shares_of_contributors
 from blendstream.blender.registry import randomizer_for
+from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
+from blendstream.streams.names import Share
 from blendstream.streams.releases.epoch_state import EpochState
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.epoch_keys import EpochKeys, PeriodShares, account
 from tests.epoch_service import MASTER
 from tests.faults.modelled_service import ModelledService, now_ms
 

@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.epoch_state import EpochState
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.redis import connect_redis
 from tests.epoch_service import Service
 from tests.faults.people_over_http import Round
 
@@ -67,7 +67,7 @@ class RecoveryTimes:
             with contextlib.suppress(BlenderError):
                 if asked is not self.made.settings:  # The test may look from other brokers.
                     asked = self.made.settings
-                    kafka = KafkaLog(replace(asked.kafka, request_timeout_s=2.0))
+                    kafka = KafkaInspector(replace(asked.kafka, request_timeout_s=2.0))
                 found: Offsets = {}
                 for stem in Stem:
                     topic = self.made.topics.of(stem).name

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from blendstream.agents.gateway.submit.token_file import add_token
 from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
-from blendstream.blender.errors import BlenderError
+from blendstream.agents.tokens import add_token
+from blendstream.blender.values.errors import BlenderError
+from blendstream.streams.names import Share
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import EpochState, Stage
-from blendstream.streams.stems import Share
 from tests.epoch_service import Part, StartedGateway, service
 from tests.faults.cut_off_service import THREE_BROKERS
 from tests.faults.modelled_service import ModelledService, now_ms

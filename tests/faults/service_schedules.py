@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from blendstream.streams.names import Share
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import EpochState, Stage
-from blendstream.streams.stems import Share
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.epoch_service import Part
 from tests.faults.breakable_servers import BreakableServers, Step, pick

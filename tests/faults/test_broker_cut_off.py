@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.names import Share
 from blendstream.streams.releases.epoch_state import Stage
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.kafka import KafkaLog
 from tests.faults.cut_off_service import CutOffService, service_to_cut_off
 from tests.faults.test_release_once import same_bytes_everywhere
 from tests.kafka_topics import create_topic
@@ -48,7 +48,7 @@ async def test_a_dead_leader_is_tried_now_and_then(fault_cluster, make_settings)
     topic = f"dead-{secrets.token_hex(4)}"
     create_topic(fault_cluster.bootstrap, topic, replication=3)
     fault_cluster.wait_until_whole()
-    log = KafkaLog(make_settings({"kafka.url": fault_cluster.url}).kafka)
+    log = KafkaInspector(make_settings({"kafka.url": fault_cluster.url}).kafka)
     assert await log.ends(topic, [0]) == {0: 0}
     leader = fault_cluster.view(1).partitions[topic, 0].leader
     fault_cluster.nodes[leader].kill()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from blendstream.agents.commands.epochs import go_on_with_restored
+from blendstream.streams.budget.ledger import Cost
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.releases.compacted_topics import PublishedMarks
 from blendstream.streams.releases.epoch_state import Stage
@@ -24,7 +25,6 @@ from blendstream.streams.releases.filtered_estimates import (
     rotates,
     with_filtered,
 )
-from blendstream.streams.releases.ledger import Cost
 from blendstream.streams.releases.optin_release import SelectionNumbers
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument

@@ -14,7 +14,7 @@ import faust
 import numpy as np
 import pytest
 
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from tests.counting import STARTED_S, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import throttle_fetches
 

@@ -16,10 +16,10 @@ import pytest
 
 from blendstream.agents.worker import partition_counter, partition_resume
 from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.streams.kafka.kafka_clients import KafkaInspector, LogBounds
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import Refusal
-from blendstream.streams.stores.kafka import KafkaLog, LogBounds
+from blendstream.streams.tables.batch_verdict import Refusal
 from tests.counting import Installation, contributors
 from tests.faults.test_counting_stops import Bench, send
 from tests.kafka_topics import delete_records
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.faults
 REPORTS = Stem.CLIENT_REPORTS
 
 
-class Cut(KafkaLog):
+class Cut(KafkaInspector):
     """Tells the ends of before once `freeze` was called: its own broker's, or every broker's."""
 
     def __init__(self, made: Installation) -> None:
@@ -263,7 +263,7 @@ async def test_records_removed_on_purpose_are_not_lost_because_one_broker_lags(
 async def test_the_furthest_end_is_that_of_the_brokers(bench: tuple[Bench, Cut]) -> None:
     counting, _ = bench
     made = counting.made
-    log, topic = KafkaLog(made.settings.kafka), made.topics.client_reports.name
+    log, topic = KafkaInspector(made.settings.kafka), made.topics.client_reports.name
     ends = await log.ends(topic, range(made.partitions))
     found = await asyncio.gather(
         *(log.furthest_end(topic, p) for p in range(made.partitions) for _ in range(20))

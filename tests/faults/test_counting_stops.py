@@ -21,13 +21,13 @@ from blendstream.agents.worker.entry_checks import judge_reports
 from blendstream.agents.worker.frame_batches import Message
 from blendstream.agents.worker.halt_reasons import StopReason
 from blendstream.agents.worker.topic_counter import TopicCounter
+from blendstream.streams.epoch_keys import KeyRing
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.releases.sealed_counts import SealedCounts
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import Refusal
-from blendstream.streams.stores.count_store import CountTables
-from blendstream.streams.stores.epoch_keys import KeyRing
+from blendstream.streams.tables.batch_verdict import Refusal
+from blendstream.streams.tables.count_store import CountTables
 from tests.counting import MASTER, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic, delete_records, delete_topics
 from tests.release_entries import estimates_entry
@@ -441,7 +441,7 @@ async def test_a_released_epoch_takes_nothing_more_and_leaves_no_keys(
 async def test_no_count_has_a_time_to_live_and_a_contributor_costs_at_most_12_bytes(
     bench: Bench, single_redis: LocalRedis
 ) -> None:
-    """Stated in streams/stores/count_store.py; measured on 300 000 contributors of a partition."""
+    """Stated in streams/tables/count_store.py; measured on 300 000 contributors of a partition."""
     made = bench.made
     rng = np.random.default_rng(3)
     for _ in range(30):
@@ -507,7 +507,7 @@ async def test_a_contributor_chunk_is_followed_by_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And all of them are read back on assignment."""
-    monkeypatch.setattr("blendstream.streams.stores.count_store.CHUNK_BYTES", 400)
+    monkeypatch.setattr("blendstream.streams.tables.count_store.CHUNK_BYTES", 400)
     made = bench.made
     send(made, frames=5)
     log = bench.log()

@@ -10,12 +10,12 @@ import time
 import pytest
 from confluent_kafka import Producer
 
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.partition_leaders import newest_leadership
 from blendstream.streams.releases import leader_watch
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.partition_leaders import newest_leadership
 from tests.faults.peer_links import LinkedCluster
 from tests.kafka_topics import create_topic
 
@@ -48,7 +48,7 @@ async def test_what_the_others_write_is_read_although_the_old_leader_still_answe
     # The reader is told of the leader alone. What else it knows, it heard from there.
     kafka = KafkaSettings(url=Url(f"kafka://{fault_cluster.bootstrap_of({leader})}"))
     await asyncio.to_thread(append, fault_cluster.bootstrap, topic)
-    reader = LogFollower(kafka, KafkaLog(kafka), topic)
+    reader = LogFollower(kafka, KafkaInspector(kafka), topic)
     following = asyncio.create_task(follow(reader))
     try:
         await asyncio.wait_for(reader.reached(1), 60)

@@ -22,7 +22,7 @@ import pytest
 
 from blendstream.agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from blendstream.agents.local import LocalKafka
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from tests.gateway_service import (
     GatewayService,
     GatewayUnderTest,

@@ -14,13 +14,13 @@ from blendstream.agents.jobs.click_graphs import CLICK_GRAPHS
 from blendstream.agents.jobs.job_context import GivenUp
 from blendstream.agents.jobs.release_step import publish_committed, write_down_given_up
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.topics import Topics
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.compacted_topics import PublishedMarks
 from blendstream.streams.releases.entries import Kind, Shortfall
 from blendstream.streams.releases.epoch_state import KEPT_EPOCHS
 from blendstream.streams.releases.retention import LogTrimmer
-from blendstream.streams.stems import Stem
-from blendstream.streams.topics import Topics
 from tests.epoch_service import Service, service
 from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records
 

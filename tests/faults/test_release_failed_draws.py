@@ -18,8 +18,8 @@ from blendstream.agents.jobs.job_context import ReleaseDice
 from blendstream.agents.jobs.jobs_process import Jobs
 from blendstream.agents.jobs.release_failures import ReleaseFailed
 from blendstream.agents.local import LocalKafka
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.noise import IntArray
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage

@@ -23,15 +23,15 @@ from blendstream.agents.jobs.leases import Lease
 from blendstream.agents.jobs.metrics import JOBS as JOBS_METRICS
 from blendstream.agents.operations.installation_checks import Grade
 from blendstream.agents.operations.release_log_check import check_release_log
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_transactions import TransactionAdmin
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.commit_failures import CommitInDoubt
 from blendstream.streams.releases.compacted_topics import PublishedMarks
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.log import Turn
-from blendstream.streams.stores.kafka_transactions import TransactionAdmin
 from tests.epoch_service import Service, service
 from tests.faults.test_release_once import releases, same_bytes_everywhere
 from tests.hanging import hang

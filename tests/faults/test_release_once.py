@@ -17,14 +17,14 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from blendstream.agents.jobs.release_failures import ReleaseFailed
-from blendstream.blender.errors import HeadListMismatch
+from blendstream.blender.values.errors import HeadListMismatch
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.topics import ensure_topics
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.log import CommitRefused, Fenced
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.topics import ensure_topics
 from tests.epoch_service import Service, service
 from tests.job_bench import (
     GRAPHS,

@@ -15,14 +15,14 @@ from blendstream.agents.jobs.click_graphs import mechanism_parameters, read_url_
 from blendstream.agents.jobs.job_context import ReleaseDice
 from blendstream.agents.local import LocalKafka
 from blendstream.agents.local.ports import free_port
-from blendstream.blender.click_graph import release_data
+from blendstream.blender.paper.click_graph import release_data
 from blendstream.blender.profiles import build_head_list
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import ReleaseBook, ReleasedDocument, Stage
 from blendstream.streams.releases.log import CommitInDoubt
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Share, Stem
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
@@ -300,7 +300,7 @@ async def _counted(made: Service, stem: Stem) -> None:
 
 
 async def flush_redis(made: Service) -> None:
-    from blendstream.streams.stores.redis import connect_redis
+    from blendstream.streams.tables.redis import connect_redis
 
     client = await connect_redis(made.settings.redis)
     await client.flushall()

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
-from blendstream.streams.stems import Stem
 from tests.epoch_service import Part, Service, service
 from tests.faults.test_release_once import RELEASES, STEPS, releases, same_bytes_everywhere
 from tests.job_bench import (

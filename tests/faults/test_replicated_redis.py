@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blendstream.agents.local import LocalKafka, LocalRedisCluster, LocalSentinels
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from tests.counting import STARTED_S, Installation, contributors, installation
 
 Replicated = LocalRedisCluster | LocalSentinels

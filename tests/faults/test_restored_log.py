@@ -21,7 +21,7 @@ from blendstream.agents.commands.epochs import go_on_with_restored
 from blendstream.agents.commands.ledger import show
 from blendstream.agents.jobs.leases import Lease
 from blendstream.agents.local import LocalKafka, LocalRedis
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from tests.epoch_service import Service

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.seal_markers import SealMarkers
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.redis import connect_redis
+from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.wire.frames import FrameKind
 from tests.epoch_service import Service, service
 from tests.job_bench import Clock, bench
@@ -103,7 +103,7 @@ async def _sealed(made: Service, jobs) -> bool:
     return (await made.book()).epochs[0].stage is Stage.SEALED
 
 
-class FrozenLog(KafkaLog):
+class FrozenLog(KafkaInspector):
     """Answers as a broker that was cut off from its peers: from a copy that stays as it was."""
 
     async def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:

@@ -18,10 +18,10 @@ import pytest
 
 from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels, RedisNode
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.epoch_keys import EpochKeys
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.epoch_service import MASTER, service
 from tests.integration.test_epochs_end_to_end import shorten

@@ -23,11 +23,11 @@ from blendstream.agents.local.ports import free_port
 from blendstream.agents.process import warn_of_risks
 from blendstream.agents.worker.counting_process import Worker
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
+from blendstream.streams.kafka.topics import ensure_topics
+from blendstream.streams.names import Stem
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import Refusal
-from blendstream.streams.stores.redis import check_redis, connect_redis
-from blendstream.streams.topics import ensure_topics
+from blendstream.streams.tables.batch_verdict import Refusal
+from blendstream.streams.tables.redis import check_redis, connect_redis
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.counting import ROOT, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic

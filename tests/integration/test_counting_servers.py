@@ -23,22 +23,22 @@ import pytest
 
 from blendstream.agents.local import LocalRedis
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
+from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.names import Share
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import RedisSettings
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery
-from blendstream.streams.stores.count_store import (
+from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
+from blendstream.streams.tables.count_store import (
     Applied,
     Closed,
     CountTables,
     PartitionState,
     Stale,
 )
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.fingerprints import FingerprintTable
-from blendstream.streams.stores.redis import check_redis, connect_redis
+from blendstream.streams.tables.fingerprints import FingerprintTable
+from blendstream.streams.tables.redis import check_redis, connect_redis
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.test_entry_checks import HEAD_LIST, KEYS, START, opened, published
 from tests.counted_records import record_counts

@@ -12,7 +12,6 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from blendstream.agents.cli import main
-from blendstream.agents.gateway.submit.token_file import add_token
 from blendstream.agents.local import LocalRedis
 from blendstream.agents.local.ports import free_port
 from blendstream.agents.operations.installation_checks import (
@@ -25,9 +24,10 @@ from blendstream.agents.operations.installation_checks import (
     versions,
 )
 from blendstream.agents.operations.server_wait import wait_for_servers
+from blendstream.agents.tokens import add_token
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics, ensure_topics
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import Topics, ensure_topics
 from tests.kafka_topics import create_topic
 
 pytestmark = pytest.mark.integration
@@ -62,7 +62,7 @@ def healthy(kafka, redis_server, make_settings: MakeSettings, tmp_path: Path) ->
 
 async def test_a_healthy_set_up_needs_no_mending(healthy: Settings) -> None:
     """Otherwise nobody would believe the doctor when something is wrong."""
-    await ensure_topics(healthy, KafkaLog(healthy.kafka))
+    await ensure_topics(healthy, KafkaInspector(healthy.kafka))
     found = await findings(healthy)
     assert [f for f in found if f.grade is Grade.FIX] == []
     assert graded(found, "elections") == (Grade.OK, "unclean elections are off on 1 broker")
@@ -277,7 +277,7 @@ async def test_a_cluster_is_asked_node_by_node(
 async def test_a_topic_of_another_shape_is_to_be_mended(
     healthy: Settings, make_settings: MakeSettings
 ) -> None:
-    await ensure_topics(healthy, KafkaLog(healthy.kafka))
+    await ensure_topics(healthy, KafkaInspector(healthy.kafka))
     more = make_settings(
         {
             "kafka.url": healthy.kafka.url.reveal(),
@@ -291,7 +291,7 @@ async def test_a_topic_of_another_shape_is_to_be_mended(
 @pytest.mark.parametrize("off_s", [-60.0, 60.0])
 async def test_a_clock_that_is_off_is_to_be_mended(healthy: Settings, off_s: float) -> None:
     """A gateway with such a clock would send records to the wrong epoch."""
-    await ensure_topics(healthy, KafkaLog(healthy.kafka))
+    await ensure_topics(healthy, KafkaInspector(healthy.kafka))
     found = await findings(healthy, lambda: time.time() + off_s)
     assert "run NTP" in to_fix(found, "clock")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.agents.gateway.submit.token_file import add_token
 from blendstream.agents.local import LocalCluster, LocalRedisCluster, LocalSentinels
 from blendstream.agents.operations.findings import Grade
 from blendstream.agents.operations.installation_checks import examine
 from blendstream.agents.process import reach_servers
+from blendstream.agents.tokens import add_token
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import ensure_topics
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import ensure_topics
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +67,7 @@ async def test_every_redis_node_is_asked_also_those_that_only_follow(
     """A replica that evicts, or keeps no file, loses counts on the day it takes over."""
     with kind() as redis:
         chosen = settings(redis)
-        kafka = KafkaLog(chosen.kafka)
+        kafka = KafkaInspector(chosen.kafka)
         await ensure_topics(chosen, kafka)
         await kafka.close()
         found = [finding async for finding in examine(chosen)]

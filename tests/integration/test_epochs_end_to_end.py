@@ -12,11 +12,12 @@ from jsonschema import Draft202012Validator
 
 from blendstream.agents.jobs.estimates import build_estimates
 from blendstream.agents.jobs.job_context import ReleaseDice
-from blendstream.blender.epoch_memory import EpochMemory
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import laplace_variance
+from blendstream.blender.noise.exact_noise import laplace_variance
+from blendstream.blender.over_time.epoch_memory import EpochMemory
+from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.publication_filter import Publication, RecordFilter
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.filtered_estimates import (
@@ -27,7 +28,6 @@ from blendstream.streams.releases.filtered_estimates import (
 )
 from blendstream.streams.releases.optin_release import read_optin_release, write_optin_release
 from blendstream.streams.releases.sealed_counts import ReportsRead
-from blendstream.streams.stems import Share, Stem
 from blendstream.streams.wire.estimates_document import EstimatesDocument, Participants
 from blendstream.streams.wire.frames import Marker
 from blendstream.streams.wire.head_list_document import HeadListDocument

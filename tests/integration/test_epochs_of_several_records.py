@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from blendstream.agents.jobs.job_context import ReleaseDice
-from blendstream.blender.interfaces import OptinCounts
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.record import Record
+from blendstream.streams.names import Share
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.optin_release import write_optin_release
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.tables.batch_verdict import Refusal
 from tests.agents.worker.test_entry_checks import delivered, judged_records, opened, records
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import service

@@ -9,14 +9,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from blendstream.agents.jobs.job_context import ReleaseDice
-from blendstream.blender.interfaces import OptinCounts
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.record import Record
+from blendstream.streams.budget.ledger import Cost
+from blendstream.streams.names import Share
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
-from blendstream.streams.releases.ledger import Cost
 from blendstream.streams.releases.optin_release import write_optin_release
-from blendstream.streams.stems import Share
 from blendstream.streams.wire.estimates_document import EstimatesDocument, Participants
 from blendstream.streams.wire.schemas import schema
 from tests.doubles_jobs import RepeatableNoise

@@ -9,9 +9,9 @@ import pytest
 
 from blendstream.agents.commands.epoch_listing import outcome_text
 from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import EpochState, Stage
-from blendstream.streams.stems import Share, Stem
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.doubles_jobs import RepeatableNoise

@@ -15,9 +15,9 @@ from blendstream.agents.operations.fencing_checks import (
     verification,
 )
 from blendstream.agents.operations.installation_checks import Finding, Grade, examine
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics, ensure_topics
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import Topics, ensure_topics
 
 pytestmark = pytest.mark.integration
 
@@ -85,7 +85,7 @@ async def test_a_topic_that_elects_uncleanly_is_to_be_mended(
 ) -> None:
     """A topic's own setting wins over the brokers', which may all be right."""
     settings = make_settings({"kafka.url": kafka.url, "redis.url": redis_server.url})
-    await ensure_topics(settings, KafkaLog(settings.kafka))
+    await ensure_topics(settings, KafkaInspector(settings.kafka))
     assert (await finding(settings, "leaders")).grade is Grade.OK
     name = Topics(settings).releases.name
     changed = ConfigResource(

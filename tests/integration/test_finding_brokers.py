@@ -14,9 +14,9 @@ from aiokafka.structs import BrokerMetadata
 
 from blendstream.agents.gateway.submit.frame_producer import make_producer
 from blendstream.agents.local.ports import free_port
+from blendstream.streams.kafka.aiokafka_internals import keep_finding_brokers
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.aiokafka_internals import keep_finding_brokers
 
 
 def _all_replaced(client) -> None:

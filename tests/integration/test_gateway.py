@@ -16,14 +16,14 @@ import httpx
 import pytest
 
 from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
-from blendstream.blender.cells import RandomizerSpec
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.cells import RandomizerSpec
 from blendstream.localclient.conversation import What
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient
 from blendstream.localclient.opting_in import OptIn
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.batch_verdict import SEPARATOR
+from blendstream.streams.names import Share, Stem
+from blendstream.streams.tables.batch_verdict import SEPARATOR
 from tests.agents.gateway.test_app import estimates
 from tests.counted_records import record_counts
 from tests.gateway_service import (
@@ -216,11 +216,11 @@ def _held_bytes(gateway: GatewayUnderTest) -> float:
 async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service):
     """Every commit leaves an offset without a record; waiting for it would be for ever."""
     from blendstream.agents.gateway.read.publications import Publications
-    from blendstream.streams.stores.epoch_keys import KeyRing
-    from blendstream.streams.stores.kafka import KafkaLog
+    from blendstream.streams.epoch_keys import KeyRing
+    from blendstream.streams.kafka.kafka_clients import KafkaInspector
 
     service.log.open_epoch(7)
-    kafka = KafkaLog(service.settings.kafka)
+    kafka = KafkaInspector(service.settings.kafka)
     publications = Publications()
     fold = ReleaseFold(
         publications,

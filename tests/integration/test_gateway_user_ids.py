@@ -10,8 +10,8 @@ import httpx
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from blendstream.agents.gateway.submit.token_file import add_token
-from blendstream.streams.stems import Stem
+from blendstream.agents.tokens import add_token
+from blendstream.streams.names import Stem
 from tests.gateway_service import GatewayService, counted, opened, plan, running
 
 pytestmark = pytest.mark.integration

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.kafka_transactions import transaction_admin
 from blendstream.streams.releases.blocked import find_blocked
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.kafka_transactions import transaction_admin
 from tests.hanging import hang
 
 
@@ -23,7 +23,7 @@ def settings(kafka) -> KafkaSettings:
 
 @pytest.fixture
 async def ends(settings: KafkaSettings):
-    log = KafkaLog(settings)
+    log = KafkaInspector(settings)
 
     async def of(topic: str) -> tuple[int, int]:
         return await log.committed_end(topic, 0), (await log.ends(topic, [0]))[0]
@@ -96,7 +96,7 @@ async def test_a_transaction_that_its_coordinator_will_end_is_not_called_hanging
     async with transaction_admin(settings) as admin:
         (found,) = await admin.open_transactions(topic)
     assert not found.hanging
-    log = KafkaLog(settings)
+    log = KafkaInspector(settings)
     blocked = await find_blocked(settings, log, topic)
     assert blocked is not None
     assert f"as {topic}.a; Kafka ends it at its timeout" in blocked.sentence()

@@ -12,15 +12,15 @@ import pytest
 
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports, unknown_to
 from blendstream.agents.worker.partition_counter import JudgeBatch
+from blendstream.streams.budget.ledger import Ledger
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.ledger import Ledger
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
 from blendstream.streams.releases.reader import LogFollower
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import Delivery
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.tables.batch_verdict import Delivery
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.counting import MASTER, Installation, installation
 from tests.release_entries import estimates_entry

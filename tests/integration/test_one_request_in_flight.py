@@ -14,8 +14,8 @@ from aiokafka.errors import NoError, OutOfOrderSequenceNumber, for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from blendstream.streams.kafka.kafka_clients import producer_settings
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import producer_settings
 from tests.counting import settings_values
 from tests.kafka_topics import create_topic
 

@@ -23,14 +23,14 @@ from blendstream.agents.commands.rebuild import rebuild
 from blendstream.agents.commands.verify import _run as verify
 from blendstream.agents.commands.verify import differences
 from blendstream.agents.local import LocalRedis
-from blendstream.blender.errors import ParameterError
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.log import Fenced
-from blendstream.streams.stems import Share, Stem
 from blendstream.streams.wire.schemas import schema
 from tests.epoch_service import ROOT, Part, Service, service
 from tests.job_bench import Clock, JobBench, bench, count_records, count_reports, some_records

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from blendstream.agents.jobs.leases import Lease
+from blendstream.agents.server_probe import ServerWatch
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.redis import connect_redis
-from blendstream.streams.stores.server_probe import ServerWatch
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.telemetry.metrics import SERVER_UP
 
 
@@ -38,7 +38,7 @@ async def test_a_cluster_that_goes_and_comes_back_is_seen_to_do_so(
     topic = make_topic()
     settings = make_settings({"kafka.url": kafka.url, "redis.url": own_cluster_redis.url})
     redis = await connect_redis(settings.redis)
-    log = KafkaLog(settings.kafka)
+    log = KafkaInspector(settings.kafka)
     lease = Lease(redis, "test", "keeper", 60)
     assert await lease.hold()
     watch = ServerWatch(log, topic, redis, prefix="test", every_s=0.05)

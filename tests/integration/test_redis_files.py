@@ -16,8 +16,8 @@ from blendstream.agents.operations.findings import Grade
 from blendstream.agents.operations.redis_checks import removal
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import RedisSettings
-from blendstream.streams.stores.redis import Client, connect_redis
-from blendstream.streams.stores.redis_files import (
+from blendstream.streams.tables.redis import Client, connect_redis
+from blendstream.streams.tables.redis_files import (
     NotRewritten,
     RewriteReport,
     may_rewrite,

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from blendstream.agents.jobs.epoch_schedule import Open, next_keeper_move
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import librdkafka_settings
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import PART_BYTES, split
 from blendstream.streams.releases.entries import EpochOutcome, Kind
@@ -20,7 +21,6 @@ from blendstream.streams.releases.log import CommitInDoubt, Fenced, ReleaseLog
 from blendstream.streams.releases.log_consumer import LogConsumer
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import librdkafka_settings
 from tests.agents.jobs.model_log import PLENTY, plan
 
 #: Nothing is ever due for sealing: these tests are about the log.

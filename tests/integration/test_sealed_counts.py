@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from blendstream.agents.worker.entry_checks import _shares, judge_optin_records
+from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.names import Share
 from blendstream.streams.releases.sealed_counts import CountsMoved, SealedCounts
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import Delivery
-from blendstream.streams.stores.count_store import CountTables, PartitionState, Seen
-from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.streams.tables.batch_verdict import Delivery
+from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.epoch_service import MASTER
 from tests.release_entries import book_of, opened_entry
@@ -72,7 +72,7 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
 
 async def test_records_of_many_strings_are_all_read(redis_client, name_prefix, monkeypatch):
     """A string is followed by another when it is full; a worker that resumes finds its end."""
-    monkeypatch.setattr("blendstream.streams.stores.count_store.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("blendstream.streams.tables.count_store.CHUNK_BYTES", 1000)
     rng = np.random.default_rng(2)
     entries = [
         OptinEntry(rng.bytes(16), 0, b"query %d" % (n % 40), b"https://site.example/")

@@ -15,18 +15,18 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
-from blendstream.agents.gateway.submit.token_file import add_token
 from blendstream.agents.local import GivenServer, LocalRedis, Stack
 from blendstream.agents.local.demo.service import _remove_all
 from blendstream.agents.local.ports import free_port
 from blendstream.agents.local.process_guard import ProcessGuard, Server
+from blendstream.agents.tokens import add_token
 from blendstream.agents.worker.counting_process import Worker
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.kafka_transactions import transaction_admin
+from blendstream.streams.kafka.partition_leaders import newest_leadership
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.kafka_transactions import transaction_admin
-from blendstream.streams.stores.partition_leaders import newest_leadership
 from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
 from tests.secured_servers import KEY_PASSWORD, PASSWORD, USER, Authority, SecuredKafka, TlsRelay
@@ -177,7 +177,7 @@ def counted(metrics: str) -> float:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 async def test_the_other_mechanisms_get_in_too(secured: Secured, mechanism: str) -> None:
     settings = Settings.from_values(secured.values | {"kafka.sasl_mechanism": mechanism})
-    found = await KafkaLog(settings.kafka).describe(["not-there"])
+    found = await KafkaInspector(settings.kafka).describe(["not-there"])
     assert found == {"not-there": None}
 
 

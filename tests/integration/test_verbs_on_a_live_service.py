@@ -15,7 +15,7 @@ import pytest
 
 from blendstream.agents.commands.verify import differences
 from blendstream.agents.local import LocalRedis
-from blendstream.streams.stems import Stem
+from blendstream.streams.names import Stem
 from tests.epoch_service import ROOT, Service, service
 from tests.job_bench import Clock, bench
 

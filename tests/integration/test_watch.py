@@ -22,10 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from blendstream.agents.gateway.routes import ROUTES
 from blendstream.agents.gateway.submit.verdicts import Reason as GatewayReason
 from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import Refusal
+from blendstream.streams.tables.batch_verdict import Refusal
 from tests.prometheus_rules import as_grafana_asks, expressions, metrics_in
 from tests.prometheus_server import Prometheus, until
 from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service

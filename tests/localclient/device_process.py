@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from blendstream.blender.dice import SystemDice
+from blendstream.blender.values.dice import SystemDice
 from blendstream.localclient import LocalClient, OptIn
 from blendstream.localclient.files import Files
 from blendstream.localclient.local_client import _Parts

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.record import NORMALISATION_VERSION, Record
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.record import NORMALISATION_VERSION, Record
 from blendstream.localclient import Limits, LocalClient
 from blendstream.localclient.files import Files
 from blendstream.localclient.local_client import _Parts

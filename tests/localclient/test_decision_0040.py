@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from blendstream.blender.dice import SystemDice
+from blendstream.blender.values.dice import SystemDice
 from blendstream.localclient import ClockWrong, HeadListRefused, What
 from blendstream.localclient.local_client import _REAL
 from tests.localclient import (

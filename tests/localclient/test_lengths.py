@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.blender.cells import HeadList
-from blendstream.blender.interfaces import LocalRandomizer
-from blendstream.blender.record import Record
 from blendstream.blender.registry import RANDOMIZERS, randomizer_for
+from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.interfaces import LocalRandomizer
+from blendstream.blender.values.record import Record
 from blendstream.localclient import What
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.submissions import write_report

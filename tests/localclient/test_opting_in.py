@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.localclient import HeadListRefused, LocalClient, OptIn, What
 from blendstream.localclient.state import Mode
 from tests.localclient.support import (

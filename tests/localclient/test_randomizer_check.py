@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from blendstream.blender.cells import HeadList
-from blendstream.blender.dice import Dice, SystemDice
-from blendstream.blender.local import TwoStage
-from blendstream.blender.record import Record
+from blendstream.blender.paper.local import TwoStage
 from blendstream.blender.registry import RANDOMIZERS
+from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.dice import Dice, SystemDice
+from blendstream.blender.values.record import Record
 from blendstream.localclient import HeadListRefused
 from blendstream.localclient.randomizer_check import build_randomizer, check_channel
 from tests.localclient.support import LISTED, SeededDice, head_list, spec

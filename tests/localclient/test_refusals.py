@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.blender.cells import HeadList
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.errors import ParameterError
 from blendstream.localclient import (
     ClientRefused,
     ClockWrong,

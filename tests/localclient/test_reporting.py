@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.blender.record import Record
+from blendstream.blender.values.record import Record
 from blendstream.localclient import AsyncLocalClient, HeadListRefused, LocalClient, What
 from blendstream.localclient.local_client import _Parts
 from blendstream.localclient.state import Mode

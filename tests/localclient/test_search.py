@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.localclient import PublishedResult, RankedQuery, RankedUrl
 from blendstream.streams.wire.estimates_document import (
     EstimatedCell,

@@ -26,7 +26,7 @@ READER = "blendstream.results"
 FAST = "not integration and not faults and not statistical and not browser and not package"
 SAMPLE = [
     *("tests/streams", "tests/agents/commands/test_cli.py", "tests/localclient/test_reporting.py"),
-    *("tests/blender/test_vectors.py", "tests/blender/test_local.py"),
+    *("tests/blender/test_vectors.py", "tests/blender/paper/test_local.py"),
 ]
 NOT_HERE = [
     "--deselect",

@@ -14,9 +14,9 @@ from blendstream.blender import (
     ndcg,
     project_onto_simplex,
 )
-from blendstream.blender.intervals import noisy_count_interval
-from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
-from blendstream.blender.user_groups import PARTS, partition_users
+from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
+from blendstream.blender.paper.user_groups import PARTS, partition_users
+from blendstream.blender.values.intervals import noisy_count_interval
 from tests.channels import build
 
 # No deadline: a slow machine is no counterexample.

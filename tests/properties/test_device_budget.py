@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.localclient import LocalClient, OptIn
 from blendstream.localclient.local_client import _Parts
 from blendstream.streams.wire.head_list_document import HeadListDocument

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
+from blendstream.streams.names import Share
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import FrameKind, encode_marker
 from tests.agents.worker.test_entry_checks import (
     KEYS,

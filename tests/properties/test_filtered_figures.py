@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.errors import NotFinite
-from blendstream.blender.publication_filter import ClientFigures, Publication, RecordFilter
-from blendstream.blender.record import Record
+from blendstream.blender.over_time.publication_filter import (
+    ClientFigures,
+    Publication,
+    RecordFilter,
+)
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.errors import NotFinite
+from blendstream.blender.values.record import Record
 from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
@@ -251,7 +255,7 @@ def test_a_rejected_state_is_named_by_its_place_in_the_epochs_list(monkeypatch):
     def fails(*_, **__):
         raise NotFinite("a filter's mean", 0)
 
-    monkeypatch.setattr("blendstream.blender.publication_filter.advance", fails)
+    monkeypatch.setattr("blendstream.blender.over_time.publication_filter.advance", fails)
     with pytest.raises(NotFinite) as rejected:
         before.follow(publication(1, records[::-1], kinds))
     assert rejected.value.record == 2

@@ -7,13 +7,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from blendstream.blender import Cells, PrivacyParameters, Record
-from blendstream.blender.cell_estimates import Estimates, GroupEstimates
-from blendstream.blender.count_law import laplace_law
-from blendstream.blender.difference_blend import blend_groups, optin_group
-from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
-from blendstream.blender.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender.noise.noise_law import laplace_law
+from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import RANDOMIZERS
-from blendstream.blender.stable_histogram import StableHistogram
+from blendstream.blender.sharp.difference_blend import blend_groups, optin_group
+from blendstream.blender.sharp.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender.sharp.stable_histogram import StableHistogram
+from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from tests.channels import UNLISTED_URL, all_answers, build
 from tests.doubles import SeededNoise
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import blendstream.blender.optin
+import blendstream.blender.paper.optin
 from tests.measured import MEASURED
 
 
@@ -15,7 +15,7 @@ from tests.measured import MEASURED
 def without_exact_intervals(monkeypatch):
     """For tests in which T's own exact intervals play no part and would take much of the time."""
     monkeypatch.setattr(
-        blendstream.blender.optin,
+        blendstream.blender.paper.optin,
         "noisy_count_interval",
         lambda noisy, users, **_: (np.zeros(len(noisy)), np.ones(len(noisy))),
     )

@@ -24,10 +24,10 @@ from blendstream.blender import (
     measure_agreement,
     randomizer_for,
 )
-from blendstream.blender.cell_estimates import unknown_group
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.optin import NoisyCounts
-from blendstream.blender.optin_shares import optin_shares
+from blendstream.blender.paper.optin import NoisyCounts
+from blendstream.blender.sharp.optin_shares import optin_shares
+from blendstream.blender.values.cell_estimates import unknown_group
+from blendstream.blender.values.errors import ParameterError
 from tests.doubles import SeededNoise
 
 pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("without_exact_intervals")]

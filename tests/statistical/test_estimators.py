@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from blendstream.blender import Estimates, blend_probabilities
-from blendstream.blender.intervals import noisy_count_interval, sum_of_laplace
-from blendstream.blender.noise import laplace_scale, laplace_variance
-from blendstream.blender.optin import NoisyCounts, probability_and_variance
+from blendstream.blender.noise.exact_noise import laplace_scale, laplace_variance
+from blendstream.blender.paper.optin import NoisyCounts, probability_and_variance
+from blendstream.blender.values.intervals import noisy_count_interval, sum_of_laplace
 from tests.channels import build
 from tests.doubles import SeededNoise
 

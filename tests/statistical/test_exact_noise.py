@@ -3,7 +3,7 @@
 `ExactNoise` is tested on seeded bits and on the operating system's, and beside OpenDP's samples.
 What is not seeded fails by chance in one run in a thousand million (tests/chi_square.py). 40 000
 draws tell a scale that is 3 % off, a million one that is 0.6 % off. That each draw is exact is
-shown bit by bit in tests/blender/test_exact_sampler.py; no sample could show it.
+shown bit by bit in tests/blender/noise/test_exact_sampler.py; no sample could show it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from blendstream.blender.exact_rejection import draw_gaussian, draw_laplace
-from blendstream.blender.noise import ExactNoise, laplace_tail, laplace_variance
-from blendstream.blender.opendp_noise import OpenDPNoise
+from blendstream.blender.noise.exact_noise import ExactNoise, laplace_tail, laplace_variance
+from blendstream.blender.noise.exact_rejection import draw_gaussian, draw_laplace
+from blendstream.blender.noise.opendp_noise import OpenDPNoise
 from tests.chi_square import FALSE_ALARM, agrees, alike, p_value
 from tests.doubles import SeededNoise
 

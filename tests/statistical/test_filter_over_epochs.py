@@ -24,12 +24,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from blendstream.blender.epoch_filter import FilterState, Observed, advance, empty_state
-from blendstream.blender.filter_modes import FilterModes, default_modes
-from blendstream.blender.noise import laplace_scale, laplace_variance
-from blendstream.blender.period_budget import calibrate_period, select_in_period
-from blendstream.blender.publication_filter import ClientFigures, Publication
-from blendstream.blender.record import Record
+from blendstream.blender.noise.exact_noise import laplace_scale, laplace_variance
+from blendstream.blender.over_time.filter.epoch_filter import (
+    FilterState,
+    Observed,
+    advance,
+    empty_state,
+)
+from blendstream.blender.over_time.filter.filter_modes import FilterModes, default_modes
+from blendstream.blender.over_time.period_budget import calibrate_period, select_in_period
+from blendstream.blender.over_time.publication_filter import ClientFigures, Publication
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.streams.releases.filtered_estimates import FilterMemory
 

@@ -19,15 +19,15 @@ import pytest
 
 from blendstream.agents.worker.entry_checks import judge_optin_records
 from blendstream.blender.epoch_estimates import estimate_epoch
-from blendstream.blender.parameters import PrivacyParameters
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.localclient.store import draw_for_answers, shuffled
 from blendstream.streams.releases.sealed_counts import SealedCounts
-from blendstream.streams.stores.batch_verdict import Delivery
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.tables.batch_verdict import Delivery
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.test_entry_checks import KEYS, START, opened
 from tests.doubles import SeededDice

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from blendstream.agents.local.demo.people import Crowd
-from blendstream.blender.record import Record
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.estimates_document import EstimatedShare, EstimatesDocument
 from tests.drawn_service import EACH, DrawnService, only_shares
 

@@ -1,10 +1,10 @@
 """The randomizers' code, run many times, behaves as the channel that was proved private.
 
-Passing proves no privacy: tests/blender/test_channel_privacy.py does that, for the channel. Here
-the bytes that code puts out are compared with it, on at most 30 shapes for each randomizer, true
-cells in equal numbers, by two χ² tests: over all pairs of true cell and answer (what is expected
-fewer than ten times is pooled), and over the different probabilities that the channel has, which
-are a few. Whatever makes the likely answers likelier shows in the second.
+Passing proves no privacy: tests/blender/randomizers/test_channel_privacy.py does that, for the
+channel. Here the bytes that code puts out are compared with it, on at most 30 shapes for each
+randomizer, true cells in equal numbers, by two χ² tests: over all pairs of true cell and answer
+(what is expected fewer than ten times is pooled), and over the different probabilities that the
+channel has, which are a few. Whatever makes the likely answers likelier shows in the second.
 
 `ANSWERS` is what the second needs to tell a device whose ε is 10 % too large: by the noncentral χ²
 law the most that any shape needs for a power of 0.999 at these odds of a false alarm is 65 000 at

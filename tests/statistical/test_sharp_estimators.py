@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from blendstream.blender import RandomizerSpec, Record
-from blendstream.blender.cells import HeadList
-from blendstream.blender.difference_blend import blend_groups
-from blendstream.blender.optin import NoisyCounts, estimate_noisy_counts
-from blendstream.blender.optin_shares import optin_shares
+from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.sharp.difference_blend import blend_groups
+from blendstream.blender.sharp.optin_shares import optin_shares
+from blendstream.blender.values.cells import HeadList
 from tests.channels import all_answers, channel_fractions
 from tests.doubles import SeededNoise
 

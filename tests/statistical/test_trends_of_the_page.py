@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blendstream.blender.cell_estimates import FloatArray
-from blendstream.blender.record import Record
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.browser.page_trends import changes_of_queries
 from tests.drawn_service import EACH, ONE, DrawnService, Spending, only_shares

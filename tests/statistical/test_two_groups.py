@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import blendstream.blender.group_difference
+import blendstream.blender.sharp.group_difference
 from bench._sharp_settings import PEOPLE
 from bench._staying_people import last_of_some_epochs
 from bench._two_groups import DIFFERENCES, Groups, draw_release, draw_reports, forge
@@ -69,9 +69,13 @@ def test_intervals_cover_and_nothing_is_worse_than_the_clients_alone(
 
 def test_taking_the_groups_as_alike_is_caught(monkeypatch):
     """Deliberately broken: τ = 0, nothing stands out, no factor in general."""
-    monkeypatch.setattr(blendstream.blender.group_difference, "TAUS", np.array([1e-3, 1.1e-3]))
-    monkeypatch.setattr(blendstream.blender.group_difference, "ETAS", np.array([1e-12, 2e-12]))
-    monkeypatch.setattr(blendstream.blender.group_difference, "TREND", np.array([1e-6, 1e-6]))
+    monkeypatch.setattr(
+        blendstream.blender.sharp.group_difference, "TAUS", np.array([1e-3, 1.1e-3])
+    )
+    monkeypatch.setattr(
+        blendstream.blender.sharp.group_difference, "ETAS", np.array([1e-12, 2e-12])
+    )
+    monkeypatch.setattr(blendstream.blender.sharp.group_difference, "TREND", np.array([1e-6, 1e-6]))
     for difference in ("lognormal .3", "five queries tripled"):
         found = Found(SMALL, difference, 12)
         assert found.covered.mean() < found.least
@@ -84,8 +88,8 @@ def test_the_last_tenth_of_the_list_is_centred_and_is_not_without_the_law_of_rec
     Deliberately broken: every share as common as every other (α = 1 per unit of log p).
     """
     assert abs(Found(LONG, "none", 20).last - 1) < 0.1
-    monkeypatch.setattr("blendstream.blender.optin_shares._ZIPF", np.array([np.log(10), 0.0]))
-    monkeypatch.setattr("blendstream.blender.optin_shares._LOOSE", np.array([1e-4, 1e-4]))
+    monkeypatch.setattr("blendstream.blender.sharp.optin_shares._ZIPF", np.array([np.log(10), 0.0]))
+    monkeypatch.setattr("blendstream.blender.sharp.optin_shares._LOOSE", np.array([1e-4, 1e-4]))
     assert Found(LONG, "none", 20).last > 1.15
 
 

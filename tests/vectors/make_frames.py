@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import NORMALISATION_VERSION, normalise
-from blendstream.streams.stores.epoch_keys import EpochKeys, account
-from blendstream.streams.stores.fingerprints import siphash
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import NORMALISATION_VERSION, normalise
+from blendstream.streams.epoch_keys import EpochKeys, account
+from blendstream.streams.tables.fingerprints import siphash
 from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,

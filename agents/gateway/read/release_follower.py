@@ -33,7 +33,11 @@ from blendstream.agents.gateway.read.publications import (
 from blendstream.agents.gateway.submit.frame_writer import OptinFrames
 from blendstream.agents.gateway.submit.record_submissions import OptinTarget, OptinTargets
 from blendstream.agents.gateway.submit.report_submissions import ReportTarget
+from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import DocumentReference, join
 from blendstream.streams.releases.entries import EpochOutcome
@@ -41,10 +45,6 @@ from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, St
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.epoch_keys import KeyRing
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import Topics
 
 __all__ = ["ReleaseFold", "ReleaseFollower"]
 
@@ -259,7 +259,7 @@ class ReleaseFollower:
         self,
         settings: KafkaSettings,
         fold: ReleaseFold,
-        kafka: KafkaLog,
+        kafka: KafkaInspector,
         topic: str,
         *,
         patience_s: float,

@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Protocol, cast
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 
 __all__ = ["Admission", "AdmissionError", "load_admission"]
 

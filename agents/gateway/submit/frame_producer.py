@@ -19,9 +19,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
+from blendstream.streams.kafka.aiokafka_internals import discard_producer, keep_finding_brokers
+from blendstream.streams.kafka.kafka_clients import aiokafka_settings
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.aiokafka_internals import discard_producer, keep_finding_brokers
-from blendstream.streams.stores.kafka import aiokafka_settings
 from blendstream.streams.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["FrameProducer", "make_producer"]

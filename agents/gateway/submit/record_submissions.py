@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter, OptinFrames
 from blendstream.agents.gateway.submit.request_types import OptinRecord
-from blendstream.agents.gateway.submit.token_file import Sender
 from blendstream.agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
@@ -31,9 +30,10 @@ from blendstream.agents.gateway.submit.verdicts import (
     refused,
     retry,
 )
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import normalise
-from blendstream.streams.stores.epoch_keys import EpochKeys, PeriodShares, account
+from blendstream.agents.tokens import Sender
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import normalise
+from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
 from blendstream.streams.wire.frames import OptinEntry
 from blendstream.streams.wire.submissions import MAX_USER_ID_BYTES
 

@@ -29,8 +29,8 @@ from blendstream.agents.gateway.submit.verdicts import (
     Verdict,
     refused,
 )
-from blendstream.blender.answer_shape import AnswerShape
-from blendstream.streams.stores.epoch_keys import EpochKeys
+from blendstream.blender.values.answer_shape import AnswerShape
+from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES, cell_width
 
 __all__ = ["UNKNOWN", "ReportTarget", "queue_report", "queue_reports"]

@@ -19,7 +19,7 @@ from typing import Annotated, Final, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from blendstream.blender.record import MAX_RAW_QUERY_BYTES, MAX_RAW_URL_BYTES
+from blendstream.blender.values.record import MAX_RAW_QUERY_BYTES, MAX_RAW_URL_BYTES
 from blendstream.streams.wire import submissions as shared
 from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 

@@ -13,13 +13,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from blendstream.agents.clocks import ClockCheck
 from blendstream.agents.gateway import metrics
 from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
 from blendstream.agents.gateway.read.publications import Publications
 from blendstream.agents.gateway.resource_limits import TokenBucket, Turns
 from blendstream.agents.gateway.responses import Answer, problem
 from blendstream.agents.gateway.submit.admission import Admission
-from blendstream.agents.gateway.submit.clock_check import ClockCheck
 from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter
 from blendstream.agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
 from blendstream.agents.gateway.submit.report_submissions import (
@@ -34,7 +34,6 @@ from blendstream.agents.gateway.submit.request_types import (
     EncodedEntry,
     split,
 )
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens, Sender, TokenRefused
 from blendstream.agents.gateway.submit.verdicts import (
     ACCEPTED,
     BUSY,
@@ -44,6 +43,7 @@ from blendstream.agents.gateway.submit.verdicts import (
     all_settled,
     answer_for,
 )
+from blendstream.agents.tokens import ApplicationTokens, Sender, TokenRefused
 from blendstream.streams.settings.sections import GatewaySettings
 
 __all__ = ["Submitting"]

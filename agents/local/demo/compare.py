@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from blendstream.agents.local.demo.people import NO_RECORD, Crowd, Window
-from blendstream.blender.accuracy import l1_distance, ndcg
 from blendstream.blender.epoch_estimates import estimate_epoch
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.noise.exact_noise import ExactNoise
+from blendstream.blender.paper.accuracy import l1_distance, ndcg
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 
 __all__ = ["Row", "Score", "other_profile", "published"]
 

@@ -32,7 +32,7 @@ import confluent_kafka
 from blendstream.agents.local.jars import cached_jars
 from blendstream.agents.local.local_server import LocalPart
 from blendstream.agents.local.process_guard import StackError
-from blendstream.streams.stores.kafka import KafkaLog, TopicDescription
+from blendstream.streams.kafka.kafka_clients import KafkaInspector, TopicDescription
 
 if TYPE_CHECKING:
     from blendstream.agents.gateway.gateway_process import GatewayProcess
@@ -107,8 +107,8 @@ class InProcessBroker(LocalPart):
 
     @classmethod
     def _topics(cls) -> dict[str, int]:
+        from blendstream.streams.kafka.topics import Topics  # noqa: PLC0415
         from blendstream.streams.settings import Settings  # noqa: PLC0415 - only the broker needs them
-        from blendstream.streams.topics import Topics  # noqa: PLC0415
 
         settings = Settings.from_values(
             {
@@ -133,13 +133,21 @@ class InProcessBroker(LocalPart):
     def stand_in(cls) -> None:
         """Replace, in this process, the calls to Kafka that this broker cannot answer."""
         for module, name, stand_in in (
-            ("blendstream.streams.topics", "_create", _nothing),  # They were made when it started.
             (
-                "blendstream.streams.topics",
+                "blendstream.streams.kafka.topics",
+                "_create",
+                _nothing,
+            ),  # They were made when it started.
+            (
+                "blendstream.streams.kafka.topics",
                 "_problems",
                 _no_problems,
             ),  # It has no topic settings to check.
-            ("blendstream.streams.stores.kafka:KafkaLog", "describe", _describe),  # Nor topic ids.
+            (
+                "blendstream.streams.kafka.kafka_clients:KafkaInspector",
+                "describe",
+                _describe,
+            ),  # Nor topic ids.
             (
                 "blendstream.streams.releases.retention:LogTrimmer",
                 "bounds_before",
@@ -202,7 +210,9 @@ async def _compare_with_no_broker(comparison: ClockComparison) -> None:
     comparison._clocks.appended(0, sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
 
-async def _describe(log: KafkaLog, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
+async def _describe(
+    log: KafkaInspector, topics: Sequence[str]
+) -> dict[str, TopicDescription | None]:
     cluster = await asyncio.to_thread(log._admin.list_topics, timeout=10)
     return {
         name: TopicDescription("in-process", len(cluster.topics[name].partitions), copies=1)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.cells import Cells
-from blendstream.blender.noise import IntArray
-from blendstream.blender.record import Record
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.cells import Cells
+from blendstream.blender.values.record import Record
 
 __all__ = ["FALLING", "NO_RECORD", "RISING", "Crowd", "Window"]
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from blendstream.agents.local.demo.people import NO_RECORD, Crowd, Window
 from blendstream.agents.local.process_guard import StackError
-from blendstream.blender.cells import HeadList
-from blendstream.blender.noise import IntArray
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.cells import HeadList
 from blendstream.localclient import AsyncLocalClient, ClientRefused, Limits
 
 __all__ = ["BatchSender", "RealDevices", "Sent"]

@@ -20,18 +20,18 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from redis.exceptions import RedisError
 
-from blendstream.agents.gateway.submit.token_file import add_token
 from blendstream.agents.local import GivenServer, Stack, StackError
 from blendstream.agents.local.demo.in_process_broker import InProcessBroker
 from blendstream.agents.local.local_server import LocalPart, ticking
 from blendstream.agents.local.ports import free_port
 from blendstream.agents.local.process_guard import ProcessGuard, Server
-from blendstream.blender.errors import BlenderError
+from blendstream.agents.tokens import add_token
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import librdkafka_settings
 from blendstream.streams.settings import load_kafka, load_redis
 from blendstream.streams.settings.sections import KafkaSettings, RedisSettings
-from blendstream.streams.stores.kafka import librdkafka_settings
-from blendstream.streams.stores.redis import answered, connect_redis
+from blendstream.streams.tables.redis import answered, connect_redis
 from blendstream.streams.user_tokens import mint_user_token
 
 __all__ = ["GUEST", "DemoService", "EpochTimes"]

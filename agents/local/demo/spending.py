@@ -6,8 +6,8 @@ default, one budget for a whole period. Both are said, or its figures would prom
 
 from __future__ import annotations
 
-from blendstream.blender.parameters import PERIOD_EPOCHS
-from blendstream.blender.spending_plan import PlannedService, expectations
+from blendstream.blender.planning.spending_plan import PlannedService, expectations
+from blendstream.blender.values.parameters import PERIOD_EPOCHS
 from blendstream.streams.settings.sections import PrivacySettings
 
 __all__ = ["by_default", "shown_here"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from blendstream.agents.local.demo.compare import Score
-from blendstream.blender.record import Record
+from blendstream.blender.values.record import Record
 
 __all__ = ["View", "epoch_table"]
 

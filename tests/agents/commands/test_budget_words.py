@@ -14,9 +14,9 @@ from blendstream.agents.jobs.epoch_schedule import next_period
 from blendstream.agents.jobs.job_context import limit_from
 from blendstream.agents.operations.budget_words import budget_use, day_text, duration_text
 from blendstream.agents.operations.installation_checks import Grade, budget
-from blendstream.streams.releases.budget_period import BudgetPeriod
-from blendstream.streams.releases.epoch_plan import EpochPlan, plan_from
-from blendstream.streams.releases.ledger import Ledger
+from blendstream.streams.budget.budget_period import BudgetPeriod
+from blendstream.streams.budget.epoch_plan import EpochPlan, plan_from
+from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.settings import Settings
 from tests.agents.commands.test_ledger_verb import PERIOD_MS, START, kept
 from tests.agents.jobs.model_log import ModelLog

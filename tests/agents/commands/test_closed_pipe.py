@@ -66,7 +66,7 @@ def test_a_broken_connection_is_not_taken_for_a_reader_that_has_gone():
 def test_work_that_was_begun_is_done_to_the_end(tmp_path):
     """Half of `rebuild` or `epochs restored` must not depend on who reads what it says."""
     code = (
-        "import sys, pathlib; from blendstream.agents.commands.output import say\n"
+        "import sys, pathlib; from blendstream.agents.output import say\n"
         "say('the first step is done')\n"
         "say('the second step is done')\n"
         "pathlib.Path(sys.argv[1]).touch()"

@@ -8,8 +8,8 @@ import pytest
 
 from blendstream.agents.commands.ledger import show
 from blendstream.agents.jobs.job_context import limit_from
+from blendstream.streams.budget.epoch_plan import plan_from
 from blendstream.streams.releases.entries import Shortfall
-from blendstream.streams.releases.epoch_plan import plan_from
 from blendstream.streams.settings import Settings
 from tests.agents.jobs.model_log import ModelLog
 from tests.agents.jobs.test_epoch_schedule import keep

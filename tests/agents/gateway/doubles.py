@@ -11,14 +11,14 @@ from typing import Any
 
 from aiokafka.structs import RecordMetadata, TopicPartition
 
+from blendstream.agents.clocks import ClockCheck
 from blendstream.agents.gateway.app import Gateway
 from blendstream.agents.gateway.read.publications import Publications
-from blendstream.agents.gateway.submit.clock_check import ClockCheck
 from blendstream.agents.gateway.submit.frame_writer import FrameWriter, OptinFrames
 from blendstream.agents.gateway.submit.record_submissions import Cohorts, OptinTarget, OptinTargets
 from blendstream.agents.gateway.submit.report_submissions import ReportTarget
+from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.settings.sections import GatewaySettings
-from blendstream.streams.stores.epoch_keys import EpochKeys
 from blendstream.streams.wire.frames import OptinFrame, ReportFrame, decode
 
 MASTER = bytes(range(32))

@@ -24,7 +24,7 @@ from blendstream.agents.gateway.http.cors import Cors
 from blendstream.agents.gateway.read.openapi import openapi_document
 from blendstream.agents.gateway.read.publications import EpochView, PublishedDocument
 from blendstream.agents.gateway.read.static_pages import StaticPages
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.tokens import ApplicationTokens, add_token
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
 from tests.agents.gateway.live import exchange, serving
 from tests.agents.gateway.test_app import estimates

@@ -9,11 +9,11 @@ from typing import cast
 from blendstream.agents.gateway.gateway_process import GatewayProcess
 from blendstream.agents.gateway.read.publications import Publications
 from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.streams.epoch_keys import KeyRing
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.kafka_transactions import OpenTransaction
+from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.releases.blocked import BlockedLog, LogWatch
-from blendstream.streams.stores.epoch_keys import KeyRing
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.kafka_transactions import OpenTransaction
-from blendstream.streams.topics import Topics
 from tests.listed_log import listed_log
 
 __all__ = ["listed_log"]
@@ -32,7 +32,11 @@ async def test_an_error_nobody_thought_of_is_a_failure_and_not_silence(
         history_epochs=5,
     )
     reader = ReleaseFollower(
-        settings.kafka, fold, cast(KafkaLog, None), Topics(settings).releases.name, patience_s=1
+        settings.kafka,
+        fold,
+        cast(KafkaInspector, None),
+        Topics(settings).releases.name,
+        patience_s=1,
     )
 
     await reader.run()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.streams.budget.epoch_plan import EpochPlan
+from blendstream.streams.budget.ledger import Cost, Limit
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import Entry, EpochOutcome, Shortfall
-from blendstream.streams.releases.epoch_plan import EpochPlan
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.ledger import Cost, Limit
 
 WINDOW_MS = 60_000
 PLENTY = Limit(86_400, optin=Cost(1e6, 0.5), clients=Cost(1e6, 0.5))

@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import blendstream.agents.commands.jobs
 from blendstream.agents.jobs.job_context import Instead, JobContext, ReleaseDice, versions
-from blendstream.blender.noise import ExactNoise
-from blendstream.blender.opendp_noise import OpenDPNoise
+from blendstream.blender.noise.exact_noise import ExactNoise
+from blendstream.blender.noise.opendp_noise import OpenDPNoise
 from blendstream.streams.settings import declared_settings
 from blendstream.streams.version import version_of
 

@@ -17,10 +17,10 @@ from blendstream.agents.jobs.epoch_schedule import (
     next_keeper_move,
     reports_until_ms,
 )
+from blendstream.streams.budget.ledger import GROUPS, Cost, Limit
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import ReleaseBook, Stage
-from blendstream.streams.releases.ledger import GROUPS, Cost, Limit
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 
 START = 1_000 * WINDOW_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from blendstream.agents.jobs.filter_memory import _followed
 from blendstream.agents.jobs.job_context import Followed
 from blendstream.agents.jobs.metrics import JOBS
-from blendstream.blender.errors import NotFinite
+from blendstream.blender.values.errors import NotFinite
 from blendstream.streams.releases.entries import Kind
 
 

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import blendstream.blender.opendp_noise
+import blendstream.blender.noise.opendp_noise
 from blendstream.agents.jobs import jobs_process
 from blendstream.agents.jobs.epoch_schedule import BuildHeadList
 from blendstream.agents.jobs.head_lists import HEAD_LISTS
 from blendstream.agents.jobs.job_context import Followed, Instead, JobContext, ReleaseDice
 from blendstream.agents.jobs.release_step import Due, Made
-from blendstream.blender.cells import HeadList
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.noise import COIN_BITS, Noise
-from blendstream.blender.opendp_noise import OpenDPNoise
-from blendstream.blender.parameters import PrivacyParameters
-from blendstream.blender.publication_filter import Publication, RecordFilter
-from blendstream.blender.record import Record
-from blendstream.blender.stable_histogram import luck_below
+from blendstream.blender.noise.exact_noise import COIN_BITS, Noise
+from blendstream.blender.noise.opendp_noise import OpenDPNoise
+from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
+from blendstream.blender.sharp.stable_histogram import luck_below
+from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import DocumentReference, join
 from blendstream.streams.releases.optin_release import SelectionNumbers
@@ -147,7 +147,7 @@ def test_opendp_draws_head_lists_for_the_program_that_its_module_shows(monkeypat
     monkeypatch.setattr("blendstream.streams.settings.load_settings", lambda: Loaded(settings, {}))
     monkeypatch.setattr(jobs_process.process, "run", lambda connect, *_: connect())
     monkeypatch.setattr(jobs_process.Jobs, "connect", connect)
-    about = blendstream.blender.opendp_noise.__doc__ or ""
+    about = blendstream.blender.noise.opendp_noise.__doc__ or ""
     program = about.partition("to the jobs:\n")[2].partition("\nPromises")[0]
 
     exec(textwrap.dedent(program), {})

@@ -10,9 +10,9 @@ from prometheus_client import generate_latest
 
 from blendstream.agents.jobs import metrics
 from blendstream.agents.jobs.epoch_schedule import Open, next_keeper_move
+from blendstream.streams.budget.ledger import Cost, Ledger, Limit
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Kind, Shortfall
-from blendstream.streams.releases.ledger import Cost, Ledger, Limit
 from blendstream.streams.wire.estimates_document import PublishedAgreement
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 from tests.browser.publications import publications

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from blendstream.blender.parameters import PrivacyParameters
-from blendstream.streams.releases.ledger import Cost, Limit
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.streams.budget.ledger import Cost, Limit
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog, plan
 from tests.agents.jobs.test_epoch_schedule import START, keep
 

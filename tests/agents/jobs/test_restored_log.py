@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blendstream.agents.jobs.restored_log import lost_epochs
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan
+from blendstream.streams.budget.ledger import GROUPS, Cost, Limit
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.epoch_plan import EpochParameters, EpochPlan
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.ledger import GROUPS, Cost, Limit
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 from tests.agents.jobs.test_epoch_schedule import START, keep
 from tests.agents.jobs.test_period_schedule import IN_PERIODS, ONE_BUDGET

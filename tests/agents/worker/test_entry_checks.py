@@ -14,13 +14,13 @@ from blendstream.agents.worker.entry_checks import (
     judge_reports,
     unknown_to,
 )
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.stems import Share, Stem
-from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery, Refusal
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery, Refusal
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,

@@ -14,10 +14,10 @@ from faust.types import TP
 
 from blendstream.agents.worker.dead_letters import DeadLetters
 from blendstream.agents.worker.faust_app import CountingApp
+from blendstream.streams.kafka.topics import Topics
+from blendstream.streams.names import Stem
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import DeadLetter, Refusal
-from blendstream.streams.topics import Topics
+from blendstream.streams.tables.batch_verdict import DeadLetter, Refusal
 from tests.counting import settings_values
 
 

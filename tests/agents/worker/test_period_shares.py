@@ -9,14 +9,14 @@ import numpy as np
 from blendstream.agents.gateway.submit.frame_writer import OptinFrames
 from blendstream.agents.gateway.submit.record_submissions import OptinTarget
 from blendstream.agents.worker.entry_checks import judge_optin_records
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.streams.budget.epoch_plan import ClickGraphPlan, EpochParameters, begin_period
+from blendstream.streams.budget.ledger import Ledger
+from blendstream.streams.epoch_keys import EpochKeys, KeyRing
+from blendstream.streams.names import Share
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.epoch_plan import ClickGraphPlan, EpochParameters, begin_period
-from blendstream.streams.releases.ledger import Ledger
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import Delivery, Refusal
-from blendstream.streams.stores.epoch_keys import EpochKeys, KeyRing
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.tables.batch_verdict import Delivery, Refusal
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 from tests.counting import MASTER

@@ -11,7 +11,7 @@ import math
 
 import pytest
 
-from blendstream.streams.releases.composition import Costs, delta_at, sums
+from blendstream.streams.budget.composition import Costs, delta_at, sums
 
 FIRST = 0.5
 LIMIT_EPSILON, LIMIT_DELTA = 3.0, 1e-3

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.kafka_transactions import OpenTransaction
 from blendstream.streams.releases import blocked
 from blendstream.streams.releases.blocked import BlockedLog, LogWatch
 from blendstream.streams.settings.sections import KafkaSettings
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.stores.kafka_transactions import OpenTransaction
 
 NOW_MS = 1_000_000_000
 OPEN = OpenTransaction(
@@ -72,7 +72,7 @@ async def test_a_watch_blames_one_transaction_only_while_the_committed_end_does_
     monkeypatch.setattr(blocked, "find_blocked", asked)
     ends = Ends()
     watch = LogWatch(
-        cast(KafkaSettings, None), cast(KafkaLog, ends), "releases", 60.0, clock=lambda: now
+        cast(KafkaSettings, None), cast(KafkaInspector, ends), "releases", 60.0, clock=lambda: now
     )
     monkeypatch.setattr(BlockedLog, "lasts", lambda *_: False)  # The watch measures by itself.
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
 from blendstream.streams.releases.epoch_state import KEPT_EPOCHS, ReleaseBook, Stage
-from blendstream.streams.stems import Share, Stem
 from tests.agents.worker.test_entry_checks import (
     END,
     GRACE,

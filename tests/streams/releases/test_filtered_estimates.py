@@ -13,13 +13,13 @@ from blendstream.agents.jobs.estimates import build_estimates
 from blendstream.agents.jobs.filter_memory import add_filtered
 from blendstream.agents.jobs.job_context import ReleaseDice
 from blendstream.agents.jobs.metrics import JOBS
-from blendstream.blender.errors import NotFinite
-from blendstream.blender.groups_over_time import pooled_difference
-from blendstream.blender.interfaces import OptinCounts
-from blendstream.blender.parameters import PrivacyParameters
+from blendstream.blender.over_time.groups_over_time import pooled_difference
+from blendstream.blender.over_time.publication_filter import ClientFigures, Publication
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.publication_filter import ClientFigures, Publication
-from blendstream.blender.record import Record
+from blendstream.blender.values.errors import NotFinite
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
 from blendstream.streams.releases.epoch_state import HeadListRelease
 from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.names import Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.releases.reader import LogFollower, LogReader, UnknownFrame
 from blendstream.streams.settings import Settings
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.kafka import KafkaLog
 from tests.agents.worker.test_entry_checks import opened
 from tests.counting import settings_values
 from tests.listed_log import ListedLog, listed_log
@@ -27,7 +27,7 @@ OPTIN = Stem.OPTIN_RECORDS
 DAMAGED = {"entry": "epoch_opened", "epoch": "not a number"}
 
 
-class TwoBrokers(KafkaLog):
+class TwoBrokers(KafkaInspector):
     """The process's own broker, and the one that knows most."""
 
     def __init__(self, own: int, furthest: int) -> None:

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from blendstream.blender.interfaces import OptinCounts
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.streams.names import Share
 from blendstream.streams.releases.sealed_counts import GraphRead, SealedCounts
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import Tally
-from blendstream.streams.stores.count_store import CountTables, StoredState
-from blendstream.streams.stores.record_rows import pack_rows
+from blendstream.streams.tables.batch_verdict import Tally
+from blendstream.streams.tables.count_store import CountTables, StoredState
+from blendstream.streams.tables.record_rows import pack_rows
 from tests.agents.worker.test_entry_checks import delivered, judged_records, opened, records
 from tests.release_entries import book_of
 

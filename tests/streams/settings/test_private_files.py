@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from blendstream.agents.cli import main
-from blendstream.agents.gateway.submit.token_file import (
-    ApplicationTokens,
-    Sender,
-    TokenFileError,
-    add_token,
-)
+from blendstream.agents.tokens import ApplicationTokens, Sender, TokenFileError, add_token
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import Settings, load_settings
 from tests.streams.settings.test_settings import environment_of

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
+from blendstream.streams.budget.epoch_plan import plan_from
 from blendstream.streams.errors import SettingsError
-from blendstream.streams.releases.epoch_plan import plan_from
 from blendstream.streams.settings import Settings, Url, declared_settings, load_settings
 
 REPOSITORY = Path(__file__).parents[3]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from blendstream import streams
-from blendstream.blender.errors import ParameterError
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.settings.sections import LogSettings
-from blendstream.streams.stores.batch_verdict import BatchVerdict
+from blendstream.streams.tables.batch_verdict import BatchVerdict
 from blendstream.streams.telemetry.structured_logs import (
     FIELDS,
     Known,

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from blendstream.agents.gateway.read.openapi import openapi_document
 from blendstream.agents.gateway.submit.request_types import OPTIN_RECORDS, split
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.releases import entries
 from blendstream.streams.wire.canonical_json import canonical_json
 from blendstream.streams.wire.estimates_document import EstimatesDocument

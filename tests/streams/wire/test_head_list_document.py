@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import Record
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
 from blendstream.streams.wire.schemas import schema
 

@@ -14,14 +14,14 @@ from jsonschema import Draft202012Validator
 from blendstream.agents.jobs.click_graphs import mechanism_parameters
 from blendstream.agents.jobs.estimates import build_estimates, empty_estimates
 from blendstream.agents.jobs.job_context import ReleaseDice
-from blendstream.blender.interfaces import OptinCounts
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.record import Record
 from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.record import Record
+from blendstream.streams.budget.epoch_plan import ClickGraphPlan
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.releases.documents import PART_BYTES, DocumentReference, join, split
 from blendstream.streams.releases.entries import Shortfall
-from blendstream.streams.releases.epoch_plan import ClickGraphPlan
 from blendstream.streams.releases.epoch_state import HeadListRelease
 from blendstream.streams.releases.optin_release import read_optin_release, write_optin_release
 from blendstream.streams.releases.sealed_counts import ReportsRead
@@ -503,8 +503,8 @@ def test_in_a_budget_period_the_people_of_click_graphs_are_promised_what_graphs_
 
 
 def test_an_opt_in_release_of_a_period_is_read_back_as_it_was():
-    from blendstream.blender.epoch_memory import EpochMemory
-    from blendstream.blender.publication_filter import RecordFilter
+    from blendstream.blender.over_time.epoch_memory import EpochMemory
+    from blendstream.blender.over_time.publication_filter import RecordFilter
 
     state = epoch_state(**IN_PERIODS)
     assert state.parameters.period is not None

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from blendstream.blender.record import Record
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.submissions import (
     CollectingEpoch,
     EntryStatus,

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.record import Record
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.record import Record
 from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
 
 LISTED = (

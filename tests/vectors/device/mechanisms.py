@@ -8,14 +8,14 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from blendstream.blender.cells import HeadList, RandomizerSpec
-from blendstream.blender.interfaces import LocalRandomizer
-from blendstream.blender.local import local_alg
-from blendstream.blender.rational import exp_rounded_down
-from blendstream.blender.record import Record
+from blendstream.blender.paper.local import local_alg
+from blendstream.blender.randomizers.subset_or_none import best_named_size
+from blendstream.blender.randomizers.subset_selection import best_subset_size
 from blendstream.blender.registry import RANDOMIZERS
-from blendstream.blender.subset_or_none import best_named_size
-from blendstream.blender.subset_selection import best_subset_size
+from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.interfaces import LocalRandomizer
+from blendstream.blender.values.rational import exp_rounded_down
+from blendstream.blender.values.record import Record
 from blendstream.localclient.store import draw_for_answers
 from blendstream.streams.wire.submissions import write_report
 from tests.doubles import SeededDice

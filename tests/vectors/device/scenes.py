@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from blendstream.blender.rational import exp_rounded_down
-from blendstream.blender.record import Record
-from blendstream.blender.subset_or_none import best_named_size
+from blendstream.blender.randomizers.subset_or_none import best_named_size
+from blendstream.blender.values.rational import exp_rounded_down
+from blendstream.blender.values.record import Record
 from tests.vectors.device.conversations import (
     ACCEPTED,
     DAY,

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from blendstream.blender.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError
 from blendstream.localclient import PublishedResult
 from blendstream.localclient.search import RankedQuery, RankedUrl
 from blendstream.streams.wire.canonical_json import canonical_json

@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from blendstream.blender.errors import ParameterError
-from blendstream.blender.record import NORMALISATION_VERSION, normalise
+from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.record import NORMALISATION_VERSION, normalise
 
 URL = "https://example.org/"
 #: Newer versions assign more characters; what becomes of these does not change.

@@ -10,15 +10,15 @@ import pytest
 from blendstream.agents.gateway.gateway_process import _looked_back_s
 from blendstream.agents.gateway.read.publications import Publications, newest_with_rows
 from blendstream.agents.gateway.read.release_follower import ReleaseFold
+from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch
+from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.epoch_keys import KeyRing
-from blendstream.streams.topics import Topics
 from tests.gateway_service import MASTER, base_values, head_list_document, opened, plan
 
 NOW_MS = int(time.time()) * 1000

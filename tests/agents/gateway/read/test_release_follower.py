@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from blendstream.agents.gateway.read.publications import Publications
 from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.streams.epoch_keys import KeyRing
+from blendstream.streams.kafka.kafka_clients import KafkaInspector
+from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
-from blendstream.streams.stores.epoch_keys import KeyRing
-from blendstream.streams.stores.kafka import KafkaLog
-from blendstream.streams.topics import Topics
 from tests.counting import settings_values
 from tests.listed_log import ListedLog, listed_log
 
@@ -22,7 +22,7 @@ __all__ = ["listed_log"]
 SETTINGS = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
 
 
-class TwoBrokers(KafkaLog):
+class TwoBrokers(KafkaInspector):
     """The gateway's own broker, cut off at 5, and another one that knows more."""
 
     furthest = 9
@@ -34,7 +34,7 @@ class TwoBrokers(KafkaLog):
         return self.furthest
 
 
-def follower(kafka: KafkaLog) -> ReleaseFollower:
+def follower(kafka: KafkaInspector) -> ReleaseFollower:
     fold = ReleaseFold(Publications(), keys=KeyRing({}), topics=Topics(SETTINGS), history_epochs=1)
     return ReleaseFollower(SETTINGS.kafka, fold, kafka, "x.releases", patience_s=0.5)
 

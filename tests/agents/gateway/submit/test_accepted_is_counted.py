@@ -16,12 +16,12 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
-from blendstream.streams.stems import Stem
-from blendstream.streams.stores.batch_verdict import BatchVerdict, Delivery
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.names import Stem
+from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.read.test_release_fold import Log

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blendstream.blender.cells import Cells, RandomizerSpec
-from blendstream.blender.record import Record
-from blendstream.blender.subset_or_none_estimates import SubsetOrNoneEstimator
+from blendstream.blender.randomizers.subset_or_none_estimates import SubsetOrNoneEstimator
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.record import Record
 
 PAGE = Path(__file__).parents[4] / "docs" / "privacy-forged-reports.md"
 ROW = re.compile(

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from blendstream.agents.gateway.read.publications import PublishedDocument
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire.estimates_document import (
     EstimatedCell,

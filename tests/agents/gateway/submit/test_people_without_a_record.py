@@ -15,11 +15,11 @@ from blendstream.agents.gateway.submit.record_submissions import OptinTargets
 from blendstream.agents.worker.entry_checks import judge_optin_records
 from blendstream.localclient import LocalClient, OptIn, What
 from blendstream.localclient.local_client import _Parts
+from blendstream.streams.epoch_keys import EpochKeys
+from blendstream.streams.names import Share
 from blendstream.streams.releases.sealed_counts import _users
-from blendstream.streams.stems import Share
-from blendstream.streams.stores.batch_verdict import Delivery, Refusal, Tally
-from blendstream.streams.stores.epoch_keys import EpochKeys
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.tables.batch_verdict import Delivery, Refusal, Tally
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.submissions import write_optin_records
 from tests.agents.gateway.doubles import MASTER, optin_target
 from tests.agents.gateway.submit.test_record_submissions import Application, record

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from blendstream.agents.gateway.read.publications import PauseView
 from blendstream.agents.gateway.submit.record_submissions import Cohorts, OptinTargets
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
-from blendstream.blender.record import Record
+from blendstream.agents.tokens import ApplicationTokens, add_token
+from blendstream.blender.values.record import Record
+from blendstream.streams.epoch_keys import EpochKeys, account
 from blendstream.streams.settings.sections import GatewaySettings
-from blendstream.streams.stores.epoch_keys import EpochKeys, account
 from blendstream.streams.wire import submissions
 from tests.agents.gateway.doubles import MASTER, TestGateway, make_gateway, optin_target
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blendstream.blender.cells import Cells, RandomizerSpec
-from blendstream.blender.record import Record
 from blendstream.blender.registry import RANDOMIZERS
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.record import Record
+from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.settings.sections import GatewaySettings
-from blendstream.streams.stores.epoch_keys import EpochKeys
 from blendstream.streams.wire import submissions
 from tests.agents.gateway.doubles import HEAD_LIST, MASTER, make_gateway, report, report_target
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token
+from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.agents.worker.entry_checks import judge_optin_records
-from blendstream.streams.stores.batch_verdict import Delivery
-from blendstream.streams.stores.epoch_keys import EpochKeys, account
-from blendstream.streams.stores.fingerprints import FingerprintTable
+from blendstream.streams.epoch_keys import EpochKeys, account
+from blendstream.streams.tables.batch_verdict import Delivery
+from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway, optin_target
 from tests.agents.gateway.read.test_release_fold import Log

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from blendstream.agents.gateway.submit.token_file import ApplicationTokens, add_token, remove_tokens
-from blendstream.blender.errors import ParameterError
+from blendstream.agents.tokens import ApplicationTokens, add_token, remove_tokens
+from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.user_tokens import UserToken, mint_user_token
 from tests.agents.gateway.doubles import TestGateway, make_gateway

@@ -12,7 +12,7 @@ import pytest
 from blendstream.agents.local.demo.people import FALLING, NO_RECORD, RISING, Crowd, Window
 from blendstream.agents.local.demo.population import Population
 from blendstream.agents.local.demo.senders import BatchSender
-from blendstream.blender.cells import Cells
+from blendstream.blender.values.cells import Cells
 from tests.localclient.support import head_list
 
 

@@ -5,7 +5,7 @@ import io
 from blendstream.agents.local.demo.compare import Row, Score
 from blendstream.agents.local.demo.in_process_broker import InProcessBroker
 from blendstream.agents.local.demo.view import View, epoch_table
-from blendstream.blender.record import Record
+from blendstream.blender.values.record import Record
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,1 @@
+"""Exact integer noise: the law of each variable, how it is drawn, and what its tail allows."""

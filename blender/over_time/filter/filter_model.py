@@ -1,0 +1,195 @@
+"""How one record moves from epoch to epoch, and what a publication says of it: Kalman's equations.
+
+The state of one record is five numbers with their covariance:
+
+    p      its probability among clients: what is wanted
+    d      by how much the opt-in group differs from it, the same in all epochs; Var(d) = (τ·p)²
+    f      by how much the favourites of the opt-in users who take part differ from p + d
+    s_O    by how much what these users hold in this epoch differs from it besides
+    s_C    by how much what the clients who take part hold differs from p
+
+and an epoch's publication says, of each record,
+
+    y_O = p + d + a·f + s_O + noise     what S and T counted, divided by their number
+    y_C = p + s_C + noise               what clients reported, denoised; listed records only
+
+From one epoch to the next, with fresh standard normal z in each line and v_g = p(1−p)/n_g:
+
+    Δ   = c·p + κ·p·z, with probability π plus a jump p⁺·z
+    p   → p + Δ
+    d   → d
+    f   → f − Δ                                             favourites do not follow
+    s_O → h·s_O − ℓ·Δ + √((1−h²)(1−a²)·v_O)·z
+    s_C → h_C·s_C + √((1−h_C²)·v_C)·z
+
+p⁺ is the larger of p before and after: a record that rises twentyfold has jumped by its new size.
+
+Why s_O moves so: of n people a binomial number, a share h, stays and the places of the others are
+filled anew. What they hold then has variance p(1−p)/n in every epoch and the correlation h from one
+to the next. Those who stay with what they hold miss a share h of p's change. With everybody staying
+and holding their favourite in a share a of epochs, the correlation is a² at any distance.
+
+c is 0 in most epochs. Shares add up to one, so where some records jump all others change by the
+same part of themselves; that is seen in all of them together long before it is in any one.
+
+Arrays run over records, or over records and modes, in their last axis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.errors import NotFinite
+
+__all__ = ["Motion", "Observed", "absorb_clients", "absorb_optin", "predict", "require_finite"]
+
+#: Where the numbers of the state are.
+P, D, F, S_O, S_C = range(5)
+SIZE = 5
+
+#: A publication is not taken for more precise than this part of a state's variance: float64 has 16
+#: digits, and a difference of variances keeps 6 of them. No real publication comes near.
+ROUNDING = 1e-10
+#: Where the state is certain, so that nothing divides by 0.
+TINY = 1e-200
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one group's publication says of each record: y, from how many people, under what noise.
+
+    `share` is NaN where it says nothing. `noise` is the variance that privacy added, without the
+    sampling of people; `users` may differ by record. Both are numbers also where nothing is said:
+    a NaN times a weight of 0 is NaN, and one record's would spread to all others.
+    """
+
+    share: FloatArray
+    users: FloatArray
+    noise: FloatArray
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no publication can mean."""
+        require_finite("an observed share", np.where(np.isnan(self.share), 0.0, self.share))
+        require_finite("a number of people", np.where(self.users > 0, self.users, np.nan))
+        require_finite("a variance of noise", np.where(self.noise >= 0, self.noise, np.nan))
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Where it says something."""
+        return np.asarray(np.isfinite(self.share))
+
+    def at(self, rows: slice | NDArray[np.int64]) -> Observed:
+        """The same for some of the records."""
+        return Observed(self.share[rows], self.users[rows], self.noise[rows])
+
+
+def require_finite(quantity: str, values: FloatArray) -> None:
+    """Raise `NotFinite` with the number of the first record, in the last axis, that is not finite.
+
+    Called where a state or a figure is created: a number that is none would reach every record of
+    the epochs to come, and be published as missing.
+    """
+    finite = np.isfinite(values)
+    if not finite.all():
+        by_record = finite.reshape(-1, values.shape[-1]).all(axis=0)
+        raise NotFinite(quantity, int(np.argmin(by_record)))
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """h, ℓ, a and h_C, each one number or one for each lane; v_O and v_C."""
+
+    stay: FloatArray | float
+    lag: FloatArray | float
+    habit: FloatArray | float
+    client_stay: FloatArray | float
+    optin_sampling: FloatArray
+    client_sampling: FloatArray
+
+
+def predict(
+    mean: FloatArray,
+    covariance: FloatArray,
+    motion: Motion,
+    q: FloatArray,
+    shift: FloatArray | float = 0.0,
+) -> tuple[FloatArray, FloatArray]:
+    """One epoch on, before anything of it is seen; E(Δ) = shift, Var(Δ) = q."""
+    mean, covariance = mean.copy(), covariance.copy()
+    for part, stay in ((S_O, motion.stay), (S_C, motion.client_stay)):
+        mean[part] *= stay
+        covariance[part] *= stay
+        covariance[:, part] *= stay
+    # Δ enters p with 1, f with −1 and s_O with −ℓ.
+    lag = motion.lag
+    mean[P] += shift
+    mean[F] -= shift
+    mean[S_O] -= lag * shift
+    missed = lag * q
+    covariance[P, P] += q
+    covariance[F, F] += q
+    covariance[S_O, S_O] += lag * missed
+    for i, j, shared in ((P, F, -q), (P, S_O, -missed), (F, S_O, missed)):
+        covariance[i, j] += shared
+        covariance[j, i] += shared
+    fresh = (1 - np.square(motion.stay)) * (1 - np.square(motion.habit))
+    covariance[S_O, S_O] += fresh * motion.optin_sampling
+    covariance[S_C, S_C] += (1 - np.square(motion.client_stay)) * motion.client_sampling
+    return mean, covariance
+
+
+def absorb_optin(
+    mean: FloatArray, covariance: FloatArray, group: Observed, habit: FloatArray | float
+) -> FloatArray:
+    """Kalman's update by y_O = p + d + a·f + s_O + noise, in place; ln P(y_O) of each lane."""
+    along = covariance[:, P] + covariance[:, D] + habit * covariance[:, F] + covariance[:, S_O]
+    inner = innovation(covariance, along[P] + along[D] + habit * along[F] + along[S_O])
+    off = group.share - (mean[P] + mean[D] + habit * mean[F] + mean[S_O])
+    return _absorb(mean, covariance, along, inner, off, group)
+
+
+def absorb_clients(mean: FloatArray, covariance: FloatArray, group: Observed) -> FloatArray:
+    """Kalman's update by y_C = p + s_C + noise, in place; ln P(y_C) of each lane."""
+    along = covariance[:, P] + covariance[:, S_C]
+    inner = innovation(covariance, along[P] + along[S_C])
+    off = group.share - (mean[P] + mean[S_C])
+    return _absorb(mean, covariance, along, inner, off, group)
+
+
+def innovation(covariance: FloatArray, exact: FloatArray) -> FloatArray:
+    """Var(y) without its noise, and not below what floats can tell from 0.
+
+    `exact` is a sum of covariances that may cancel to less than their rounding errors, or below 0.
+    """
+    size = sum(covariance[i, i] for i in range(SIZE))
+    return np.asarray(np.maximum(exact, ROUNDING * size + TINY))
+
+
+def _absorb(
+    mean: FloatArray,
+    covariance: FloatArray,
+    along: FloatArray,
+    inner: FloatArray,
+    off: FloatArray,
+    group: Observed,
+) -> FloatArray:
+    # Where nothing was seen the gain is 0 and the likelihood 1.
+    seen = group.seen
+    variance = np.where(seen, inner + group.noise, np.inf)
+    off = np.where(seen, off, 0.0)
+    # Cov(x, y)² ≤ Var(x)·Var(y) (Cauchy and Schwarz), also after rounding: so no gain explodes.
+    for i in range(SIZE):
+        most = np.sqrt(covariance[i, i] * inner)
+        along[i] = np.clip(along[i], -most, most)
+    gain = along / variance
+    mean += gain * off
+    for i in range(SIZE):
+        covariance[i] -= gain[i] * along
+        covariance[i, i] = np.maximum(covariance[i, i], 0.0)
+    safe = np.where(seen, variance, 1 / (2 * math.pi))
+    return np.asarray(-0.5 * (np.log(2 * math.pi * safe) + off * off / safe))

@@ -1,0 +1,237 @@
+"""What readers of publications can learn of one client: less than from its report alone.
+
+Not in the paper. A client's report is ε₀-DP against everybody. Publications are functions of *how
+many* reports said what, so their readers see no more than all reports in a random order, and among
+n others one report is hard to find. This gives a second, much smaller (ε,δ) against them.
+
+For two values of the client, let answers be of three kinds: U₀, likelier by E = e^ε₀ under the
+first value, U₁, likelier by E under the second, and the rest, as likely under both. The client's
+answer falls into U₀ or U₁ with probability α(E+1), and everybody else's into each of them with at
+least α, blindly. So let C ~ Bin(n−1, 2α) others be there, A ~ Bin(C, ½) of them in U₀, and
+Δ ~ Bernoulli(E/(E+1)) say where the client's is: readers see at most (A+Δ, C−A+1−Δ), or its mirror
+image.
+
+    δ(ε)  ≤  α(E+1) · the divergence of that pair at e^ε
+
+    randomizer               values                      α
+    randomized response      any two cells               1/(E+K−1)
+    subset selection         any two cells               (K−ω)/(K−1) / (E + (K−ω)/ω)
+    subset or none           two records                 (M−ω)/(M−1) / (E + M/ω)
+                             a record and ⋆              1/(E + M/ω)
+
+Two more pairs hold, without the factor: C ~ Bin(n−1, 2/(E+1)) where every answer of everybody is at
+least 1/(E+1) times as likely as under both values together ("stronger clones", true for ω = 1
+only), and C ~ Bin(n−1, 1/E) for every randomizer ("clones"). The best that holds is taken.
+
+Promises: an upper bound, (ε,δ)-DP for one client against readers of publications; neighbouring:
+replace-one. (docs/privacy-over-time.md has the proofs, and against whom this does *not* hold.)
+Assumes: of `reports`, at least half are honest (the others may be forged and hide no one); reports
+are published as sums over all of an epoch only.
+
+Symbols: n = honest reports, ε₀ = epsilon an answer, E, α, A, C, Δ as above; K, M, ω as in the
+randomizers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from blendstream.blender.paper.local import TwoStage
+from blendstream.blender.randomizers.subset_or_none import SubsetOrNone
+from blendstream.blender.randomizers.subset_selection import SubsetSelection
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.errors import ParameterError, require
+from blendstream.blender.values.interfaces import LocalRandomizer
+
+__all__ = ["ClonePair", "HiddenAmong", "pairs_of", "readers_delta", "readers_epsilon"]
+
+#: Losses are rounded up to a grid of so many steps in their deviation: ε is overstated by less than
+#: a hundredth of itself, and a year of epochs adds up in seconds.
+_STEPS = 400
+
+#: Probability of the tails that are not summed; it is added to δ.
+_CUT = 1e-16
+
+#: No grid is wider than this.
+_WIDEST = 2.0**-10
+
+#: How many values of C are worked on at a time: memory, not the result, depends on it.
+_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ClonePair:
+    """One bound: how often the client's answer tells the values apart, and others look alike."""
+
+    likelihood: float  # E
+    telling: float  # P(the client's answer is of a telling kind): α(E+1), or 1
+    hiding: float  # P(another's answer is a blind one of that kind): 2α, 2/(E+1) or 1/E
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenAmong:
+    """One epoch in which a client reports: bounds of which each holds, and the honest reports."""
+
+    pairs: tuple[ClonePair, ...]
+    honest: int
+    answers: int = 1
+
+    @classmethod
+    def among(cls, randomizer: LocalRandomizer, reports: int) -> HiddenAmong:
+        """Half of all reports are taken for honest."""
+        require(reports >= 0, f"reports must be at least 0, got reports={reports}")
+        return cls(pairs_of(randomizer), reports // 2, randomizer.spec.answers)
+
+
+def pairs_of(randomizer: LocalRandomizer) -> tuple[ClonePair, ...]:
+    """The bounds that are proved for one answer of this randomizer, for any two values."""
+    size = len(randomizer.cells)
+    if isinstance(randomizer, TwoStage):
+        return (_clones(_largest_ratio(randomizer)),)
+    if isinstance(randomizer, SubsetOrNone):
+        e, w, m = randomizer.likelihood, randomizer.cells_per_answer, size - 1
+        alphas = [1 / (e + Fraction(m, w))] if m else []
+        if m > 1:
+            alphas.append(Fraction(m - w, m - 1) / (e + Fraction(m, w)))
+    elif isinstance(randomizer, SubsetSelection):  # of which randomized response is the case ω = 1
+        e, w = randomizer.likelihood, randomizer.cells_per_answer
+        alphas = [Fraction(size - w, size - 1) / (e + Fraction(size - w, w))] if size > 1 else []
+    else:
+        raise ParameterError(
+            f"no guarantee against readers is proved for the randomizer {randomizer.name!r}"
+        )
+    alphas = [alpha for alpha in alphas if alpha > 0]
+    if not alphas:
+        return (ClonePair(1.0, 0.0, 0.0),)  # every answer is as likely under all values
+    # One pair for all kinds of values: a client may change from one kind to the other between
+    # epochs. δ rises with `telling`. It falls with `hiding`: from few others a reader can make up
+    # what more of them would look like, but not the other way.
+    both = ClonePair(float(e), float(max(alphas) * (e + 1)), float(2 * min(alphas)))
+    stronger = [ClonePair(float(e), 1.0, float(2 / (e + 1)))] if w == 1 else []
+    return (both, *stronger, _clones(float(e)))
+
+
+def _clones(likelihood: float) -> ClonePair:
+    return ClonePair(likelihood, 1.0, 1 / likelihood)
+
+
+def _largest_ratio(randomizer: TwoStage) -> float:
+    """The largest ratio of an answer's probabilities under two records, what δ added included."""
+    k = len(randomizer.cells.queries) + 1
+    if k == 1:
+        return 1.0
+    t = randomizer.truth
+    ratio = Fraction(1)
+    for size, url_truth in randomizer.url_truth.items():
+        # The record itself, another URL of its query, another query.
+        chances = [t * url_truth, (1 - t) / ((k - 1) * size)]
+        if size > 1:
+            chances.append(t * (1 - url_truth) / (size - 1))
+        if min(chances) == 0:
+            return math.inf
+        ratio = max(ratio, max(chances) / min(chances))
+    return float(ratio)
+
+
+def readers_delta(epochs: Sequence[HiddenAmong], epsilon: float) -> float:
+    """δ at this ε, against readers, for a client that reported in all of these epochs."""
+    # Which of several bounds is taken is free; that which is best for one epoch is near the best.
+    hint = 1e-6 / max(len(epochs), 1)
+    return min(1.0, float(_composed(tuple(epochs), hint).get_delta_for_epsilon(epsilon)))
+
+
+def readers_epsilon(epochs: Sequence[HiddenAmong], delta: float) -> float:
+    """ε at this δ, against readers, for a client that reported in all of these epochs.
+
+    ∞ if a report may tell its record for certain.
+    """
+    require(0 < delta < 1, f"delta must lie in (0, 1), got delta={delta!r}")
+    hint = delta / max(len(epochs), 1)
+    return float(_composed(tuple(epochs), hint).get_epsilon_for_delta(delta))
+
+
+def _composed(epochs: tuple[HiddenAmong, ...], delta: float) -> Any:
+    # A report of m_C answers: readers see at most m_C sets of answers, each in random order.
+    times = Counter((e.pairs, e.honest, e.answers) for e in epochs)
+    total: Any = None
+    width = min((_step(pair, e.honest) for e in epochs for pair in e.pairs), default=_WIDEST)
+    for (pairs, honest, answers), epochs_alike in times.items():
+        best = min(
+            (_privacy_loss(pair, honest, width) for pair in pairs),
+            key=lambda one: float(one.get_epsilon_for_delta(delta / answers)),
+        )
+        many = best.self_compose(answers * epochs_alike)
+        total = many if total is None else total.compose(many)
+    return _privacy_loss(ClonePair(1.0, 0.0, 0.0), 0, width) if total is None else total
+
+
+def _step(pair: ClonePair, honest: int) -> float:
+    """The width of the grid: the loss is about 2(a−b)/(a+b), of deviation 2/√C. A power of two."""
+    deviation = 2 / math.sqrt(1 + honest * pair.hiding)
+    return min(_WIDEST, 2.0 ** math.floor(math.log2(deviation / _STEPS)))
+
+
+@lru_cache(maxsize=64)
+def _privacy_loss(pair: ClonePair, honest: int, width: float) -> Any:
+    """The law of the privacy loss, as dp-accounting composes it; losses are rounded up."""
+    # Imported here: a device has numpy alone, and only servers account.
+    from dp_accounting.pld.privacy_loss_distribution import (  # noqa: PLC0415
+        PrivacyLossDistribution,
+    )
+
+    if pair.likelihood == math.inf:
+        return PrivacyLossDistribution.create_from_rounded_probability({}, 1.0, width)
+    # With 1 − α(E+1) the answer is as likely under both values: no loss.
+    loss = {0: 1 - pair.telling}
+    if pair.telling > 0:
+        lowest, masses = _losses(pair, max(honest - 1, 0), width)
+        for place in np.flatnonzero(masses).tolist():
+            step = lowest + place
+            loss[step] = loss.get(step, 0.0) + pair.telling * float(masses[place])
+    return PrivacyLossDistribution.create_from_rounded_probability(loss, _CUT, width)
+
+
+def _losses(pair: ClonePair, others: int, width: float) -> tuple[int, FloatArray]:
+    """P(loss), step by step from the lowest, of (A+Δ, C−A+1−Δ) against its mirror image.
+
+    Given C = c, with a = A+Δ and b = c+1−a,
+
+        P(a) = 2^−c · binom(c+1, a) · (E·a + b) / ((E+1)(c+1)),     loss = ln (E·a + b)/(a + E·b).
+    """
+    # Imported here: a device has numpy alone, and only servers account.
+    from scipy.special import gammaln  # noqa: PLC0415
+
+    e, share = pair.likelihood, min(pair.hiding, 1.0)
+    # Beyond 9 deviations and 40 on either side lies less than _CUT (Bernstein's inequality).
+    middle, reach = others * share, 9 * math.sqrt(others * share * (1 - share)) + 40
+    first, last = max(0, math.floor(middle - reach)), min(others, math.ceil(middle + reach))
+    log_factorial = gammaln(np.arange(last + 3) + 1.0)
+    count = np.arange(first, last + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0·ln 0, which is replaced
+        log_count = gammaln(others + 1) - log_factorial[count] - gammaln(others - count + 1.0)
+        log_count += np.where(count > 0, count * np.log(share), 0.0)
+        log_count += np.where(count < others, (others - count) * np.log1p(-share), 0.0)
+    lowest = -math.ceil(math.log(e) / width) - 1
+    masses = np.zeros(2 * -lowest + 1)
+    for start in range(0, len(count), _ROWS):
+        c = count[start : start + _ROWS, np.newaxis]
+        half = math.ceil(4.5 * math.sqrt(int(c[-1, 0]) + 1) + 40)  # Hoeffding's, the same way
+        a = (c + 1) // 2 + np.arange(-half, half + 1)
+        inside = (a >= 0) & (a <= c + 1)
+        a = np.where(inside, a, 0)
+        b = c + 1 - a
+        up, down = e * a + b, a + e * b
+        log_mass = log_count[start : start + _ROWS, np.newaxis] - c * math.log(2)
+        log_mass = log_mass + log_factorial[c + 1] - log_factorial[a] - log_factorial[b]
+        mass = np.where(inside, np.exp(log_mass) * up / ((e + 1) * (c + 1)), 0.0)
+        step = np.ceil(np.log(up / down) / width - 1e-9).astype(np.int64) - lowest
+        masses += np.bincount(step.ravel(), weights=mass.ravel(), minlength=len(masses))
+    return lowest, masses

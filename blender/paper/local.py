@@ -1,0 +1,148 @@
+"""What a device does to its records before anything leaves it.
+
+Paper: LocalAlg (Figure 6), a two-stage randomized response: lie about the query or tell it; if
+told, lie about the URL or tell it.
+
+Promises: (ε,δ)-DP for the device (Theorem 3), all m_C answers of one report together;
+neighbouring: replace-one, that is, any records of this device against any others. Choices are
+made by comparing whole numbers from `dice`; no float enters a probability.
+Assumes: one report per head list; the same report again on a retry (LocalClient keeps it).
+Symbols: k = queries with ⋆, k_q = URLs of q with ⋆, t = P(tell the query), t_q = P(tell the URL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from blendstream.blender.values.answer_shape import AnswerShape
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.errors import HeadListMismatch, ParameterError
+from blendstream.blender.values.interfaces import DeviceRandomizer
+from blendstream.blender.values.rational import exp_rounded_down
+from blendstream.blender.values.record import Record
+
+__all__ = ["TwoStage", "local_alg", "truth_probability"]
+
+
+def local_alg(
+    drawn: Sequence[Record | None], randomizer: DeviceRandomizer, dice: Dice
+) -> tuple[tuple[int, ...], ...]:
+    """One device's report: exactly m_C answers, each randomised on its own.
+
+    `drawn[i]` is what answer i is about: one of the device's records, drawn with replacement, or
+    `None`, which is ⟨⋆,⋆⟩, for a device without any.
+
+    Departure: always m_C answers, since fewer would tell how many records a device has
+    (docs/decisions/0007-randomizers-in-whole-numbers.md), and each about one record drawn from all,
+    so that estimates are of people's shares (docs/decisions/0110-one-quantity.md).
+    """
+    answers = randomizer.spec.answers
+    if len(drawn) != answers:
+        raise ParameterError(
+            f"a report holds {answers} answers (m_C), got {len(drawn)} records; draw one for each "
+            "answer, with replacement, or None where there is no record"
+        )
+    cells = randomizer.cells
+    return tuple(randomizer.answer(cells.number(record), dice) for record in drawn)
+
+
+def truth_probability(values: int, *, epsilon: Fraction, delta: Fraction) -> Fraction:
+    """P(tell the truth) among k values: the largest t for which reporting is (ε,δ)-DP.
+
+    With E ≤ e^ε a fraction and h = δ/2 (Figure 6, lines 4 and 6):
+
+        t = (E + h(k−1)) / (E + k−1),      lie = (1−t)/(k−1),      t − E·lie = h
+
+    so P(v | v) exceeds E·P(v | v′) by h, at two outputs at most, hence δ = 2h in all.
+
+    >>> truth_probability(1, epsilon=Fraction(4), delta=Fraction(0))
+    Fraction(1, 1)
+    >>> float(truth_probability(2, epsilon=Fraction(4), delta=Fraction(0)))  # doctest: +ELLIPSIS
+    0.98201379...
+    """
+    e = exp_rounded_down(epsilon)
+    return (e + delta / 2 * (values - 1)) / (e + values - 1)
+
+
+class TwoStage:
+    """Figure 6 on cell numbers: one cell an answer (w = 1). The device's half, without NumPy."""
+
+    name = "two-stage"
+    query_wildcards = True
+    wildcard_alone = False
+    cells_per_answer = 1
+
+    def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
+        """Derive the channel from the head list's shape; no probability comes from the server."""
+        if not cells.query_wildcards:
+            raise HeadListMismatch(
+                f"the {self.name} randomizer needs cells with query wildcards; "
+                "this head list has none"
+            )
+        self.cells = cells
+        self.spec = spec
+        spec.check_width(self.cells_per_answer)
+        # ε′ = ε/m_C, ε′_Q = f_C·ε′, ε′_U = ε′ − ε′_Q, and δ alike (Figure 6, lines 2 and 3), as
+        # exact fractions: the parts add up to the whole with nothing lost to rounding.
+        share = Fraction(spec.query_budget_share)
+        epsilon = Fraction(spec.epsilon) / spec.answers
+        delta = Fraction(spec.delta) / spec.answers
+        epsilon_q, delta_q = share * epsilon, share * delta
+
+        # The cells of each query, ⟨⋆,⋆⟩ last, and each cell's query and place among these.
+        queries = len(cells.queries)
+        self._members: list[list[int]] = [[] for _ in range(queries + 1)]
+        self._query_of_cell = [queries if q < 0 else q for q in cells.query_numbers]
+        self._place = []
+        for cell, q in enumerate(self._query_of_cell):
+            self._place.append(len(self._members[q]))
+            self._members[q].append(cell)
+
+        self.truth = truth_probability(queries + 1, epsilon=epsilon_q, delta=delta_q)
+        self.url_truth = {
+            k_q: truth_probability(k_q, epsilon=epsilon - epsilon_q, delta=delta - delta_q)
+            for k_q in sorted({len(members) for members in self._members})
+        }
+        for values, truth in ((queries + 1, self.truth), *self.url_truth.items()):
+            if values > 1 and truth * values <= 1:
+                raise ParameterError(
+                    f"truth must exceed 1/k to carry any signal; "
+                    f"epsilon={spec.epsilon!r} is too small for k={values}"
+                )
+
+    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+        """Randomise one true cell (Figure 6, lines 12 to 21)."""
+        if not 0 <= cell < len(self.cells):
+            raise HeadListMismatch(f"cell must lie in 0..{len(self.cells) - 1}, got {cell}")
+        k = len(self._members)
+        q = self._query_of_cell[cell]
+        if k > 1 and not _happens(self.truth, dice):
+            other = dice.below(k - 1)
+            other += other >= q
+            return (self._members[other][dice.below(len(self._members[other]))],)
+        k_q = len(self._members[q])
+        if k_q > 1 and not _happens(self.url_truth[k_q], dice):
+            place = dice.below(k_q - 1)
+            place += place >= self._place[cell]
+            return (self._members[q][place],)
+        return (cell,)
+
+    def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
+        """P(answer | record): tell both, tell the query only, or lie about the query."""
+        if not AnswerShape.of(self).allows_answer(answer):
+            return Fraction(0)
+        (reported,) = answer
+        held = self.cells.number(record)
+        q, q_reported = self._query_of_cell[held], self._query_of_cell[reported]
+        k, k_q = len(self._members), len(self._members[q_reported])
+        if q != q_reported:
+            return (1 - self.truth) / ((k - 1) * k_q)
+        t_q = self.url_truth[k_q]
+        return self.truth * (t_q if held == reported else (1 - t_q) / (k_q - 1))
+
+
+def _happens(probability: Fraction, dice: Dice) -> bool:
+    """True with exactly this probability."""
+    return dice.below(probability.denominator) < probability.numerator

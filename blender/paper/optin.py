@@ -1,0 +1,235 @@
+"""Estimate how often each head-list record is held, from the opt-in users kept apart for it.
+
+Paper: EstimateOptinProbabilities (Figure 4).
+
+Promises: (ε,0)-DP for the opt-in users in T (Theorem 2); neighbouring: replace-one. All noise is
+drawn in `add_noise`; ranking, trimming, merging and estimating only look at noisy counts.
+Assumes: T and S are disjoint users, so that their releases compose in parallel; the number of
+users in T is public (replace-one does not hide who takes part); exact integer noise.
+Symbols: T = users of T, N = how many of them fall into a cell, b_T = noise scale, X = noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from blendstream.blender.noise.exact_noise import Noise, laplace_scale, laplace_variance
+from blendstream.blender.noise.noise_law import gaussian_law, laplace_law
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates, unknown_group
+from blendstream.blender.values.cells import Cells, HeadList, RandomizerSpec
+from blendstream.blender.values.errors import HeadListMismatch, require
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.intervals import noisy_count_interval
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
+
+__all__ = [
+    "NoisyCounts",
+    "OptinEstimates",
+    "add_noise",
+    "estimate_noisy_counts",
+    "estimate_optin_probabilities",
+    "probability_and_variance",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyCounts:
+    """What T releases: a noisy count per cell, and all that is needed to judge it.
+
+    `noise_terms[c]` says how many independent draws of `scale` cell c holds: one, or more where
+    trimmed cells were merged into it. Noise is discrete Laplace, or discrete Gaussian where one
+    budget covers a period of epochs.
+    """
+
+    counts: IntArray
+    noise_terms: IntArray
+    scale: float
+    users: int
+    gaussian: bool = False
+
+    def __post_init__(self) -> None:
+        """Counts and terms are parallel."""
+        if self.counts.shape != self.noise_terms.shape:
+            raise HeadListMismatch(
+                "counts and noise_terms must be of one length, got "
+                f"{len(self.counts)} and {len(self.noise_terms)}"
+            )
+
+    def merge(self, into: IntArray, size: int) -> NoisyCounts:
+        """Add cell c to cell `into[c]` of `size` cells. Post-processing."""
+        counts, terms = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        np.add.at(counts, into, self.counts)
+        np.add.at(terms, into, self.noise_terms)
+        return replace(self, counts=counts, noise_terms=terms)
+
+    @property
+    def law(self) -> FloatArray:
+        """P(X = x) of one draw, for x = −h … h."""
+        return gaussian_law(self.scale) if self.gaussian else laplace_law(self.scale)
+
+    @property
+    def noise_variance(self) -> float:
+        """Var(X) of one draw; that of discrete Gaussian noise is at most σ²."""
+        return self.scale**2 if self.gaussian else laplace_variance(self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class OptinEstimates:
+    """Figure 4's answer: HL, and p̂_O with σ̂²_O as `estimates` over the cells of HL.
+
+    `best_trimmed` is the largest noisy count that did not make it into the cells, if there is one:
+    judging the listed ones requires to know how high they had to be.
+    """
+
+    head_list: HeadList
+    noisy: NoisyCounts
+    estimates: GroupEstimates
+    best_trimmed: int | None
+
+
+def estimate_optin_probabilities(
+    selected: Sequence[Record],
+    counts: OptinCounts,
+    parameters: PrivacyParameters,
+    noise: Noise,
+    *,
+    randomizer: RandomizerSpec,
+    query_wildcards: bool = True,
+) -> OptinEstimates:
+    """Noise T's counts over HL_S (`selected`), keep the M records that look largest, estimate.
+
+    Departure: T is counted over the clients' cells, with noise on every ⟨q,⋆⟩ too
+    (docs/decisions/0001-one-set-of-cells.md).
+    """
+    every_cell = Cells(tuple(selected), query_wildcards)
+    noisy = add_noise(
+        counts.estimation_by_cell(every_cell),
+        users=counts.estimation_users,
+        parameters=parameters,
+        noise=noise,
+    )
+    # Figure 4, lines 14 and 15: the M records with the largest p̂, here with ties broken by text;
+    # the others' counts go to their query's ⋆.
+    shown = noisy.counts[: len(selected)].tolist()
+    ranked = sorted(zip(selected, shown, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    head_list = HeadList(
+        records=tuple(record for record, _ in ranked),
+        listed=min(parameters.head_list_cells, len(ranked)),
+        randomizer=randomizer,
+        query_wildcards=query_wildcards,
+    )
+    trimmed = [count for _, count in ranked[head_list.listed :]]
+    noisy = noisy.merge(_new_home(every_cell, head_list.cells), len(head_list.cells))
+    return OptinEstimates(
+        head_list,
+        noisy,
+        estimate_noisy_counts(noisy, head_list.cells),
+        best_trimmed=trimmed[0] if trimmed else None,
+    )
+
+
+def add_noise(
+    counts: IntArray, *, users: int, parameters: PrivacyParameters, noise: Noise
+) -> NoisyCounts:
+    """Release T's counts over disjoint cells. The only step here that touches raw data."""
+    require(
+        parameters.records_per_optin_user == 1,
+        "Theorem 2 (EstimateOptinProbabilities) holds for m_O = 1 record an opt-in user, "
+        f"got records_per_optin_user={parameters.records_per_optin_user}",
+    )
+    # One user who changes their record leaves one cell and enters another: b_T = 2·m_O/ε.
+    scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
+    noisy = noise.discrete_laplace(counts, scale=scale)
+    return NoisyCounts(noisy, np.ones(len(counts), dtype=np.int64), scale, users)
+
+
+def _new_home(before: Cells, after: Cells) -> IntArray:
+    """For each cell before trimming the cell that it is added to.
+
+    A trimmed record is added to ⟨q,⋆⟩ if its query stays, else to ⟨⋆,⋆⟩; ⟨q,⋆⟩ of a removed query
+    is added to ⟨⋆,⋆⟩.
+    """
+    stays = {query: number for number, query in enumerate(after.queries)}
+    homes = [after.number(record) for record in before.records]
+    if before.query_wildcards:
+        elsewhere, first = len(after) - 1, len(after.records)
+        homes += [first + stays[q] if q in stays else elsewhere for q in before.queries]
+    return np.array([*homes, len(after) - 1], dtype=np.int64)
+
+
+def estimate_noisy_counts(
+    noisy: NoisyCounts, cells: Cells, *, intervals_from: int = 0
+) -> GroupEstimates:
+    """p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing.
+
+    Intervals take most of the time. Callers that make their own leave them out ([0, 1]): those of
+    the cells before `intervals_from`, and of all queries' totals if that is above 0.
+    """
+    if len(noisy.counts) != len(cells):
+        raise HeadListMismatch(
+            f"the head list has {len(cells)} cells, got counts for {len(noisy.counts)}"
+        )
+    queries = len(cells.queries)
+    if noisy.users == 0:
+        return unknown_group(len(cells), queries)
+
+    # A sum of cells is a binomial count with more noise in it: the same estimator does for it.
+    elsewhere = queries
+    query = np.where(cells.query_of_cell < 0, elsewhere, cells.query_of_cell)
+    listed_query = np.where(np.arange(len(cells)) < len(cells.records), query, elsewhere)
+    of_queries = queries if intervals_from else 0
+    totals = _estimates(noisy.merge(listed_query, queries + 1), queries, of_queries)
+    marginals = None
+    if cells.query_wildcards:
+        marginals = _estimates(noisy.merge(query, queries + 1), queries, 0)
+
+    noise_variance = _noise_variance(noisy)
+    return GroupEstimates(
+        participants=noisy.users,
+        cells=_estimates(noisy, len(cells), intervals_from),
+        query_totals=totals,
+        query_marginals=marginals,
+        variance_at=lambda p: p * (1 - p) / noisy.users + noise_variance,
+    )
+
+
+def _noise_variance(noisy: NoisyCounts) -> FloatArray:
+    """The part of σ² that is noise: Var(X) for each term, over T²."""
+    # Departure: the paper's 2b² is the continuous variance; ours is the integer noise's.
+    return np.asarray(noisy.noise_terms * noisy.noise_variance / noisy.users**2)
+
+
+def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray]:
+    """p̂ and σ̂² of each count (Figure 4, lines 12 and 13, and Theorem 4); for at least one user."""
+    #     p̂ = (N + X)/T,     σ̂² = T/(T−1) · ( p̂(1−p̂)/T + Var(X)/T² )
+    #
+    # Departure: a merged cell has the variance of all its noise, where the paper takes the
+    # expression for one; and σ̂² is at least that noise, since the plug-in for p̂ < 0 is not
+    # (docs/decisions/0004-variance-floors.md).
+    users = noisy.users
+    p = noisy.counts / users
+    if users == 1:
+        return p, np.full(len(p), np.inf)
+    from_noise = _noise_variance(noisy)
+    variance = users / (users - 1) * (p * (1 - p) / users + from_noise)
+    return p, np.maximum(variance, from_noise)
+
+
+def _estimates(noisy: NoisyCounts, size: int, intervals_from: int) -> Estimates:
+    """Estimates of the first `size` counts; sums over "elsewhere" come last and are left out."""
+    first = replace(noisy, counts=noisy.counts[:size], noise_terms=noisy.noise_terms[:size])
+    p, variance = probability_and_variance(first)
+    low, high = np.zeros(size), np.ones(size)
+    low[intervals_from:], high[intervals_from:] = noisy_count_interval(
+        first.counts[intervals_from:],
+        first.users,
+        noise_terms=first.noise_terms[intervals_from:],
+        scale=first.scale,
+        gaussian=first.gaussian,
+    )
+    return Estimates(p, variance, low, high)

@@ -1,0 +1,1 @@
+"""What to expect of settings before any data is there."""

@@ -1,0 +1,1 @@
+"""Randomizers over whole records: what a device does, and beside it how the server undoes it."""

@@ -1,0 +1,157 @@
+"""Report ω whole records at once, or that it is none of them.
+
+Not in the paper. Subset selection (`blender.randomizers.subset_selection`) treats ⋆ as one more
+cell, so that a device which holds nothing listed still names ω−1 or ω records, and nearly every
+device is such a device: most of the noise on a rare record comes from people who hold nothing that
+is asked for. Here they may say "none", alone, as often as the holder of a record names it. The same
+ε then leaves about a third less variance on a list of 500 that a third of the people hold something
+of.
+
+    held          "none"     a given set with the record     a given set without it
+    record r      1·S        E                               1
+    ⋆             E·S                                        1
+
+are the weights, with S = C(M−1, ω−1), the number of sets that hold a given record: "none" counts
+as that many sets. Both rows add up to (E + M/ω)·S.
+
+Promises: every answer of one device is ε/m_C-DP, δ = 0, so a report of m_C answers is ε-DP;
+neighbouring: replace-one. Every weight is 1 or E = e^(ε/m_C), rounded down, times what any other
+record gives the same answer, and all rows have the same sum. (docs/privacy-sharp.md)
+Assumes: cells without ⟨q,⋆⟩; dice that are fair.
+The device's half, without NumPy; `blender.randomizers.subset_or_none_estimates` undoes it on
+average. On the wire every answer has ω cells: "none" is ⋆ with the first ω−1 records, which only
+fill it up; as no set contains ⋆, the number of "none" is ⋆'s count, and is subtracted from theirs.
+Assumes of the counts: ⋆ came with no other records (`wildcard_alone`; gateway and counter refuse
+such answers), for each would be subtracted from records that it did not name.
+
+Symbols: M = listed records, ω = cells_per_answer, E as above, n = answers; for one answer
+t = P(names r | holds r) = P(none | holds ⋆) = E·f, f = P(names r | holds ⋆) = P(none | holds r),
+g = P(names r | holds another record), λ = share of people who hold a listed record.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from blendstream.blender.values.answer_shape import AnswerShape
+from blendstream.blender.values.cells import Cells, RandomizerSpec
+from blendstream.blender.values.dice import Dice, choose
+from blendstream.blender.values.errors import HeadListMismatch, ParameterError
+from blendstream.blender.values.rational import exp_rounded_down
+from blendstream.blender.values.record import Record
+
+__all__ = ["SubsetOrNone", "best_named_size", "inclusion", "named_variance"]
+
+#: 64·λ for which ω is chosen where the head list does not say: lists of 50 to 500 records cover
+#: between a twentieth and a half of what people hold. For λ from 1/8 to 1/2 the best ω leaves 2.5 %
+#: less.
+TYPICAL_64THS = 16
+
+
+def best_named_size(
+    records: int, likelihood: Fraction, max_cells: int, listed_64ths: int = TYPICAL_64THS
+) -> int:
+    """The ω ≤ max_cells with the least variance for a rare record, by exact arithmetic.
+
+    The variance falls and then rises with ω, so halving the range finds the turning point. Exact,
+    because device and estimator must choose the same ω on any processor.
+
+    >>> [best_named_size(m, Fraction(546, 10), 32) for m in (1, 10, 50, 500, 50_000)]
+    [1, 1, 1, 16, 32]
+    """
+    low, high = 1, max(1, min(max_cells, records - 1))
+    while low < high:
+        middle = (low + high) // 2
+        here, next_one = (
+            named_variance(records, likelihood, w, listed_64ths) for w in (middle, middle + 1)
+        )
+        low, high = (low, middle) if here <= next_one else (middle + 1, high)
+    return low
+
+
+def named_variance(
+    records: int, likelihood: Fraction, subset_size: int, listed_64ths: int = TYPICAL_64THS
+) -> Fraction:
+    """n·Var(p̂) of a record that no one has, when λ = `listed_64ths`/64 hold another one."""
+    if records == 0:
+        return Fraction(0)
+    t, f, g = inclusion(records, likelihood, subset_size)
+    shown = f + (g - f) * Fraction(listed_64ths, 64)
+    return shown * (1 - shown) / (t - g) ** 2
+
+
+def inclusion(
+    records: int, likelihood: Fraction, subset_size: int
+) -> tuple[Fraction, Fraction, Fraction]:
+    """t, f and g."""
+    # In units of S = C(M−1, ω−1) all weights of a row add up to E + M/ω, so f = 1/(E + M/ω).
+    #
+    # Of the sets that name r, C(M−2, ω−2) name the other record that is held, too, and have the
+    # weight E; C(M−2, ω−1) do not. Divided by S these are (ω−1)/(M−1) and (M−ω)/(M−1).
+    w = subset_size
+    f = 1 / (likelihood + Fraction(records, w))
+    g = f
+    if records > 1:
+        g = f * (likelihood * (w - 1) + records - w) / (records - 1)
+    return likelihood * f, f, g
+
+
+class SubsetOrNone:
+    """Randomizer over whole records; ω follows from M, ε, `spec.max_cells_per_answer` and λ."""
+
+    name = "subset-or-none"
+    query_wildcards = False
+    wildcard_alone = True
+
+    def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
+        """Derive the channel from the number of records and the budget alone."""
+        if cells.query_wildcards:
+            raise ParameterError(f"{self.name} is defined on cells without query wildcards")
+        self.cells = cells
+        self.spec = spec
+        self._records = len(cells) - 1
+        self.likelihood = exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
+        self.cells_per_answer = self._size()
+        spec.check_width(self.cells_per_answer)
+        self._none = (*range(self.cells_per_answer - 1), self._records)
+
+    def _size(self) -> int:
+        spec = self.spec
+        return best_named_size(
+            self._records, self.likelihood, spec.max_cells_per_answer, spec.listed_64ths
+        )
+
+    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+        """Randomise one true cell number by integer arithmetic on `dice`."""
+        if not 0 <= cell <= self._records:
+            raise HeadListMismatch(f"cell must lie in 0..{self._records}, got {cell}")
+        if self._records == 0:
+            return (0,)
+        # With E = a/d, weights in units of S/(ω·d): M·d for a set drawn blindly (every set, the
+        # true record's too, weighs at least 1), and ω·a for the rest. That is "none" for a holder
+        # of ⋆; for a holder of r it is "none" with ω·d, else r and any ω−1 others: the E−1 by
+        # which such sets weigh more.
+        w, m = self.cells_per_answer, self._records
+        a, d = self.likelihood.numerator, self.likelihood.denominator
+        throw = dice.below(w * a + m * d)
+        if throw >= w * a:
+            return tuple(sorted(choose(m, w, dice)))
+        if cell == m or throw < w * d:
+            return self._none
+        others = (other + (other >= cell) for other in choose(m - 1, w - 1, dice))
+        return tuple(sorted([cell, *others]))
+
+    def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
+        """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        w, m = self.cells_per_answer, self._records
+        held = self.cells.number(record)
+        if not AnswerShape.of(self).allows_answer(answer):
+            return Fraction(0)
+        if m == 0:
+            return Fraction(1)
+        sets = math.comb(m - 1, w - 1)
+        total = (self.likelihood + Fraction(m, w)) * sets
+        if answer == self._none:
+            return (self.likelihood if held == m else 1) * sets / total
+        return (self.likelihood if held in answer else 1) / total

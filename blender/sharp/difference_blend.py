@@ -1,0 +1,237 @@
+"""Combine both groups: the more they differ, the less the opt-in users' counts weigh.
+
+Paper: BlendProbabilities (Figure 7), which takes both groups to be alike.
+
+The blend estimates one thing: the share of participating *clients* whose one record, drawn from the
+window, is r. `OptinShares` says what opt-in counts tell of the opt-in users' share, selection
+included; `client_shares` says what that is worth for the clients' share, given how far the groups
+differ over the whole list, and joins it with what clients said.
+
+A record that stands out against the others' differences is *disputed*: perhaps opt-in users are
+unlike the rest just there, perhaps its reports are forged; numbers alone cannot tell. Its interval
+then spans what each group lets expect by itself, and the value shown is one group's: the clients'
+where devices are admitted (attested), else that of the opt-in users, who are authenticated.
+
+Promises: post-processing only. 95 % intervals cover the clients' share with selection and the
+groups' difference included (docs/evaluation.md has the grid on which that was measured).
+Assumes: groups that answer independently, over the same cells.
+Symbols: p̂_g, σ²_g = one group's estimate and variance; τ = relative difference a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blendstream.blender.paper.blend import blend_probabilities, query_totals
+from blendstream.blender.randomizers.whole_records import flat
+from blendstream.blender.sharp.group_difference import Difference, Judged, client_shares
+from blendstream.blender.sharp.optin_shares import OptinShares
+from blendstream.blender.values.arrays import FloatArray
+from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
+from blendstream.blender.values.cells import Cells
+from blendstream.blender.values.errors import HeadListMismatch
+from blendstream.blender.values.intervals import Z_95
+
+__all__ = ["DISPUTED_FROM", "Blend", "blend_groups", "optin_group"]
+
+#: A record whose probability of standing out is at least this is disputed. Lower marks more honest
+#: records (how many: docs/privacy-forged-reports.md), higher lets smaller forgeries pass.
+DISPUTED_FROM = 0.9
+
+NAME = "between-groups"
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """The blend, how far the groups differ, and which cells are disputed.
+
+    `difference` is `None` where only one group spoke: nothing was compared.
+    """
+
+    estimates: GroupEstimates
+    difference: Difference | None
+    disputed: NDArray[np.bool_]
+
+
+def optin_group(
+    shares: OptinShares | None, t_alone: GroupEstimates, cells: Cells
+) -> GroupEstimates:
+    """p̂_O of every cell, before any device has reported: records from S and T, ⟨⋆⟩ from T."""
+    if shares is None:
+        return t_alone
+    listed = len(shares)
+    merged = [
+        np.concatenate([of_records, of_t[listed:]])
+        for of_records, of_t in zip(
+            (shares.mean, shares.variance, shares.low, shares.high), _parts(t_alone.cells),
+            strict=True,
+        )
+    ]  # fmt: skip
+    estimates = Estimates(*merged)
+    return GroupEstimates(
+        participants=shares.users,
+        cells=estimates,
+        query_totals=query_totals(estimates.probability, [(estimates.variance, None)], cells),
+        query_marginals=t_alone.query_marginals,
+        variance_at=flat(estimates.variance),
+    )
+
+
+def blend_groups(
+    shares: OptinShares | None,
+    optin: GroupEstimates,
+    client: GroupEstimates,
+    cells: Cells,
+    *,
+    devices_admitted: bool,
+) -> Blend:
+    """Estimates of the clients' shares over all cells; `optin` is what `optin_group` gave.
+
+    `devices_admitted` says that each report came from a device that was checked, so that no one
+    can invent many: it decides whose number of a disputed record is shown.
+    """
+    size = len(client.cells)
+    if len(optin.cells) != size or len(cells) != size:
+        raise HeadListMismatch(
+            "both groups and the head list must have the same cells, got "
+            f"{len(optin.cells)} opt-in and {size} client cells"
+        )
+    nothing_disputed = np.zeros(size, dtype=np.bool_)
+    if shares is None or client.participants == 0 or optin.participants == 0:
+        return Blend(client if client.participants else optin, None, nothing_disputed)
+    listed = len(shares)
+    at = _cell_by_cell(client)
+
+    def of_records(p: FloatArray) -> FloatArray:
+        return at(np.concatenate([p, np.zeros(size - listed)]))[:listed]
+
+    judged = client_shares(shares, client.cells.probability[:listed], of_records)
+    disputed = nothing_disputed
+    disputed[:listed] = judged.stands_out >= DISPUTED_FROM
+    rest = _rest(optin, client, judged.difference.typical, listed)
+    records = Estimates(judged.mean, judged.variance, judged.low, judged.high)
+    joined = Estimates(*(np.concatenate(pair) for pair in zip(_parts(records), rest, strict=True)))
+    shown = _with_disputed(
+        joined, judged, (client if devices_admitted else optin), client, disputed
+    )
+    return Blend(
+        GroupEstimates(
+            participants=optin.participants + client.participants,
+            cells=shown,
+            query_totals=_totals(shown, judged, client, cells, disputed),
+            query_marginals=_marginals(optin, client),
+            variance_at=flat(shown.variance),
+        ),
+        judged.difference,
+        disputed,
+    )
+
+
+def _rest(
+    optin: GroupEstimates, client: GroupEstimates, typical: float, listed: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """⟨q,⋆⟩ and ⟨⋆,⋆⟩: inverse variances, T's widened by what the groups may differ.
+
+    ⟨⋆,⋆⟩ differs by what all listed records together do; at worst all differ alike, by τ·(1 − p⋆).
+    """
+    t, c = (Estimates(*(x[listed:] for x in _parts(group.cells))) for group in (optin, client))
+    p = np.clip(c.probability, 0.0, 1.0)
+    between = (typical * np.minimum(p, 1 - p)) ** 2
+    widened = Estimates(t.probability, t.variance + between, t.low, t.high)
+    blended = blend_probabilities(widened, c)
+    return _parts(blended)
+
+
+def _with_disputed(
+    blended: Estimates,
+    judged: Judged,
+    first: GroupEstimates,
+    client: GroupEstimates,
+    disputed: NDArray[np.bool_],
+) -> Estimates:
+    """The first group's value for each disputed record, and an interval that spans both groups'.
+
+    Of the opt-in users that is what they let expect of the clients, by how far the groups differ
+    elsewhere.
+    """
+    low, high = client.cells.low.copy(), client.cells.high.copy()
+    listed = len(judged.mean)
+    low[:listed] = np.minimum(low[:listed], judged.foretold_low)
+    high[:listed] = np.maximum(high[:listed], judged.foretold_high)
+    return Estimates(
+        np.where(disputed, first.cells.probability, blended.probability),
+        np.where(disputed, first.cells.variance, blended.variance),
+        np.where(disputed, low, blended.low),
+        np.where(disputed, high, blended.high),
+    )
+
+
+def _totals(
+    shown: Estimates,
+    judged: Judged,
+    client: GroupEstimates,
+    cells: Cells,
+    disputed: NDArray[np.bool_],
+) -> Estimates:
+    """Sums by query. Clients' records depend on one another, and so may what the groups differ by.
+
+    p̂ is close to a weighted mean with weights σ²/σ²_C for the clients, so that this part of σ² is
+    theirs. Of the rest, what the groups' difference adds is taken as shared by a query's records
+    (a query that one group likes more, with all its URLs): deviations add up, not their squares.
+    """
+    listed, queries = len(cells.records), len(cells.queries)
+    query = cells.query_of_cell[:listed]
+    own = _cell_by_cell(client)(np.clip(shown.probability, 0.0, 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.nan_to_num(np.clip(shown.variance / own, 0.0, 1.0))
+        clients = np.where(part > 0, shown.variance * part, 0.0)
+    others = shown.variance - clients
+    total = query_totals(shown.probability, [(others, None), (clients, client)], cells)
+
+    between = np.zeros(len(shown))
+    between[:listed] = np.minimum(
+        others[:listed], (1 - part[:listed]) ** 2 * (judged.difference.spread * judged.mean) ** 2
+    )
+
+    def by_query(values: FloatArray) -> FloatArray:
+        sums = np.bincount(query, weights=values[:listed], minlength=queries)
+        return np.asarray(sums, dtype=np.float64)
+
+    variance = total.variance + by_query(np.sqrt(between)) ** 2 - by_query(between)
+    # A disputed record may be anywhere in its interval, independently of the others.
+    below = by_query(np.where(disputed, shown.probability - shown.low, 0.0))
+    above = by_query(np.where(disputed, shown.high - shown.probability, 0.0))
+    margin = Z_95 * np.sqrt(variance)
+    return Estimates(
+        total.probability,
+        variance,
+        np.clip(total.probability - margin - np.maximum(below, 0.0), 0.0, 1.0),
+        np.clip(total.probability + margin + np.maximum(above, 0.0), 0.0, 1.0),
+    )
+
+
+def _marginals(optin: GroupEstimates, client: GroupEstimates) -> Estimates | None:
+    if optin.query_marginals is None or client.query_marginals is None:
+        return None
+    return blend_probabilities(optin.query_marginals, client.query_marginals)
+
+
+def _cell_by_cell(group: GroupEstimates) -> Callable[[FloatArray], FloatArray]:
+    """The group's variance at p, one cell at a time.
+
+    Where reports tell queries apart, a cell's variance depends on its whole query, and a p tried
+    for all cells at once is no distribution: there the variance is taken once, at what the group
+    itself estimates, brought back to a distribution.
+    """
+    if group.query_marginals is None:
+        return group.variance_at
+    own = np.clip(group.cells.probability, 0.0, 1.0)
+    return flat(group.variance_at(own / max(float(own.sum()), 1e-200)))
+
+
+def _parts(of: Estimates) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    return of.probability, of.variance, of.low, of.high

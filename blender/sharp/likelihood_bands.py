@@ -1,0 +1,94 @@
+"""Likelihoods of many counts over a grid of shares, stored only where they are not negligible.
+
+A count of k among n people is likely at shares near k/n and impossible elsewhere. Of a long grid
+that is a tenth or less, so rows whose counts lie beside one another are kept as a *band*: some
+neighbouring rows at some neighbouring shares. Everywhere else a likelihood is `MIRACLE`.
+
+Symbols: p = a share of the grid, y = what a row is of, g = a weight for each p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from blendstream.blender.values.arrays import FloatArray, IntArray
+
+__all__ = ["MIRACLE", "Band", "Likelihood", "LogLikelihood"]
+
+#: A likelihood below this counts as this: one group's count must not rule out a share so firmly
+#: that a second count which insists on it leaves nothing.
+MIRACLE = 1e-280
+
+
+class LogLikelihood(Protocol):
+    """log P(y | p), where a caller asks for it."""
+
+    def logs(self, rows: IntArray, shares: slice) -> FloatArray:
+        """Of these rows, at these shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Neighbouring rows, from wherever the last band ended, at the shares `begin` and after."""
+
+    begin: int
+    values: FloatArray
+
+    @property
+    def shares(self) -> slice:
+        """Which of the grid."""
+        return slice(self.begin, self.begin + self.values.shape[1])
+
+
+class Likelihood:
+    """P(y | p): a row for each y, over a grid of so many shares.
+
+    >>> likelihood = Likelihood([Band(0, np.array([[0.5]])), Band(1, np.array([[0.2, 0.4]]))], 3)
+    >>> likelihood.weighed(np.array([1.0, 1.0, 2.0])).tolist()
+    [0.5, 1.0]
+    >>> likelihood.summed(np.array([1.0, 10.0])).tolist()
+    [0.5, 2.0, 4.0]
+    """
+
+    def __init__(self, bands: Sequence[Band], grid: int) -> None:
+        """`bands` are in the order of their rows."""
+        sizes = [len(band.values) for band in bands]
+        self._bands = bands
+        self._grid = grid
+        self._ends = np.cumsum(sizes)
+        self._logs: list[FloatArray] | None = None
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def weighed(self, g: FloatArray) -> FloatArray:
+        """Σ_p P(y | p)·g(p) of each y; for several g, one below the other, a row each."""
+        parts = [g[..., band.shares] @ band.values.T for band in self._bands]
+        return np.asarray(np.concatenate(parts, axis=-1) + MIRACLE * g.sum(axis=-1, keepdims=True))
+
+    def summed(self, weights: FloatArray) -> FloatArray:
+        """Σ_y weight(y)·P(y | p) at each p."""
+        total = np.full(self._grid, MIRACLE * weights.sum())
+        for band, part in zip(self._bands, np.split(weights, self._ends[:-1]), strict=True):
+            total[band.shares] += part @ band.values
+        return total
+
+    def logs(self, rows: IntArray, shares: slice) -> FloatArray:
+        """log P(y | p) of these rows, at these shares."""
+        if self._logs is None:
+            self._logs = [np.log(band.values) for band in self._bands]
+        asked = np.arange(*shares.indices(self._grid))
+        found = np.full((len(rows), len(asked)), np.log(MIRACLE))
+        band_of = np.searchsorted(self._ends, rows, side="right")
+        for number in np.unique(band_of).tolist():
+            band, first = self._bands[number], int(self._ends[number - 1]) if number else 0
+            here = slice(*np.searchsorted(asked, (band.shares.start, band.shares.stop)))
+            these = np.flatnonzero(band_of == number)
+            of_band = np.ix_(rows[these] - first, asked[here] - band.begin)
+            found[these, here] = self._logs[number][of_band]
+        return found

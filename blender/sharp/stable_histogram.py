@@ -1,0 +1,132 @@
+"""Find the records that many people hold, and keep the noisy counts that finding them paid for.
+
+Paper: CreateHeadList (Figure 3), which throws the counts away, spends only half of δ and forgets
+what it published before.
+
+    new record (not on the last list)    kept if N + X ≥ θ, at θ − 1 with probability ρ;
+                                         looked at only if someone has it
+    known record (published before)      noised even if no one has it;  kept if N + X ≥ drop,
+                                         or at any count where another rule forgets (keep_known)
+
+X is discrete Laplace of scale b = 2/ε, θ − 1 the least j with P(X ≥ j) ≤ β = min(δ, 1 − e^(−ε/2)).
+Whole numbers leave a good part of β unused (46 % at ε = 4, δ = 1e-5); ρ spends it: π, the
+probability that a record of one single person shows, is
+
+    π = P(X ≥ θ−1) + ρ·P(X = θ−2) = (1−ρ)·P(X ≥ θ−1) + ρ·P(X ≥ θ−2)  ≤  β.
+
+Promises: (ε,δ)-DP for S, counts included; neighbouring: replace-one. A record of one person shows
+with probability π ≤ δ, and of two neighbouring data sets only one can show a new record that the
+other lacks *in the direction under test*, so all of δ may be spent on it; everything else is
+within e^ε pointwise (docs/privacy-sharp.md has the proof, docs/decisions/0020 the choice).
+Assumes: m_O = 1; `known` is public before this epoch's data are read, and lists *all* known
+records, those of count 0 too: leaving those out would show who was the last to hold them.
+
+Symbols: N = count, X = noise, b = scale, θ = threshold, ρ = luck one below it, drop = least noisy
+count of a known record that stays.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blendstream.blender.noise.exact_noise import (
+    COIN_BITS,
+    Noise,
+    laplace_scale,
+    rare_noise,
+    tail_bound,
+)
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.errors import require
+from blendstream.blender.values.interfaces import Selection
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.rational import exp_rounded_down
+
+__all__ = ["FORGETTING", "StableHistogram", "drop_level", "luck_below", "stable_threshold"]
+
+#: How often a known record that no one holds any more may survive an epoch. Lower would forget
+#: real but rare records sooner; higher would let dead ones pile up. At ε = 4 it means: below 2.
+FORGETTING = Fraction(1, 50)
+
+
+def stable_threshold(epsilon: float, delta: float) -> int:
+    """θ = 1 + min{ j : P(X ≥ j) ≤ min(δ, 1 − e^(−ε/2)) }.
+
+    The second bound matters only for δ near 1 or ε near 0: it keeps 1/(1−π) ≤ e^(ε/2), which is
+    what *not* showing a new record may cost beside a known or frequent one.
+
+    >>> stable_threshold(4.0, 1e-5), stable_threshold(4.0, 1e-7)
+    (7, 9)
+    """
+    scale = laplace_scale(sensitivity=2, epsilon=epsilon)
+    return 1 + rare_noise(scale=scale, at_most=_alone(epsilon, delta))
+
+
+def luck_below(epsilon: float, delta: float) -> int:
+    """ρ·2^32: with which probability a new record one below θ shows.
+
+    ρ = (β − U(θ−1))/(U(θ−2) − U(θ−1)), rounded down, where U(j) ≥ P(X ≥ j) are exact fractions, so
+    that π ≤ (1−ρ)·U(θ−1) + ρ·U(θ−2) ≤ β. No tail is bounded at 0, so θ = 2 leaves ρ = 0.
+
+    >>> round(luck_below(4.0, 1e-5) / 2**32, 3)
+    0.133
+    """
+    scale = laplace_scale(sensitivity=2, epsilon=epsilon)
+    theta = stable_threshold(epsilon, delta)
+    if theta <= 2:
+        return 0
+    here, below = (tail_bound(j, scale=scale) for j in (theta - 1, theta - 2))
+    share = (_alone(epsilon, delta) - here) / (below - here)
+    return int(share * 2**COIN_BITS)  # a positive fraction: rounded down
+
+
+def _alone(epsilon: float, delta: float) -> Fraction:
+    """β, how likely a record of one single person may show."""
+    return min(Fraction(delta), 1 - 1 / exp_rounded_down(Fraction(epsilon) / 2, bits=128))
+
+
+def drop_level(scale: float) -> int:
+    """The least noisy count with which a known record stays on the list.
+
+    >>> drop_level(0.5)
+    2
+    """
+    return rare_noise(scale=scale, at_most=FORGETTING)
+
+
+class StableHistogram:
+    """Selector for m_O = 1 that releases its noisy counts."""
+
+    name = "stable-histogram"
+
+    def select(
+        self,
+        counts: IntArray,
+        known: NDArray[np.bool_],
+        parameters: PrivacyParameters,
+        noise: Noise,
+        *,
+        keep_known: bool = False,
+    ) -> Selection:
+        """Keep new records from θ on (some one below it) and known ones from the drop level on.
+
+        Which of the known ones are kept is post-processing: all their noisy counts may be seen.
+        """
+        require(
+            parameters.records_per_optin_user == 1,
+            "stable-histogram is proved for records_per_optin_user=1 "
+            f"(m_O), got {parameters.records_per_optin_user}; gaussian-histogram takes more",
+        )
+        scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
+        threshold = stable_threshold(parameters.epsilon, parameters.delta)
+        looked_at = np.flatnonzero(known | (counts > 0))
+        noisy = noise.discrete_laplace(counts[looked_at], scale=scale)
+        stays = noisy >= np.where(known[looked_at], drop_level(scale), threshold)
+        stays |= known[looked_at] & keep_known
+        heads = luck_below(parameters.epsilon, parameters.delta)
+        one_below = np.flatnonzero(~known[looked_at] & (noisy == threshold - 1))
+        stays[one_below] |= noise.coins(len(one_below), heads=heads)
+        return Selection(looked_at[stays], noisy[stays], threshold, heads / 2**COIN_BITS)

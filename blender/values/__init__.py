@@ -1,0 +1,1 @@
+"""What every mechanism is written in: records, cells, parameters, estimates, intervals, errors."""

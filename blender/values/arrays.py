@@ -1,0 +1,11 @@
+"""The types of the arrays that counts and estimates are kept in."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FloatArray", "IntArray"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]

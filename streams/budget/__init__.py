@@ -1,0 +1,1 @@
+"""What epochs cost: how privacy losses add up, the ledger, a period's budget, an epoch's plan."""

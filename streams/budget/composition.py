@@ -1,0 +1,154 @@
+"""What (ε, δ) costs add up to: by dp-accounting, or by plain sums where those are smaller.
+
+Promises: upper bounds, for replace-one neighbours. Of each cost nothing is known but its (ε, δ), so
+the worst mechanism that has it is composed, as a privacy loss distribution on a grid; what falls
+between two points of the grid is rounded up. They hold for costs that were chosen before results
+were seen; where results chose them, the plain sums hold (docs/privacy-over-time.md).
+
+Symbols: ε = epsilon, δ = delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from blendstream.blender.values.errors import ParameterError
+
+__all__ = [
+    "Cost",
+    "Costs",
+    "click_graph_cost",
+    "delta_at",
+    "spent_at",
+    "sums",
+    "together",
+    "worst_of",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """(ε, δ) of one epoch for one person, all their records together; replace-one."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        """A cost is finite; δ is a probability."""
+        if not (math.isfinite(self.epsilon) and self.epsilon >= 0 and 0 <= self.delta <= 1):
+            raise ParameterError(
+                "a cost must have a finite epsilon of at least 0 and a delta in [0, 1], "
+                f"got epsilon={self.epsilon!r}, delta={self.delta!r}"
+            )
+
+
+def click_graph_cost(epsilon: float, delta: float) -> Cost:
+    """Release-Data's (ε, δ), proved for adding or removing a person, as replace-one.
+
+    Replacing is removing and then adding. With D′ the data without the person,
+
+        P[M(D) ∈ A] ≤ e^ε·P[M(D′) ∈ A] + δ ≤ e^ε·(e^ε·P[M(D″) ∈ A] + δ) + δ
+
+    which is (2ε, (1 + e^ε)δ).
+
+    >>> click_graph_cost(1.0, 0.0)
+    Cost(epsilon=2.0, delta=0.0)
+    """
+    return Cost(2 * epsilon, min(1.0, (1 + math.exp(epsilon)) * delta))
+
+
+def worst_of(*shares: Cost) -> Cost:
+    """The cost to a person who is in exactly one of these disjoint shares, not known which."""
+    return Cost(max(s.epsilon for s in shares), max(s.delta for s in shares))
+
+
+#: (ε, δ, times), sorted: what one person paid, and the key under which compositions are kept.
+Costs = tuple[tuple[float, float, int], ...]
+
+
+def together(one: Costs, other: Costs) -> Costs:
+    """All costs of both.
+
+    >>> together(((1.0, 0.0, 2), (4.0, 0.0, 1)), ((4.0, 0.0, 3),))
+    ((1.0, 0.0, 2), (4.0, 0.0, 4))
+    """
+    times: Counter[tuple[float, float]] = Counter()
+    for epsilon, delta, n in (*one, *other):
+        times[epsilon, delta] += n
+    return tuple(sorted((epsilon, delta, n) for (epsilon, delta), n in times.items()))
+
+
+@lru_cache(maxsize=32)
+def _composed(costs: Costs) -> Any:
+    """The privacy loss distribution of all these costs together (dp-accounting)."""
+    # Imported here: only the jobs and the ledger command account; others need not pay the import.
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution  # noqa: PLC0415
+
+    step = _step(costs)
+    total: Any = None
+    for epsilon, delta, times in costs:
+        # The worst (ε, δ)-DP mechanism loses ∞ with probability δ, else ε or -ε, in the ratio e^ε.
+        steps, less = Fraction(repr(epsilon)) / step, math.exp(-epsilon)
+        loss = defaultdict(float, {math.ceil(steps): (1 - delta) / (1 + less)})
+        loss[math.ceil(-steps)] += (1 - delta) * less / (1 + less)
+        one = PrivacyLossDistribution.create_from_rounded_probability(loss, delta, float(step))
+        many = one.self_compose(times) if times > 1 else one
+        total = many if total is None else total.compose(many)
+    return total
+
+
+def _step(costs: Costs) -> Fraction:
+    """The width of the grid on which losses are added up; losses between are rounded up.
+
+    The largest number that every ε is a multiple of, so that nothing is rounded: a year of hourly
+    epochs then takes thousands of points where a fixed width of 1e-4 took a hundred million. Where
+    that is very small, a width that keeps the total to a million points.
+    """
+    shared = Fraction(0)
+    for epsilon, _, _ in costs:
+        other = Fraction(repr(epsilon))
+        shared = Fraction(
+            math.gcd(shared.numerator * other.denominator, other.numerator * shared.denominator),
+            shared.denominator * other.denominator,
+        )
+    least = max(Fraction(1, 10_000), Fraction(sums(costs)[0]) / 1_000_000)
+    return max(shared, least)
+
+
+def sums(costs: Costs) -> tuple[float, float]:
+    """Plain sums of ε and of δ: basic composition."""
+    return math.fsum(e * n for e, _, n in costs), math.fsum(d * n for _, d, n in costs)
+
+
+@lru_cache(maxsize=32)
+def delta_at(costs: Costs, epsilon: float) -> float:
+    """δ of all these costs at this ε."""
+    if not costs:
+        return 0.0
+    total_epsilon, total_delta = sums(costs)
+    # Basic composition is as true as any other; sums of decimal ε carry rounding of their own.
+    basic = total_delta if total_epsilon <= epsilon * (1 + 1e-12) else 1.0
+    return min(basic, float(_composed(costs).get_delta_for_epsilon(epsilon)))
+
+
+@lru_cache(maxsize=32)
+def spent_at(costs: Costs, delta: float) -> Cost:
+    """(ε, δ) at the δ asked for, or at the sum of all δ where no finite ε belongs to less."""
+    if not costs:
+        return Cost(0.0, delta)
+    total_epsilon, total_delta = sums(costs)
+    # What is lost at every ε: where that alone passes δ there is nothing to compose.
+    always = 1 - math.prod((1 - d) ** n for _, d, n in costs)
+    hopeless = always > delta + 1e-12
+    # At a large δ the library answers with an ε below zero, which says no more than zero does.
+    tight = math.inf if hopeless else max(0.0, float(_composed(costs).get_epsilon_for_delta(delta)))
+    if total_delta <= delta * (1 + 1e-12):
+        return Cost(min(tight, total_epsilon), delta)
+    if math.isfinite(tight):
+        return Cost(tight, delta)
+    return Cost(total_epsilon, min(1.0, total_delta))

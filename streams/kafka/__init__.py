@@ -1,0 +1,1 @@
+"""Kafka's topics, and the clients that ask about them."""

@@ -1,0 +1,1 @@
+"""What rests in Redis: the windowed counts, with their keys and scripts."""

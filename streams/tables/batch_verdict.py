@@ -1,0 +1,132 @@
+"""What one batch of a partition adds: the result of judging, and what is then stored.
+
+Promises: every entry received is in exactly one place: counted, refused for one reason, or late for
+a released epoch. Numbers and lengths only; a record's text is a key to be counted, nowhere else.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blendstream.streams.names import Share
+from blendstream.streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
+
+__all__ = [
+    "MAX_DEAD_LETTERS",
+    "SEPARATOR",
+    "BatchVerdict",
+    "DeadLetter",
+    "Delivery",
+    "Refusal",
+    "Tally",
+]
+
+#: Between query and URL in a counted record's key; no normalised text contains it.
+SEPARATOR: Final = b"\t"
+#: Letters for one batch; a faulty sender must not fill the topic faster than it is counted.
+MAX_DEAD_LETTERS: Final = 100
+
+
+class Refusal(enum.StrEnum):
+    """Why an entry was refused. Every member is a metric's label and a field in Redis."""
+
+    DUPLICATE = "duplicate"  #: the contributor was counted already (in this slot)
+    REPEATED = "repeated"  #: the contributor sent this record already, in another slot
+    SPARE = "spare"  #: T counts one record a user, the one in slot 0
+    OVER_LIMIT = "over_limit"  #: slot at or above the epoch's records per user
+    LATE = "late"  #: appended after the grace, or to a released epoch
+    BEYOND_SEAL = "beyond_seal"  #: in time by its append time, but behind the epoch's seal
+    EARLY = "early"  #: appended before the window and the allowed skew
+    WRONG_EPOCH = "wrong_epoch"  #: an epoch that was never opened, or not its head list's
+    UNKNOWN_HEAD_LIST = "unknown_head_list"  #: an id that is not in the release log
+    MALFORMED = "malformed"  #: bytes, cells or text that no sender of ours writes
+    TOO_LONG = "too_long"  #: a frame, query or URL over its limit
+
+
+#: Reasons that point to a fault in a sender, or in one of our clocks: these get a dead letter. The
+#: others happen every day.
+_FAULTS: Final = frozenset(
+    {
+        Refusal.BEYOND_SEAL,
+        Refusal.WRONG_EPOCH,
+        Refusal.UNKNOWN_HEAD_LIST,
+        Refusal.MALFORMED,
+        Refusal.TOO_LONG,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One Kafka message, decoded: where it lies, when the broker appended it, what it holds."""
+
+    offset: int
+    append_ms: int
+    frame: OptinFrame | ReportFrame | Marker | RefusedFrame
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Where a refused entry was and why it was refused. `entry` None: all of the frame."""
+
+    offset: int
+    entry: int | None
+    reason: Refusal
+    lengths: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one batch adds to one epoch."""
+
+    received: int = 0
+    refused: Counter[Refusal] = field(default_factory=Counter)
+    cells: NDArray[np.int64] | None = None
+    records: dict[Share, Counter[bytes]] = field(default_factory=dict)
+    #: People: contributors whose slot 0 was accepted, however many records they sent.
+    users: Counter[Share] = field(default_factory=Counter)
+    #: Of the counted entries, those that say "no record": they add to `users` and to no record.
+    none: int = 0
+    fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    @property
+    def counted(self) -> int:
+        return self.received - self.refused.total()
+
+
+@dataclass(slots=True)
+class BatchVerdict:
+    """What one batch of one partition adds. Epoch None: unknown; `late`: of released epochs."""
+
+    epochs: dict[int | None, Tally] = field(default_factory=dict)
+    late: int = 0
+    letters: list[DeadLetter] = field(default_factory=list)
+
+    def tally(self, epoch: int | None) -> Tally:
+        return self.epochs.setdefault(epoch, Tally())
+
+    def refuse(self, epoch: int | None, delivery: Delivery, reason: Refusal, entries: int) -> None:
+        """Refuse all entries of one message."""
+        tally = self.tally(epoch)
+        tally.received += entries
+        tally.refused[reason] += entries
+        self.letter(delivery.offset, None, reason, (delivery.size,))
+
+    def letter(
+        self, offset: int, entry: int | None, reason: Refusal, lengths: tuple[int, ...]
+    ) -> None:
+        if reason in _FAULTS and len(self.letters) < MAX_DEAD_LETTERS:
+            self.letters.append(DeadLetter(offset, entry, reason, lengths))
+
+    def summary(self) -> Counter[str]:
+        """Totals for the log line of the batch: numbers only."""
+        received = sum(tally.received for tally in self.epochs.values()) + self.late
+        counted = sum(tally.counted for tally in self.epochs.values())
+        return Counter(received=received, counted=counted, refused=received - counted)

@@ -1,0 +1,42 @@
+"""Topics are looked at in the moment in which they were made."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from blendstream.streams.errors import StoreUnavailable
+from blendstream.streams.kafka.topics import _configs
+
+
+class LateBroker:
+    """Answers as a broker does that hears of a topic after so many questions."""
+
+    def __init__(self, unknown_for: int) -> None:
+        self.unknown_for = unknown_for
+
+    def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Any]:
+        self.unknown_for -= 1
+        answers: dict[Any, Future[Any]] = {resource: Future() for resource in resources}
+        for future in answers.values():
+            if self.unknown_for >= 0:
+                future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+            else:
+                future.set_result({"min.insync.replicas": SimpleNamespace(value="2")})
+        return answers
+
+
+async def test_a_broker_that_has_not_heard_of_a_new_topic_is_asked_again():
+    """On three brokers the first start of a service failed because the second broker was asked."""
+    configs = await _configs(LateBroker(2), ["a", "b"], timeout_s=5)  # type: ignore[arg-type]
+
+    assert configs == {name: {"min.insync.replicas": "2"} for name in "ab"}
+
+
+async def test_a_topic_that_stays_unknown_ends_in_a_sentence():
+    with pytest.raises(StoreUnavailable, match=r"topics' configuration \(UNKNOWN_TOPIC_OR_PART\)"):
+        await _configs(LateBroker(100), ["a"], timeout_s=0.3)  # type: ignore[arg-type]
