@@ -23,19 +23,20 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from blendstream.agents.clocks import ClockCheck
-from blendstream.agents.gateway import metrics
 from blendstream.agents.gateway.http.cors import Cors
+from blendstream.agents.gateway.http.request_types import MalformedBody
 from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
-from blendstream.agents.gateway.metrics import GATEWAY_TOTALS, RouteTotals
-from blendstream.agents.gateway.read.publications import Publications
+from blendstream.agents.gateway.http.resource_limits import ByteBudget
+from blendstream.agents.gateway.http.responses import Answer, problem
+from blendstream.agents.gateway.openapi import openapi_document
 from blendstream.agents.gateway.read.read_api import Reading
-from blendstream.agents.gateway.resource_limits import ByteBudget
-from blendstream.agents.gateway.responses import Answer, problem
 from blendstream.agents.gateway.routes import ROUTES, ApiRoute
+from blendstream.agents.gateway.state import metrics
+from blendstream.agents.gateway.state.frame_writer import FrameWriter
+from blendstream.agents.gateway.state.metrics import GATEWAY_TOTALS, RouteTotals
+from blendstream.agents.gateway.state.publications import Publications
 from blendstream.agents.gateway.submit.admission import Admission
-from blendstream.agents.gateway.submit.frame_writer import FrameWriter
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
-from blendstream.agents.gateway.submit.request_types import MalformedBody
 from blendstream.agents.gateway.submit.submitting import Submitting
 from blendstream.agents.tokens import ApplicationTokens
 from blendstream.streams.settings.sections import GatewaySettings
@@ -71,7 +72,11 @@ class Gateway:
         self._clock = clock
         self._cors = cors
         self._unready = unready
-        self._reading = Reading(publications, wall_clock, batch_entries=limits.batch_entries)
+        self._reading = Reading(
+            publications,
+            wall_clock,
+            description=lambda: openapi_document(batch_entries=limits.batch_entries),
+        )
         self._submitting = Submitting(
             limits=limits,
             publications=publications,

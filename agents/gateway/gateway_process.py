@@ -27,18 +27,18 @@ import uvloop
 
 from blendstream.agents import process
 from blendstream.agents.clocks import ClockCheck
-from blendstream.agents.gateway import metrics
 from blendstream.agents.gateway.app import Gateway
 from blendstream.agents.gateway.http.cors import Cors
 from blendstream.agents.gateway.http.listening import listen, listening_address, needs_edge
 from blendstream.agents.gateway.http.loop_stalls import watch_stalls
 from blendstream.agents.gateway.http.server import make_server
-from blendstream.agents.gateway.read.publications import Publications
-from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
 from blendstream.agents.gateway.read.static_pages import StaticPages
+from blendstream.agents.gateway.state import metrics
+from blendstream.agents.gateway.state.frame_writer import FrameWriter, Place, append_time_ms
+from blendstream.agents.gateway.state.publications import Publications
+from blendstream.agents.gateway.state.release_follower import ReleaseFold, ReleaseFollower
 from blendstream.agents.gateway.submit.admission import load_admission
 from blendstream.agents.gateway.submit.frame_producer import FrameProducer, make_producer
-from blendstream.agents.gateway.submit.frame_writer import FrameWriter, Place, append_time_ms
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
 from blendstream.agents.tokens import ApplicationTokens
 from blendstream.streams.epoch_keys import KeyRing

@@ -13,46 +13,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from blendstream.agents.gateway.http.request_types import EpochNumber, OptinRecord, Report
+from blendstream.agents.gateway.http.responses import Problem
+from blendstream.agents.gateway.read.answer_types import Epochs, Health
 from blendstream.agents.gateway.read.epoch_series import EpochSeries
 from blendstream.agents.gateway.read.estimates_tables import TABLES
-from blendstream.agents.gateway.read.publications import EpochView
-from blendstream.agents.gateway.responses import Problem
-from blendstream.agents.gateway.submit.request_types import EpochNumber, OptinRecord, Report
-from blendstream.agents.gateway.submit.verdicts import Verdicts
+from blendstream.agents.gateway.state.verdicts import Verdicts
 
 __all__ = ["ROUTES", "ApiRoute", "Document", "Parameter"]
-
-
-class Collecting(msgspec.Struct, frozen=True):
-    """The epoch whose opt-in records are being collected."""
-
-    epoch: EpochNumber
-    window_start_s: int
-    window_end_s: int
-    optin_until_s: int
-    records_per_user: int
-
-
-class PausedView(msgspec.Struct, frozen=True):
-    """The privacy budget of this period is spent."""
-
-    resumes_s: int
-    detail: str
-
-
-class Epochs(msgspec.Struct, frozen=True):
-    """States and times of recent epochs, newest first. Times are seconds since 1970."""
-
-    collecting: Collecting | None
-    paused: PausedView | None
-    epochs: list[EpochView]
-
-
-class Health(msgspec.Struct, frozen=True):
-    """Whether this process works, and if not, why."""
-
-    ready: bool
-    reasons: list[str]
 
 
 class EstimatesPage(msgspec.Struct, frozen=True):

@@ -28,4 +28,9 @@ __all__ = [
     "RedisSnapshot",
     "Stack",
     "StackError",
+    "demo",
+    "local_cluster",
+    "local_edge",
+    "local_server",
+    "replicated_redis",
 ]

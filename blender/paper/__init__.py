@@ -9,3 +9,15 @@ Figure 7      blend         BlendProbabilities
 Section 4     accuracy      L1 and NDCG
 Release-Data  click_graph   of the earlier paper, on query click graphs
 """
+
+__all__ = [
+    "accuracy",
+    "blend",
+    "click_graph",
+    "client",
+    "head_list",
+    "local",
+    "optin",
+    "two_stage_estimates",
+    "user_groups",
+]

@@ -1,1 +1,15 @@
 """What every mechanism is written in: records, cells, parameters, estimates, intervals, errors."""
+
+__all__ = [
+    "answer_shape",
+    "arrays",
+    "cell_estimates",
+    "cells",
+    "dice",
+    "errors",
+    "interfaces",
+    "intervals",
+    "parameters",
+    "rational",
+    "record",
+]

@@ -1,1 +1,9 @@
 """Kafka's topics, and the clients that ask about them."""
+
+__all__ = [
+    "aiokafka_internals",
+    "kafka_clients",
+    "kafka_transactions",
+    "partition_leaders",
+    "topics",
+]

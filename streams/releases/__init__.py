@@ -6,3 +6,19 @@ documents    whole documents, compressed and split over records of one transacti
 book         the state of every epoch and of the ledger, folded from the entries
 log          the topic itself: fence, read to the end, draw, commit, in that order
 """
+
+__all__ = [
+    "blocked",
+    "compacted_topics",
+    "documents",
+    "entries",
+    "epoch_state",
+    "filtered_estimates",
+    "log",
+    "log_consumer",
+    "optin_release",
+    "reader",
+    "retention",
+    "seal_markers",
+    "sealed_counts",
+]

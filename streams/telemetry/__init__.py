@@ -1,1 +1,3 @@
 """Logs without people's data, and the metrics that several processes share."""
+
+__all__ = ["metrics", "structured_logs"]

@@ -2,3 +2,15 @@
 
 Free of Kafka, Faust and Redis, because devices share it.
 """
+
+__all__ = [
+    "canonical_json",
+    "click_graph_document",
+    "epoch_numbers",
+    "estimates_document",
+    "frames",
+    "head_list_document",
+    "schemas",
+    "statements",
+    "submissions",
+]

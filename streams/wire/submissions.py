@@ -11,7 +11,7 @@ read is `{"verdicts": [{"status": …, "reason": …}, …]}`, one verdict per e
 202 when at least one was accepted. One entry refused, or all of them: 422 problem+json with the
 same `verdicts`. Entries to be sent again, unchanged: 503 with Retry-After, or `retry` in a batch.
 
-Promises: what is written is what gateways read (`agents.gateway.submit.request_types` has the types
+Promises: what is written is what gateways read (`agents.gateway.http.request_types` has the types
 and the decoder); what is read, from a server that may be hostile, has the stated keys and types,
 and a refusal says what must hold without quoting what was sent.
 """

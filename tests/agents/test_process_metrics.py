@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from blendstream.agents.gateway.metrics import OTHER_ROUTES, GatewayTotals
 from blendstream.agents.gateway.routes import ROUTES
+from blendstream.agents.gateway.state.metrics import OTHER_ROUTES, GatewayTotals
 from blendstream.agents.worker.metrics import EntryTotals
 from blendstream.streams.names import Stem
 

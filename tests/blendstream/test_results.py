@@ -17,7 +17,7 @@ import pytest
 
 import blendstream
 from blendstream.agents.gateway.read.estimates_csv import csv_table
-from blendstream.agents.gateway.read.publications import EpochView, PublishedDocument
+from blendstream.agents.gateway.state.publications import EpochView, PublishedDocument
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.record import normalise
 from blendstream.results import _frame

@@ -17,13 +17,13 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from blendstream.agents.gateway.read.publications import (
+from blendstream.agents.gateway.read.static_pages import StaticPages
+from blendstream.agents.gateway.state.publications import (
     EpochView,
     PauseView,
     Publications,
     PublishedDocument,
 )
-from blendstream.agents.gateway.read.static_pages import StaticPages
 from blendstream.agents.local.ports import free_port
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.agents.gateway.doubles import make_gateway

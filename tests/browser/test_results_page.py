@@ -9,7 +9,7 @@ from statistics import NormalDist
 import pytest
 from playwright.sync_api import Browser
 
-from blendstream.agents.gateway.read.publications import PauseView
+from blendstream.agents.gateway.state.publications import PauseView
 from blendstream.blender.values.record import normalise
 from blendstream.streams.wire.estimates_document import EstimatedShare, FilteredQuery
 from tests.browser.conftest import Site, serving

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from blendstream.agents.gateway.metrics import GATEWAY
+from blendstream.agents.gateway.state.metrics import GATEWAY
 from blendstream.agents.jobs.metrics import _BOOK, JOBS
 from blendstream.agents.worker.metrics import WORKER
 from tests.prometheus_rules import DASHBOARD, as_grafana_asks, expressions, metrics_in, panels

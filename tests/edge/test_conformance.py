@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import h11
 import pytest
 
-from blendstream.agents.gateway.read.publications import PublishedDocument
+from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.agents.local.local_edge import LocalEdge
 from blendstream.agents.local.ports import free_port
 from blendstream.streams.settings.sections import GatewaySettings

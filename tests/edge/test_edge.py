@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from blendstream.agents.gateway.responses import _TITLES
+from blendstream.agents.gateway.http.responses import _TITLES
 from blendstream.agents.local.local_edge import LocalEdge, configuration, find_nginx
 from blendstream.agents.local.ports import free_port
 from blendstream.agents.local.process_guard import StackError

@@ -15,7 +15,7 @@ import time
 import httpx
 import pytest
 
-from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.agents.gateway.state.release_follower import ReleaseFold, ReleaseFollower
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.cells import RandomizerSpec
 from blendstream.localclient.conversation import What
@@ -215,7 +215,7 @@ def _held_bytes(gateway: GatewayUnderTest) -> float:
 
 async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service):
     """Every commit leaves an offset without a record; waiting for it would be for ever."""
-    from blendstream.agents.gateway.read.publications import Publications
+    from blendstream.agents.gateway.state.publications import Publications
     from blendstream.streams.epoch_keys import KeyRing
     from blendstream.streams.kafka.kafka_clients import KafkaInspector
 

@@ -20,7 +20,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from blendstream.agents.gateway.routes import ROUTES
-from blendstream.agents.gateway.submit.verdicts import Reason as GatewayReason
+from blendstream.agents.gateway.state.verdicts import Reason as GatewayReason
 from blendstream.agents.worker.halt_reasons import StopReason
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import EpochOutcome, Kind

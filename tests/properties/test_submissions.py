@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blendstream.agents.gateway.submit.request_types import (
+from blendstream.agents.gateway.http.request_types import (
     OPTIN_RECORDS,
     REPORTS,
     MalformedBody,

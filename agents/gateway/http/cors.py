@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from blendstream.agents.gateway.responses import Headers
+from blendstream.agents.gateway.http.responses import Headers
 
 __all__ = ["Cors"]
 

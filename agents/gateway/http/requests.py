@@ -14,8 +14,8 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from blendstream.agents.gateway.resource_limits import ByteBudget
-from blendstream.agents.gateway.responses import TAKEN_AT_ONCE, Answer, problem
+from blendstream.agents.gateway.http.resource_limits import ByteBudget
+from blendstream.agents.gateway.http.responses import TAKEN_AT_ONCE, Answer, problem
 
 __all__ = ["Refused", "SubmitRequest"]
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
+from blendstream.agents.gateway.http.request_types import EpochNumber
 from blendstream.agents.gateway.read.estimates_tables import EstimatesTables, Table
-from blendstream.agents.gateway.submit.request_types import EpochNumber
 
 __all__ = ["SCHEMA", "EpochSeries", "SeriesColumns", "series_piece"]
 

@@ -16,11 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.requests import Request
 
-from blendstream.agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
-from blendstream.agents.gateway.read.epoch_series import series_piece
-from blendstream.agents.gateway.read.estimates_csv import csv_head, csv_table
-from blendstream.agents.gateway.read.estimates_tables import TABLES, Table
-from blendstream.agents.gateway.read.negotiation import (
+from blendstream.agents.gateway.http.negotiation import (
     CSV,
     FOR_A_MINUTE,
     FOR_EVER,
@@ -31,14 +27,17 @@ from blendstream.agents.gateway.read.negotiation import (
     packed,
     page_answer,
 )
-from blendstream.agents.gateway.read.openapi import openapi_document
-from blendstream.agents.gateway.read.publications import (
+from blendstream.agents.gateway.http.responses import JSON, Answer, Part, json_answer, problem
+from blendstream.agents.gateway.read.answer_types import Collecting, Epochs, Health, PausedView
+from blendstream.agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
+from blendstream.agents.gateway.read.epoch_series import series_piece
+from blendstream.agents.gateway.read.estimates_csv import csv_head, csv_table
+from blendstream.agents.gateway.read.estimates_tables import TABLES, Table
+from blendstream.agents.gateway.state.publications import (
     Publications,
     PublishedDocument,
     newest_with_rows,
 )
-from blendstream.agents.gateway.responses import JSON, Answer, Part, json_answer, problem
-from blendstream.agents.gateway.routes import Collecting, Epochs, Health, PausedView
 from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 from blendstream.streams.wire.schemas import NAMES as SCHEMAS
 from blendstream.streams.wire.schemas import schema
@@ -67,11 +66,15 @@ class Reading:
     """The handlers of every GET address but health."""
 
     def __init__(
-        self, publications: Publications, wall_clock: Callable[[], float], *, batch_entries: int
+        self,
+        publications: Publications,
+        wall_clock: Callable[[], float],
+        *,
+        description: Callable[[], dict[str, Any]],
     ) -> None:
-        """`batch_entries` is what the API's description says that one request may hold."""
+        """`description` makes the API's own description, once it is asked for."""
         self._publications = publications
-        self._batch_entries = batch_entries
+        self._description = functools.cache(lambda: _described(description()))
         self._wall_clock = wall_clock
         self._tables: OrderedDict[str, Form] = OrderedDict()
         self._making_table = asyncio.Lock()
@@ -257,12 +260,7 @@ class Reading:
         )
 
     async def get_openapi(self, request: Request) -> Answer:
-        return document_answer(request, _openapi(self._batch_entries), cache_control=FOR_A_MINUTE)
-
-
-@functools.cache
-def _openapi(batch_entries: int) -> Form:
-    return _described(openapi_document(batch_entries=batch_entries))
+        return document_answer(request, self._description(), cache_control=FOR_A_MINUTE)
 
 
 @functools.cache

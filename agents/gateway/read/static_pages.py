@@ -17,8 +17,8 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from blendstream.agents.gateway.read.negotiation import FOR_A_MINUTE, Form, document_answer, packed
-from blendstream.agents.gateway.responses import Answer
+from blendstream.agents.gateway.http.negotiation import FOR_A_MINUTE, Form, document_answer, packed
+from blendstream.agents.gateway.http.responses import Answer
 
 __all__ = ["FOLDER", "StaticPages"]
 

@@ -3,7 +3,7 @@
 Promises: a message is sent until every in-sync replica has it, or refused with an exception. A
 producer that Kafka has fenced or that lost its sequence fails what it holds and gives way to a
 fresh one; the senders of those frames are asked to send again, and count once.
-Assumes: the caller has a deadline of its own (`agents.gateway.submit.frame_writer`), since
+Assumes: the caller has a deadline of its own (`agents.gateway.state.frame_writer`), since
 aiokafka's idempotent producer has none.
 """
 

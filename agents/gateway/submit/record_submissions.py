@@ -12,96 +12,29 @@ says so and is queued like any other: who takes part must not depend on who sear
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter, OptinFrames
-from blendstream.agents.gateway.submit.request_types import OptinRecord
-from blendstream.agents.gateway.submit.verdicts import (
+from blendstream.agents.gateway.http.request_types import OptinRecord
+from blendstream.agents.gateway.state.frame_writer import Delivered, FrameWriter
+from blendstream.agents.gateway.state.submission_targets import OptinTarget, OptinTargets
+from blendstream.agents.gateway.state.verdicts import (
     ACCEPTED,
     BUSY,
-    NOT_ACKNOWLEDGED,
     Queued,
     Reason,
     Verdict,
     refused,
-    retry,
 )
 from blendstream.agents.tokens import Sender
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.record import normalise
-from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
 from blendstream.streams.wire.frames import OptinEntry
 from blendstream.streams.wire.submissions import MAX_USER_ID_BYTES
 
-__all__ = ["Cohorts", "OptinTarget", "OptinTargets", "queue_optin_records"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OptinTarget:
-    """An epoch that opt-in records may be sent for."""
-
-    epoch: int
-    keys: EpochKeys
-    frames: OptinFrames
-    partitions: int
-    records_per_user: int
-    cohorts: int
-    cohort_id: str
-    user_id_spaces: bool
-    window_start_ms: int
-    window_end_ms: int
-    early_before_ms: int
-    late_from_ms: int
-    #: Who is in which share, in a budget period; otherwise the workers work it out.
-    shares: PeriodShares | None = None
-
-    def contributor(self, space: str, user_id: bytes) -> bytes:
-        """Who this is, by the rule that the epoch was opened with."""
-        identity = account(space, user_id) if self.user_id_spaces else user_id
-        if self.shares is not None:
-            return self.keys.contributor_in(identity, self.shares.of(user_id))
-        return self.keys.contributor_of(identity)
-
-    def verdict(self, append_ms: int | None) -> Verdict:
-        """What the counters will say of a record that the broker appended at this moment."""
-        if append_ms is None:
-            return NOT_ACKNOWLEDGED
-        if append_ms < self.early_before_ms:
-            return _early(self)
-        return _late(self) if append_ms >= self.late_from_ms else ACCEPTED
-
-
-class OptinTargets:
-    """The epochs whose records may be on their way, and which of them is now."""
-
-    def __init__(self, targets: Sequence[OptinTarget] = ()) -> None:
-        self._targets = {target.epoch: target for target in targets}
-
-    def get(self, epoch: int) -> OptinTarget | None:
-        """The target of this epoch, if there is one."""
-        return self._targets.get(epoch)
-
-    def now(self, now_ms: float) -> OptinTarget | None:
-        """The epoch whose window holds this moment."""
-        for target in self._targets.values():
-            if target.window_start_ms <= now_ms < target.window_end_ms:
-                return target
-        return None
-
-    def stated(self, epoch: int, now_ms: float) -> OptinTarget | None:
-        """The epoch an entry states, from its beginning until its grace has ended.
-
-        A device whose clock is a little ahead may state an epoch that begins in a moment. This
-        asks our own clock; the broker's has the last word, once it has appended the record.
-        """
-        target = self._targets.get(epoch)
-        if target is None or not (target.early_before_ms <= now_ms < target.late_from_ms):
-            return None
-        return target
+__all__ = ["Cohorts", "queue_optin_records"]
 
 
 class Cohorts:
@@ -238,19 +171,4 @@ def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verd
         Reason.WRONG_EPOCH,
         f"epoch must be one that takes records now (the open one, or the last one during its "
         f"grace); {now}; see /v1/epochs",
-    )
-
-
-def _early(target: OptinTarget) -> Verdict:
-    return retry(
-        Reason.EARLY,
-        f"the record reached the log before epoch {target.epoch} began, by the brokers' clock, and "
-        "is not counted; send the same entry again",
-    )
-
-
-def _late(target: OptinTarget) -> Verdict:
-    return refused(
-        Reason.LATE,
-        f"the record reached the log after the grace of epoch {target.epoch}; it is not counted",
     )

@@ -9,7 +9,6 @@ are late, by the broker's own clock, which is what the counters judge by.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeGuard
@@ -17,78 +16,24 @@ from typing import Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter, ReportFrames
-from blendstream.agents.gateway.submit.request_types import Report
-from blendstream.agents.gateway.submit.verdicts import (
+from blendstream.agents.gateway.http.request_types import Report
+from blendstream.agents.gateway.state.frame_writer import Delivered, FrameWriter
+from blendstream.agents.gateway.state.submission_targets import ReportTarget
+from blendstream.agents.gateway.state.verdicts import (
     ACCEPTED,
     BUSY,
     NO_ADMISSION,
-    NOT_ACKNOWLEDGED,
     Queued,
     Reason,
     Verdict,
     refused,
 )
-from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES, cell_width
+from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES
 
-__all__ = ["UNKNOWN", "ReportTarget", "queue_report", "queue_reports"]
+__all__ = ["UNKNOWN", "queue_report", "queue_reports"]
 
 _IDENTITY_BYTES: Final = 16
-_STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I"}
-
-
-class ReportTarget:
-    """A head list that may be reported against: its shape, its times and its epoch's keys."""
-
-    def __init__(
-        self,
-        *,
-        head_list_id: str,
-        epoch: int,
-        keys: EpochKeys,
-        topic: str,
-        partitions: int,
-        cells: int,
-        cells_per_answer: int,
-        answers: int,
-        wildcard_alone: bool,
-        late_from_ms: int,
-        log_position: int,
-        admitted: bool = True,
-    ) -> None:
-        """`admitted`: reports on this list pass the hook that its epoch asks for, if any."""
-        self.admitted = admitted
-        self.epoch = epoch
-        self.keys = keys
-        self.partitions = partitions
-        self.shape = AnswerShape(cells, cells_per_answer, answers, wildcard_alone)
-        self.late_from_ms = late_from_ms
-        width = cell_width(cells)
-        per_entry = cells_per_answer * answers
-        self.frames = ReportFrames(
-            topic, epoch, bytes.fromhex(head_list_id), per_entry, width, log_position
-        )
-        self.dtype = np.dtype(f"<u{width}")
-        self.pack = struct.Struct(f"<{per_entry}{_STRUCT_CODES[width]}").pack
-        self.wrong_shape = refused(
-            Reason.WRONG_SHAPE,
-            f"a report on this head list must hold {answers} answers of {cells_per_answer} "
-            f"strictly increasing cell numbers from 0 to {cells - 1}; build it with the "
-            "randomizer that the head list names",
-        )
-        self.late = refused(
-            Reason.LATE,
-            f"the time for reports on the head list of epoch {epoch} has ended; "
-            "fetch the current head list",
-        )
-
-    def verdict(self, append_ms: int | None) -> Verdict:
-        """What the counters will say of a report that the broker appended at this moment."""
-        if append_ms is None:
-            return NOT_ACKNOWLEDGED
-        return self.late if append_ms >= self.late_from_ms else ACCEPTED
 
 
 UNKNOWN = refused(

@@ -14,27 +14,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from blendstream.agents.clocks import ClockCheck
-from blendstream.agents.gateway import metrics
-from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
-from blendstream.agents.gateway.read.publications import Publications
-from blendstream.agents.gateway.resource_limits import TokenBucket, Turns
-from blendstream.agents.gateway.responses import Answer, problem
-from blendstream.agents.gateway.submit.admission import Admission
-from blendstream.agents.gateway.submit.frame_writer import Delivered, FrameWriter
-from blendstream.agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
-from blendstream.agents.gateway.submit.report_submissions import (
-    UNKNOWN,
-    ReportTarget,
-    queue_report,
-    queue_reports,
-)
-from blendstream.agents.gateway.submit.request_types import (
+from blendstream.agents.gateway.http.request_types import (
     OPTIN_RECORDS,
     REPORTS,
     EncodedEntry,
     split,
 )
-from blendstream.agents.gateway.submit.verdicts import (
+from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
+from blendstream.agents.gateway.http.resource_limits import TokenBucket, Turns
+from blendstream.agents.gateway.http.responses import Answer, problem
+from blendstream.agents.gateway.state import metrics
+from blendstream.agents.gateway.state.frame_writer import Delivered, FrameWriter
+from blendstream.agents.gateway.state.publications import Publications
+from blendstream.agents.gateway.state.submission_targets import ReportTarget
+from blendstream.agents.gateway.state.verdicts import (
     ACCEPTED,
     BUSY,
     QUEUED_ENTRY_BYTES,
@@ -42,6 +35,13 @@ from blendstream.agents.gateway.submit.verdicts import (
     Verdict,
     all_settled,
     answer_for,
+)
+from blendstream.agents.gateway.submit.admission import Admission
+from blendstream.agents.gateway.submit.record_submissions import Cohorts, queue_optin_records
+from blendstream.agents.gateway.submit.report_submissions import (
+    UNKNOWN,
+    queue_report,
+    queue_reports,
 )
 from blendstream.agents.tokens import ApplicationTokens, Sender, TokenRefused
 from blendstream.streams.settings.sections import GatewaySettings

@@ -156,7 +156,7 @@ class InProcessBroker(LocalPart):
             # Its transactions are not real.
             ("blendstream.streams.releases.log", "Producer", _PlainProducer),
             # It keeps the senders' times, and acknowledges with a constant for a time.
-            ("blendstream.agents.gateway.submit.frame_writer", "append_time_ms", _now_ms),
+            ("blendstream.agents.gateway.state.frame_writer", "append_time_ms", _now_ms),
             ("blendstream.streams.releases.seal_markers", "append_time_ms", _now_ms),
             (
                 "blendstream.agents.gateway.gateway_process:GatewayProcess",

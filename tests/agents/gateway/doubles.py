@@ -13,10 +13,14 @@ from aiokafka.structs import RecordMetadata, TopicPartition
 
 from blendstream.agents.clocks import ClockCheck
 from blendstream.agents.gateway.app import Gateway
-from blendstream.agents.gateway.read.publications import Publications
-from blendstream.agents.gateway.submit.frame_writer import FrameWriter, OptinFrames
-from blendstream.agents.gateway.submit.record_submissions import Cohorts, OptinTarget, OptinTargets
-from blendstream.agents.gateway.submit.report_submissions import ReportTarget
+from blendstream.agents.gateway.state.frame_writer import FrameWriter, OptinFrames
+from blendstream.agents.gateway.state.publications import Publications
+from blendstream.agents.gateway.state.submission_targets import (
+    OptinTarget,
+    OptinTargets,
+    ReportTarget,
+)
+from blendstream.agents.gateway.submit.record_submissions import Cohorts
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire.frames import OptinFrame, ReportFrame, decode

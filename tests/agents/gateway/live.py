@@ -15,7 +15,7 @@ import uvicorn
 import uvloop
 
 from blendstream.agents.gateway.http.server import make_server
-from blendstream.agents.gateway.read.publications import PublishedDocument
+from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 

@@ -21,9 +21,9 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from blendstream.agents.gateway.http.cors import Cors
-from blendstream.agents.gateway.read.openapi import openapi_document
-from blendstream.agents.gateway.read.publications import EpochView, PublishedDocument
+from blendstream.agents.gateway.openapi import openapi_document
 from blendstream.agents.gateway.read.static_pages import StaticPages
+from blendstream.agents.gateway.state.publications import EpochView, PublishedDocument
 from blendstream.agents.tokens import ApplicationTokens, add_token
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
 from tests.agents.gateway.live import exchange, serving

@@ -14,10 +14,10 @@ from dataclasses import replace
 import pytest
 
 from blendstream.agents.gateway.http.cors import Cors
+from blendstream.agents.gateway.http.negotiation import FOR_EVER
+from blendstream.agents.gateway.http.request_types import OPTIN_RECORDS, REPORTS
 from blendstream.agents.gateway.read.estimates_csv import COLUMNS, csv_table
-from blendstream.agents.gateway.read.negotiation import FOR_EVER
-from blendstream.agents.gateway.read.publications import EpochView, PauseView, PublishedDocument
-from blendstream.agents.gateway.submit.request_types import OPTIN_RECORDS, REPORTS
+from blendstream.agents.gateway.state.publications import EpochView, PauseView, PublishedDocument
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire import submissions
 from blendstream.streams.wire.estimates_document import (

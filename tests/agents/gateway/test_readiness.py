@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from blendstream.agents.gateway.gateway_process import GatewayProcess
-from blendstream.agents.gateway.read.publications import Publications
-from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.agents.gateway.state.publications import Publications
+from blendstream.agents.gateway.state.release_follower import ReleaseFold, ReleaseFollower
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.kafka_transactions import OpenTransaction

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from blendstream.agents.gateway.submit.frame_writer import OptinFrames
-from blendstream.agents.gateway.submit.record_submissions import OptinTarget
+from blendstream.agents.gateway.state.frame_writer import OptinFrames
+from blendstream.agents.gateway.state.submission_targets import OptinTarget
 from blendstream.agents.worker.entry_checks import judge_optin_records
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.streams.budget.epoch_plan import ClickGraphPlan, EpochParameters, begin_period

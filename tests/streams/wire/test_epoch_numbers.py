@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from blendstream.agents.gateway.read.openapi import openapi_document
-from blendstream.agents.gateway.submit.request_types import OPTIN_RECORDS, split
+from blendstream.agents.gateway.http.request_types import OPTIN_RECORDS, split
+from blendstream.agents.gateway.openapi import openapi_document
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.releases import entries
 from blendstream.streams.wire.canonical_json import canonical_json

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from blendstream.agents.gateway import metrics
 from blendstream.agents.gateway.http.loop_stalls import watch_stalls
+from blendstream.agents.gateway.state import metrics
 
 
 def stalls_beyond(bound: float) -> float:

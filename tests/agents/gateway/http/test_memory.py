@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from blendstream.agents.gateway.submit.verdicts import QUEUED_ENTRY_BYTES
+from blendstream.agents.gateway.state.verdicts import QUEUED_ENTRY_BYTES
 from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import HEAD_LIST, TestGateway, make_gateway, report, report_target

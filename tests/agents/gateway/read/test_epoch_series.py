@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from blendstream.agents.gateway.read.publications import PublishedDocument
+from blendstream.agents.gateway.state.publications import PublishedDocument
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.browser.publications import (
     disputed,

@@ -24,7 +24,7 @@ from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway
-from tests.agents.gateway.read.test_release_fold import Log
+from tests.agents.gateway.state.test_release_fold import Log
 from tests.gateway_service import MASTER
 
 #: Epoch 8 follows epoch 7; five seconds of skew are allowed, sixty of grace.

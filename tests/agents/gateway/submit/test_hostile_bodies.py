@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from blendstream.agents.gateway.read.publications import PublishedDocument
+from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire.estimates_document import (

@@ -11,7 +11,7 @@ from collections import defaultdict
 import httpx
 import pytest
 
-from blendstream.agents.gateway.submit.record_submissions import OptinTargets
+from blendstream.agents.gateway.state.submission_targets import OptinTargets
 from blendstream.agents.worker.entry_checks import judge_optin_records
 from blendstream.localclient import LocalClient, OptIn, What
 from blendstream.localclient.local_client import _Parts

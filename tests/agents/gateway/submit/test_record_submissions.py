@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blendstream.agents.gateway.read.publications import PauseView
-from blendstream.agents.gateway.submit.record_submissions import Cohorts, OptinTargets
+from blendstream.agents.gateway.state.publications import PauseView
+from blendstream.agents.gateway.state.submission_targets import OptinTargets
+from blendstream.agents.gateway.submit.record_submissions import Cohorts
 from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.blender.values.record import Record
 from blendstream.streams.epoch_keys import EpochKeys, account

@@ -16,7 +16,7 @@ from blendstream.streams.tables.batch_verdict import Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway, optin_target
-from tests.agents.gateway.read.test_release_fold import Log
+from tests.agents.gateway.state.test_release_fold import Log
 from tests.gateway_service import MASTER, opened, plan
 
 WINDOW_MS = 3_600_000

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import msgspec
 
-from blendstream.agents.gateway.responses import JSON, Answer, problem
-from blendstream.agents.gateway.submit.frame_writer import Delivered
-from blendstream.agents.gateway.submit.request_types import EpochNumber
+from blendstream.agents.gateway.http.request_types import EpochNumber
+from blendstream.agents.gateway.http.responses import JSON, Answer, problem
+from blendstream.agents.gateway.state.frame_writer import Delivered
 from blendstream.streams.wire.submissions import EntryStatus
 
 __all__ = [

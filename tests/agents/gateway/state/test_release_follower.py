@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from blendstream.agents.gateway.read.publications import Publications
-from blendstream.agents.gateway.read.release_follower import ReleaseFold, ReleaseFollower
+from blendstream.agents.gateway.state.publications import Publications
+from blendstream.agents.gateway.state.release_follower import ReleaseFold, ReleaseFollower
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topics

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from blendstream.agents.gateway.responses import JSON, Answer, Headers, Part, problem
+from blendstream.agents.gateway.http.responses import JSON, Answer, Headers, Part, problem
 
 __all__ = [
     "CSV",

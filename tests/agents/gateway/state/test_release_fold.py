@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from blendstream.agents.gateway.gateway_process import _looked_back_s
-from blendstream.agents.gateway.read.publications import Publications, newest_with_rows
-from blendstream.agents.gateway.read.release_follower import ReleaseFold
+from blendstream.agents.gateway.state.publications import Publications, newest_with_rows
+from blendstream.agents.gateway.state.release_follower import ReleaseFold
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.kafka.topics import Topics

@@ -12,7 +12,7 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from blendstream.agents.gateway.submit.verdicts import ACCEPTED, Reason, Verdict
+from blendstream.agents.gateway.state.verdicts import ACCEPTED, Reason, Verdict
 from blendstream.streams.names import Stem
 from blendstream.streams.telemetry.metrics import Meters, process_registry
 

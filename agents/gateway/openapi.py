@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from blendstream.agents.gateway.responses import Problem
+from blendstream.agents.gateway.http.responses import Problem
 from blendstream.agents.gateway.routes import ROUTES, ApiRoute, Parameter
 from blendstream.agents.gateway.routes import Document as DocumentShape
 from blendstream.streams.version import version_of

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from starlette.types import Send
 
-from blendstream.agents.gateway.submit.request_types import EpochNumber
+from blendstream.agents.gateway.http.request_types import EpochNumber
 
 __all__ = [
     "JSON",

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from blendstream.agents.gateway.submit.frame_writer import FrameWriter, OptinFrames, ReportFrames
+from blendstream.agents.gateway.state.frame_writer import FrameWriter, OptinFrames, ReportFrames
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire.frames import OptinEntry
 from tests.agents.gateway.doubles import ScriptedProducer

@@ -23,16 +23,19 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from blendstream.agents.gateway.read.publications import (
+from blendstream.agents.gateway.state.frame_writer import OptinFrames
+from blendstream.agents.gateway.state.publications import (
     EpochView,
     PauseView,
     Publications,
     PublishedDocument,
     newest_with_rows,
 )
-from blendstream.agents.gateway.submit.frame_writer import OptinFrames
-from blendstream.agents.gateway.submit.record_submissions import OptinTarget, OptinTargets
-from blendstream.agents.gateway.submit.report_submissions import ReportTarget
+from blendstream.agents.gateway.state.submission_targets import (
+    OptinTarget,
+    OptinTargets,
+    ReportTarget,
+)
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector

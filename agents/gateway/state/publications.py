@@ -2,7 +2,7 @@
 
 Promises: documents are served byte for byte as they were released; each is compressed once, not
 once for each reader. Nothing here is a function of unpublished data: states, times, documents.
-Assumes: the reader (`agents.gateway.read.release_follower`) replaces fields whole, on the event
+Assumes: the reader (`agents.gateway.state.release_follower`) replaces fields whole, on the event
 loop.
 """
 
@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from blendstream.agents.gateway.read.negotiation import packed
-from blendstream.agents.gateway.submit.record_submissions import OptinTargets
-from blendstream.agents.gateway.submit.report_submissions import ReportTarget
-from blendstream.agents.gateway.submit.request_types import EpochNumber
+from blendstream.agents.gateway.http.negotiation import packed
+from blendstream.agents.gateway.http.request_types import EpochNumber
+from blendstream.agents.gateway.state.submission_targets import OptinTargets, ReportTarget
 
 __all__ = ["EpochView", "PauseView", "Publications", "PublishedDocument", "newest_with_rows"]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from blendstream.agents.gateway.submit.request_types import (
+from blendstream.agents.gateway.http.request_types import (
     OPTIN_RECORDS,
     REPORTS,
     MalformedBody,

@@ -1,0 +1,42 @@
+"""The bodies of answers that are made here, rather than published: states, and health."""
+
+from __future__ import annotations
+
+import msgspec
+
+from blendstream.agents.gateway.http.request_types import EpochNumber
+from blendstream.agents.gateway.state.publications import EpochView
+
+__all__ = ["Collecting", "Epochs", "Health", "PausedView"]
+
+
+class Collecting(msgspec.Struct, frozen=True):
+    """The epoch whose opt-in records are being collected."""
+
+    epoch: EpochNumber
+    window_start_s: int
+    window_end_s: int
+    optin_until_s: int
+    records_per_user: int
+
+
+class PausedView(msgspec.Struct, frozen=True):
+    """The privacy budget of this period is spent."""
+
+    resumes_s: int
+    detail: str
+
+
+class Epochs(msgspec.Struct, frozen=True):
+    """States and times of recent epochs, newest first. Times are seconds since 1970."""
+
+    collecting: Collecting | None
+    paused: PausedView | None
+    epochs: list[EpochView]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether this process works, and if not, why."""
+
+    ready: bool
+    reasons: list[str]
