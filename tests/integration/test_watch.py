@@ -26,6 +26,7 @@ from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.tables.batch_verdict import Refusal
+from blendstream.streams.tables.redis_files import NotRewritten
 from tests.prometheus_rules import as_grafana_asks, expressions, metrics_in
 from tests.prometheus_server import Prometheus, until
 from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service
@@ -99,6 +100,7 @@ GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
 JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_job_steps": ("counter", {"kind": KINDS}),
     "blender_job_failures": ("counter", {"kind": KINDS}),
+    "blender_filter_failures": ("counter", {"kind": {"head-lists", "estimates"}}),
     "blender_job_lease_held": ("gauge", {"kind": KINDS}),
     "blender_jobs_clock_skew_seconds": ("gauge", {}),
     "blender_jobs_clock_skew_limit_seconds": ("gauge", {}),
@@ -125,6 +127,10 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_epsilon_limit": ("gauge", {"group": GROUPS}),
     "blender_delta_spent": ("gauge", {"group": GROUPS}),
     "blender_delta_limit": ("gauge", {"group": GROUPS}),
+    "blender_redis_servers_not_rewritten": (
+        "gauge",
+        {"reason": {reason.value for reason in NotRewritten}},
+    ),
     "blender_head_list_cells": ("gauge", {}),
     "blender_head_list_reports": ("gauge", {}),
     "blender_agreement_p_value": ("gauge", {}),
