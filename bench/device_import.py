@@ -36,7 +36,7 @@ def main() -> None:
     """Python alone, the client, and the client with what its first request loads."""
     for name, imports in (
         ("Python alone", "pass"),
-        ("import blendstream.localclient", "import blendstream.localclient"),
+        ("import of localclient", "import blendstream.localclient"),
         (
             "with its first request",
             "import blendstream.localclient, blendstream.localclient.http_transport",
