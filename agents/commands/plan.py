@@ -3,7 +3,8 @@
 For these sizes, ε, δ and number of epochs: what a person who takes part in every epoch that admits
 them spends in all (plain sums), how many records a head list finds, and how far the estimates of
 the M most common records are off in all (L1; a record that is not listed counts in full). By
-formulas, for records that follow Zipf's law and do not change: a guide, right within about a third.
+formulas, for records that follow Zipf's law and do not change: a guide. A run of a
+large service may differ by a third from it, of a small one by two thirds.
 ε, δ, M and the number of epochs are those of the settings, where they say; options win.
 
   blendstream plan                                         sizes of the paper's first data set

@@ -33,7 +33,7 @@ from tests.agents.gateway.loop_time import garbage_as_in_a_gateway, longest_paus
 
 #: What one request may take of the loop at a time, in seconds of processor time.
 LIMIT_S = 0.05
-REPETITIONS = 5
+REPETITIONS = 10
 
 OPTIN = "/v1/optin-records"
 
