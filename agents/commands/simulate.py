@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _token(file: Path | None) -> str:
-    """Return the application's token from a file that nobody else can read, or from TOKEN."""
+    """Return the application's token from a private file or the variable TOKEN."""
     if file is None:
         if token := os.environ.get("TOKEN", ""):
             return token
