@@ -6,7 +6,7 @@
 #   make chaos             tests/faults, the long versions too (--slow); SEEDS=a-b: random schedules
 #   make fuzz              tests/properties and tests marked `fuzz`, many random examples (--slow)
 #   make test-statistical  tests/statistical, the long versions too (--slow)
-#   make bench             every module bench/NAME.py that has main(); BENCH="NAME ..." picks some
+#   make bench             every module of bench/ in turn, and docs/benchmarks.md; BENCH="NAME ..." picks some
 
 # The first that is new enough and can make environments: Debian packs ensurepip separately, with venv.
 PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \

@@ -1,5 +1,4 @@
-"""Benchmarks: seeded, and printed as ratios against a baseline of the same run.
+"""Benchmarks: seeded, each with a baseline of the same run; `bench/_page.py` writes the page.
 
-A benchmark is a module here with `main() -> None`; its docstring's first line says what.
-`make bench` runs them all; `make bench BENCH="stack"` runs some.
+`make bench` runs them all; `make bench BENCH="counting gateway_http"` runs some.
 """

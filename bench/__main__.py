@@ -1,32 +1,42 @@
-"""Run benchmarks by name, or all of them: `python -m bench [NAME ...]`."""
+"""Run benchmarks and write their sections of docs/benchmarks.md.
+
+python -m bench                          all of them: the whole page from one run
+python -m bench NAME [NAME ...]          some, and only their sections
+python -m bench NAME --option ...        one, with options of its own
+python -m bench --page                   none: the page again from the stored results
+"""
 
 import importlib
-import os
-import pkgutil
-import platform
+import shlex
 import sys
 import time
+from dataclasses import replace
 
-import bench
+from bench._page import GROUPS, PAGE, Result, page, store
 
 
-def main(wanted: list[str]) -> int:
-    """Run the benchmarks named, or all; say first what machine this is."""
-    names = [module.name for module in pkgutil.iter_modules(bench.__path__)]
-    found = [
-        name
-        for name in names
-        if not name.startswith("_") and hasattr(importlib.import_module(f"bench.{name}"), "main")
-    ]
+def main(words: list[str]) -> int:
+    """Run the benchmarks named, or all."""
+    if words == ["--page"]:
+        PAGE.write_text(page())
+        return 0
+    found = [name for names in GROUPS.values() for name in names]
+    options = next((words[i:] for i, word in enumerate(words) if word.startswith("-")), [])
+    wanted = words[: len(words) - len(options)]
     if unknown := sorted(set(wanted) - set(found)):
         print(f"no benchmark is called {', '.join(unknown)}; there are: {', '.join(found)}")
         return 2
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
+    if options and len(wanted) != 1:
+        print("options belong to one benchmark: python -m bench NAME --option ...")
+        return 2
     for name in wanted or found:
         module = importlib.import_module(f"bench.{name}")
-        print(f"\n== {name}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
+        result = Result.begin(shlex.join(["python", "-m", "bench", name, *options]))
         began = time.perf_counter()
-        module.main()
+        print(f"\n== {name}: {module.TITLE} ({result.machine})", flush=True)
+        tables = module.main(options) if options else module.main()
+        if tables and not hasattr(module, "SHOWN_IN"):
+            store(name, replace(result, tables=tables))
         print(f"   ({time.perf_counter() - began:.0f} s)")
     return 0
 

@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
+from bench._page import Table
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -38,11 +40,18 @@ def _timed(prepare: Callable[..., Callable[[], float]], arguments: tuple[object,
     return Measured(seconds, cpu_seconds, peak, result)
 
 
-def show(what: str, measured: Measured, baseline: Measured) -> None:
-    """One line: wall-clock seconds, processor seconds and their ratio, peak memory."""
+def timings() -> Table:
+    """A table for `show`."""
+    return Table(["work", "wall clock", "processor", "ratio", "peak memory"])
+
+
+def show(table: Table, what: str, measured: Measured, baseline: Measured) -> None:
+    """Add a row; the ratio is of processor seconds."""
     ratio = measured.cpu_seconds / max(baseline.cpu_seconds, 1e-6)
-    print(
-        f"   {what:<52}{measured.seconds:9.3f} s {measured.cpu_seconds:9.3f} s cpu "
-        f"{ratio:9.1f} x{measured.peak_mib:7.0f} MiB",
-        flush=True,
+    table.add(
+        what,
+        f"{measured.seconds:.3f} s",
+        f"{measured.cpu_seconds:.3f} s",
+        f"{ratio:.1f}",
+        f"{measured.peak_mib:.0f} MiB",
     )

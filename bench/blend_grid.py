@@ -34,6 +34,13 @@ from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from blendstream.blender.values.intervals import Z_95
 
+TITLE = "Groups that differ"
+TEXT = """
+Coverage and error of the blend beside simpler estimators, over activity, difference between the
+groups, list size and number of people.
+"""
+SHOWN_IN = "evaluation.md#groups-that-differ"
+
 ACTIVITIES = (1.0, 0.9, 0.7, 0.5)
 LIST_SIZES = (50, 500)
 USERS = (400_000, 2_000_000)

@@ -6,12 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench._measured import Measured, measure, show
+from bench._measured import Measured, measure, show, timings
+from bench._page import Table
 from blendstream.blender.paper.local import local_alg
 from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
 from blendstream.blender.values.cells import Cells, RandomizerSpec
 from blendstream.blender.values.dice import SystemDice
 from blendstream.blender.values.record import Record
+
+TITLE = "Simulated clients"
+TEXT = """
+Five million simulated clients of the paper's two-stage randomizer, M = 50 and 500, beside numpy's
+choice of as many cells. The third row of each size is a device's own code, 20 000 reports scaled to
+five million.
+"""
 
 CLIENTS = 5_000_000
 REPORTS = 20_000
@@ -49,18 +57,21 @@ def device(size: int) -> Callable[[], float]:
     return lambda: float(sum(local_alg(record, randomizer, dice)[0][0] for _ in range(REPORTS)))
 
 
-def main() -> None:
+def main() -> list[Table]:
     """5 M clients at M = 50 and 500, two-stage."""
+    table = timings()
     for size in SIZES:
         baseline = measure(choice, size)
-        show(f"M = {size:>3}, {CLIENTS:,} numpy choices", baseline, baseline)
-        show(f"M = {size:>3}, {CLIENTS:,} simulated clients", measure(batch, size), baseline)
+        show(table, f"M = {size:>3}, {CLIENTS:,} numpy choices", baseline, baseline)
+        show(table, f"M = {size:>3}, {CLIENTS:,} simulated clients", measure(batch, size), baseline)
         alone = measure(device, size)
         times = CLIENTS / REPORTS
         for_all = Measured(
             alone.seconds * times, alone.cpu_seconds * times, alone.peak_mib, alone.result
         )
-        show(f"M = {size:>3}, the device's code, {CLIENTS:,} times (scaled)", for_all, baseline)
+        what = f"M = {size:>3}, the device's code, {CLIENTS:,} times (scaled)"
+        show(table, what, for_all, baseline)
+    return [table]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,14 @@ import statistics
 import subprocess
 import sys
 
+from bench._page import Table
+
+TITLE = "Import of LocalClient"
+TEXT = """
+Processor time and peak memory of importing `localclient`, medians of nine processes, beside Python
+alone. A device should not load NumPy.
+"""
+
 RUNS = 9
 SCRIPT = """
 import sys, time
@@ -32,8 +40,9 @@ def measured(imports: str) -> tuple[float, float, bool]:
     return seconds, megabytes, any(run[2] == "True" for run in runs)
 
 
-def main() -> None:
+def main() -> list[Table]:
     """Python alone, the client, and the client with what its first request loads."""
+    table = Table(["process", "processor", "peak memory", "NumPy"])
     for name, imports in (
         ("Python alone", "pass"),
         ("import of localclient", "import blendstream.localclient"),
@@ -43,4 +52,5 @@ def main() -> None:
         ),
     ):
         seconds, megabytes, numpy = measured(imports)
-        print(f"{name:<24} {seconds:6.3f} s  {megabytes:5.1f} MB  {'NumPy' if numpy else ''}")
+        table.add(name, f"{seconds:.3f} s", f"{megabytes:.1f} MB", "loaded" if numpy else "no")
+    return [table]

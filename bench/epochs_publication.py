@@ -1,7 +1,7 @@
 """Time from seal to publication, by its parts, on a real Kafka and Redis.
 
     python -m bench epochs_publication         1 000 000 distinct records, 10 000 000 reports
-    python -m bench.epochs_publication 100000 1000000                                  smaller
+    python -m bench.epochs_publication --records 100000 --reports 1000000              smaller
 
 Opt-in users (one record each, `--records` distinct ones) and reports are written to Kafka as frames
 and sealed before the worker starts, so *waiting* is the worst case: all is still to count. Then:
@@ -12,15 +12,17 @@ says how many cores the worker, the servers, the jobs (in this process) and othe
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import psutil
 
 from bench._cores import Spent
+from bench._page import Table
 from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.blender.registry import randomizer_for
 from blendstream.streams.epoch_keys import EpochKeys
@@ -31,6 +33,13 @@ from blendstream.streams.wire.frames import OptinEntry, cell_width, encode_optin
 from tests.epoch_service import MASTER, Service, service
 from tests.job_bench import Clock, JobBench, bench
 from tests.report_frames import encode_reports
+
+TITLE = "From the seal to the publication"
+TEXT = """
+A million distinct opt-in records (1 040 000 users) and ten million reports, 8 partitions, M = 500.
+Everything is still to be counted at the seal, and the worker starts then, so *waiting* is the worst
+case. Broker, Redis, worker and jobs share the cores; *cores* is what each had on average.
+"""
 
 FRAME = 1000
 
@@ -187,7 +196,7 @@ def _started(made: Service) -> tuple[Spent, psutil.Process]:
     return before, psutil.Process(made.start_worker().pid)
 
 
-async def _main(records: int, reports: int, partitions: int = 8) -> None:
+async def _main(records: int, reports: int, partitions: int = 8) -> list[Table]:
     say("starting Kafka and Redis")
     with LocalKafka() as kafka, LocalRedis() as redis:
         origin = int(time.time()) - 5
@@ -203,22 +212,28 @@ async def _main(records: int, reports: int, partitions: int = 8) -> None:
     began = time.monotonic()
     np.random.default_rng(0).laplace(scale=0.5, size=records)
     plain = time.monotonic() - began
-    print(f"\n{records} distinct opt-in records, {reports} reports, {partitions} partitions")
-    for release, parts in found.items():
-        print(f"{release}: {sum(parts.values()):.1f} s from seal to publication")
-        for name, seconds in parts.items():
-            print(f"    {name:<22}{seconds:8.2f} s")
-        print(f"    cores: {cores[release]}")
-    ratio = found["head list"]["noise"] / plain
-    print(f"plain numpy float noise on as many counts: {plain:.3f} s; exact noise: x {ratio:.0f}")
+    table = Table(
+        ["part", *found],
+        f"{records:,} distinct opt-in records, {reports:,} reports, {partitions} partitions",
+    )
+    both = [list(parts.items()) for parts in found.values()]
+    for (name, head_list), (other, estimates) in zip(*both, strict=True):
+        part = name if name == other else f"{name}, {other}"
+        table.add(part, f"{head_list:.2f} s", f"{estimates:.2f} s")
+    table.add("in all", *(f"{sum(parts.values()):.1f} s" for parts in found.values()))
+    table.add("cores", *(cores[release] for release in found))
+    table.add("numpy float noise on as many counts", f"{plain:.3f} s", "")
+    return [table]
 
 
-def main() -> None:
+def main(words: Sequence[str] = ()) -> list[Table]:
     """Run at the size given on the command line, or at full size."""
-    sizes = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    records, reports = sizes if len(sizes) == 2 else (1_000_000, 10_000_000)
-    asyncio.run(_main(records, reports))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--reports", type=int, default=10_000_000)
+    sizes = parser.parse_args(words)
+    return asyncio.run(_main(sizes.records, sizes.reports))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

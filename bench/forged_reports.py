@@ -35,6 +35,12 @@ from blendstream.blender.registry import randomizer_for
 from blendstream.blender.sharp.agreement import measure_agreement
 from blendstream.blender.values.arrays import FloatArray, IntArray
 
+TITLE = "Forged reports"
+TEXT = """
+How often a forged record is marked disputed, what is shown of it, and false alarms.
+"""
+SHOWN_IN = "privacy-forged-reports.md"
+
 SETTINGS = ((50, 400_000), (500, 2_000_000))
 SHARES = (0.005, 0.01, 0.02, 0.05)
 HONEST = ("none", "lognormal .2")

@@ -1,21 +1,10 @@
 """How each stage's time and memory grow with what it works on, and with which power.
 
-    python -m bench growth                           the table
-    python -m bench.growth --figure docs/growth      and the figure, in both themes (needs [eval])
-    python -m bench.growth --table docs/growth.txt --figure docs/growth      from an earlier run
-
-Each row is one process that does one stage at one size; what takes less than a second is done
-three times, and the least counts: others on the machine only ever add. `cpu` is its processor time,
-`memory` the most that it held beyond the smallest size of its stage; *n^x* compares a size with the
-one before, and in brackets stands what n·log n would be; the line of all sizes compares the last
-with the first. No stage may grow faster than that, but for what small sizes do without: a table
-that fits a processor's own cache, rows that need no second merge. Reading from Redis is measured by
-`head_list_records`, the servers by `counting`.
+Reading from Redis is measured by `head_list_records`, the servers by `counting`.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bench._measured import measure
+from bench._page import RESULTS, Table
 from blendstream.agents.worker.entry_checks import judge_reports
 from blendstream.blender.epoch_estimates import OptinRelease, estimate_epoch
 from blendstream.blender.noise.exact_noise import ExactNoise
@@ -49,6 +39,30 @@ from blendstream.streams.tables.record_rows import RecordSums
 from blendstream.streams.wire.frames import decode
 from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
 from tests.report_frames import encode_reports
+
+TITLE = "How stages grow"
+TEXT = """
+Each row is one process that does one stage at one size; what takes less than a second is done three
+times, and the least counts. *Memory* is beyond the smallest size of the stage. *n^x* compares a
+size with the one before, and the row of all sizes the last with the first; in brackets is the power
+of n·log n, which no stage may exceed but where small sizes do without something: a table that fits
+the processor's cache, rows that need no second merge.
+"""
+AFTER = """
+Three stages take more than n·log n between two sizes, each for a reason that ends:
+
+- *Rows added up*. A million rows are merged once. More come in several merges, each when as many
+  rows wait as there are already: three per row at most, however many rows there are.
+- *Reports judged*. The table of fingerprints doubles when it is half full, and all fingerprints are
+  placed again: between no time and twice per fingerprint, by where a size is between powers of two.
+- *Table reloaded*. Room for all is reserved, so nothing is placed again. The table outgrows the
+  processor's caches; that this is the reason was not shown separately.
+
+<picture>
+  <source media="(prefers-color-scheme: dark)" srcset="growth-dark.svg">
+  <img alt="Time and memory of ten stages, beside proportional growth" src="growth-light.svg">
+</picture>
+"""
 
 HOUR_MS = 3_600_000
 HEAD_LIST = bytes(range(32))
@@ -250,28 +264,22 @@ class Row:
     memory_mib: float
 
 
-def main() -> None:
-    """Every stage at each of its sizes."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--figure", type=Path)
-    parser.add_argument("--table", type=Path, help="take what an earlier run printed; measure none")
-    options, _ = parser.parse_known_args()
-    earlier = None if options.table is None else read_table(options.table.read_text())
-    print(f"   {'stage':<36}{'size':>12}{'wall s':>9}{'cpu s':>9}{'memory MiB':>12}   growth")
+def main() -> list[Table]:
+    """Every stage at each of its sizes; draws the figure, too."""
+    table = Table(["stage", "size", "wall clock", "processor", "memory", "time grows as",
+                   "memory grows as"])  # fmt: skip
     found: dict[str, list[Row]] = {}
     for stage, (prepare, sizes) in STAGES.items():
         rows = found.setdefault(stage, [])
-        for row in _measured(prepare, sizes) if earlier is None else earlier[stage]:
+        for row in _measured(prepare, sizes):
             rows.append(row)
-            grown = time_growth(rows[-2:]) if len(rows) > 1 else ""
-            print(
-                f"   {stage:<36}{row.size:>12,}{row.seconds:9.2f}{row.cpu_seconds:9.3f}"
-                f"{row.memory_mib:12.0f}   {grown}",
-                flush=True,
-            )
-        print(f"   {stage:<36}{ALL:>12}{'':30}   {time_growth(rows)}, memory {memory_growth(rows)}")
-    if options.figure:
-        _draw(found, options.figure)
+            table.add(
+                stage, f"{row.size:,}", f"{row.seconds:.2f} s", f"{row.cpu_seconds:.3f} s",
+                f"{row.memory_mib:.0f} MiB", time_growth(rows[-2:]) if len(rows) > 1 else "", "",
+            )  # fmt: skip
+        table.add(stage, ALL, "", "", "", time_growth(rows), memory_growth(rows))
+    _draw(found, RESULTS.parent / "growth")
+    return [table]
 
 
 #: In place of a size: the line of a stage's whole range.
@@ -286,17 +294,6 @@ def _measured(prepare: Callable[[int], Callable[[], float]], sizes: Sequence[int
         least = min([one, *again], key=lambda measured: measured.cpu_seconds)
         smallest_mib = least.peak_mib if smallest_mib is None else smallest_mib
         yield Row(size, least.seconds, least.cpu_seconds, least.peak_mib - smallest_mib)
-
-
-def read_table(text: str) -> dict[str, list[Row]]:
-    """The rows that a run has printed, by stage."""
-    found: dict[str, list[Row]] = {}
-    for line in text.splitlines():
-        stage, numbers = line[3:39].strip(), line[39:].split()
-        if stage in STAGES and not line[39:].strip().startswith(ALL):
-            size, wall, cpu, memory = (float(n.replace(",", "")) for n in numbers[:4])
-            found.setdefault(stage, []).append(Row(int(size), wall, cpu, memory))
-    return found
 
 
 def time_growth(rows: Sequence[Row]) -> str:

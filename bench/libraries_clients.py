@@ -31,6 +31,13 @@ from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.cells import Cells, RandomizerSpec
 from blendstream.evaluation.populations import AOL
 
+TITLE = "Randomizers of other libraries"
+TEXT = """
+Error and speed of other libraries' randomizers on the same people, ε and cells. It needs
+`pip install -r bench/libraries.txt`.
+"""
+SHOWN_IN = "evaluation.md#beside-existing-libraries"
+
 DEVICES, SEED = 20_000, 7
 
 Estimator = Callable[[IntArray, int, float], Any]

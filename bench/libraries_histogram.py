@@ -29,6 +29,13 @@ from blendstream.blender.values.interfaces import HeadListSelector
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.evaluation.populations import AOL, YANDEX, Setting
 
+TITLE = "Histograms of other libraries"
+TEXT = """
+List length and δ of other libraries' opt-in histograms on the same people, ε and δ. It needs
+`pip install -r bench/libraries.txt`.
+"""
+SHOWN_IN = "evaluation.md#beside-existing-libraries"
+
 RUNS, SEED, EPSILON = 5, 7, 4.0
 
 

@@ -5,24 +5,37 @@ import subprocess
 import time
 from collections.abc import Callable
 
+from bench._page import Table
 from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.agents.local.jars import find_java
+
+TITLE = "The local stack"
+TEXT = """
+How long Kafka and Redis take to start, and to come back after a kill, medians of three, beside a
+start of Java that does nothing. `blendstream demo` and the tests wait for these.
+"""
 
 RUNS = 3
 
 
-def main() -> None:
-    """Print medians, and their ratio to a start of the Java machine that does nothing."""
+def main() -> list[Table]:
+    """Medians, and their ratio to a start of the Java machine that does nothing."""
+    table = Table(["start", "wall clock", "ratio"])
+
+    def show(what: str, seconds: float) -> None:
+        table.add(what, f"{seconds:.2f} s", f"{seconds / java:.1f}")
+
     java = median_s(
         lambda: subprocess.run([find_java(), "-version"], capture_output=True, check=True)
     )
-    print(f"   java -version            {java:6.2f} s      1")
+    show("`java -version`", java)
     with LocalKafka() as kafka:
-        show("Kafka, killed, ready again", median_s(kafka.restart), java)
-    show("Kafka, new, ready", median_s(lambda: LocalKafka().close()), java)
+        show("Kafka, killed, ready again", median_s(kafka.restart))
+    show("Kafka, new, ready", median_s(lambda: LocalKafka().close()))
     with LocalRedis() as redis:
-        show("Redis, killed, ready again", median_s(redis.restart), java)
-    show("Redis, new, ready", median_s(lambda: LocalRedis().close()), java)
+        show("Redis, killed, ready again", median_s(redis.restart))
+    show("Redis, new, ready", median_s(lambda: LocalRedis().close()))
+    return [table]
 
 
 def median_s(action: Callable[[], object]) -> float:
@@ -33,8 +46,3 @@ def median_s(action: Callable[[], object]) -> float:
         action()
         times.append(time.perf_counter() - began)
     return statistics.median(times)
-
-
-def show(what: str, seconds: float, baseline: float) -> None:
-    """One line of the table."""
-    print(f"   {what:<26}{seconds:6.2f} s  {seconds / baseline:5.1f}")

@@ -26,6 +26,13 @@ from bench._sharp_settings import SETTINGS, settings_on_table
 from blendstream.evaluation.over_time import EpochScores, Plan, simulate
 from blendstream.evaluation.populations import Setting
 
+TITLE = "Thirty epochs together"
+TEXT = """
+Error, coverage and list length of the filter over thirty epochs, case by case; the page's own runs
+are those of `blendstream evaluate --only over_time`.
+"""
+SHOWN_IN = "evaluation.md#over-many-epochs"
+
 #: What is looked at: a word to pick it by, the plan, and the epochs over which it is averaged.
 CASES: Sequence[tuple[str, Plan, slice]] = (
     ("one-budget", Plan(one_budget=True), slice(18, 30)),

@@ -15,9 +15,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bench._page import Table
 from bench._sharp_settings import SETTINGS
 from blendstream.evaluation.own_experiments import listed_in_one_epoch
 from blendstream.evaluation.populations import Setting
+
+TITLE = "`sharp` beside `paper`: length of the list"
+TEXT = """
+Records on the head list from the same people at the same ε and δ, Zipf population, means of 40
+runs; in brackets, times the paper's. *Known records*: each epoch's list is known in the next, while
+the paper starts over. *30 records*: people hold about 30 records; the paper's theorem takes one.
+"""
 
 RECORDS_HELD = 30
 
@@ -33,8 +41,8 @@ def one_run(setting: Setting, epochs: int, rng: np.random.Generator) -> tuple[fl
     return len(paper), len(alone), len(known), len(many), float(on_top)
 
 
-def main(words: Sequence[str] = ()) -> None:
-    """Run and print; `words` are the command line's."""
+def main(words: Sequence[str] = ()) -> list[Table]:
+    """Measure in each setting; `words` are the command line's."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,6 +51,10 @@ def main(words: Sequence[str] = ()) -> None:
     parser.add_argument("--setting", choices=[*SETTINGS, "both"], default="both")
     parser.add_argument("--seed", type=int, default=20170816)
     arguments = parser.parse_args(words)
+    table = Table(
+        ["setting", "`paper`", "β = δ", f"known records, epoch {arguments.epochs}",
+         "of these truly on top", f"{RECORDS_HELD} records per user"]
+    )  # fmt: skip
     for name, setting in SETTINGS.items():
         if arguments.setting not in (name, "both"):
             continue
@@ -54,16 +66,9 @@ def main(words: Sequence[str] = ()) -> None:
         print(file=sys.stderr)
         found = np.array(rows)
         paper, *ours, on_top = found.mean(axis=0)
-        error = found.std(axis=0, ddof=1) / np.sqrt(arguments.runs)
-        print(f"{name:7} paper {paper:.0f} ± {error[0]:.1f} records ({arguments.runs} runs)")
-        labels = (
-            "β = δ",
-            f"known keys, epoch {arguments.epochs}",
-            f"{RECORDS_HELD} records a user",
-        )
-        for label, length, off in zip(labels, ours, error[1:], strict=False):
-            print(f"{name:7} {label:22} {length:.0f} ± {off:.1f}, {length / paper:.2f} times")
-        print(f"{name:7} of the known keys {on_top:.0%} are truly on top")
+        alone, known, many = (f"{length:.0f} ({length / paper:.2f})" for length in ours)
+        table.add(f"`{name}`", f"{paper:.0f}", alone, known, f"{on_top:.0%}", many)
+    return [table]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,12 @@ from bench._sharp_settings import PEOPLE
 from bench._staying_people import last_of_some_epochs
 from bench._two_groups import Groups
 
+TITLE = "Known records when people stay"
+TEXT = """
+Coverage of known records after four epochs that count part of the same people again.
+"""
+SHOWN_IN = "evaluation.md#people-who-stay"
+
 STAYING = (0.0, 0.5, 0.9, 1.0)
 
 

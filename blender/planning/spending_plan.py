@@ -43,7 +43,7 @@ from blendstream.blender.values.record import Record
 
 __all__ = ["Expectation", "PlannedService", "expectations"]
 
-#: What the filter does not reach of the best average over epochs (docs/over-time-benchmarks.md).
+#: What the filter does not reach of the best average over epochs (docs/evaluation.md).
 _FILTER = 1.2
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import suppress
-from itertools import repeat
+from itertools import repeat, takewhile
 from pathlib import Path
 
 import pytest
@@ -261,7 +261,7 @@ def runnable(words: list[str]) -> bool:
     modules, files, known = [], [], False
     match words:
         case ["python", "-m", "bench", *names]:
-            modules = [f"bench.{name}" for name in names]
+            modules = [f"bench.{name}" for name in takewhile(str.isidentifier, names)]
         case ["python", "-m", module, *_]:
             modules = [module]
         case ["python", file, *_] | ["pip", "install", "-r", file]:

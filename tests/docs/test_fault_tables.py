@@ -18,7 +18,7 @@ def spaced(number: int) -> str:
 
 
 def test_the_table_of_lost_machines_is_that_of_its_file_and_lacks_no_case() -> None:
-    page, lines = (DOCS / "counting-faults.md").read_text(), list(table(DOCS / "fault-times.csv"))
+    page, lines = (DOCS / "faults.md").read_text(), list(table(DOCS / "fault-times.csv"))
 
     assert "\n".join(lines) in page
     measured = sum(cell.strip().count(" · ") == 2 for line in lines for cell in line.split("|"))
@@ -26,7 +26,7 @@ def test_the_table_of_lost_machines_is_that_of_its_file_and_lacks_no_case() -> N
 
 
 def test_the_table_of_random_schedules_adds_up() -> None:
-    page = (DOCS / "random-faults.md").read_text()
+    page = (DOCS / "faults.md").read_text()
     sums: dict[str, Counter[str]] = {}
     with (DOCS / "chaos-runs.csv").open(newline="") as file:
         for run in csv.DictReader(file):

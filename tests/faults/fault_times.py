@@ -1,6 +1,6 @@
 """Writes down what fault tests measure: a line for each fault, and one for what was published.
 
-Set FAULT_TIMES to a file's name. docs/counting-faults.md has such a file as a table, made by
+Set FAULT_TIMES to a file's name. docs/faults.md has such a file as a table, made by
 
     python -m tests.faults.fault_times TIMES.csv
 """
@@ -56,7 +56,7 @@ def _write(*columns: str, running: ReplicatedService, verdict: str) -> None:
         table.writerow([now, *columns, *people, verdict])
 
 
-#: The columns of the table in docs/counting-faults.md.
+#: The columns of the table in docs/faults.md.
 MOMENTS = ("under load", "sealing", "drawing", "commit")
 
 

@@ -14,7 +14,7 @@ from blendstream.agents import cli
 from blendstream.blender import ParameterError
 from blendstream.blender.planning.spending_plan import PlannedService, expectations
 
-#: The first setting of docs/over-time-benchmarks.md; its most common record is held by 6.6 %.
+#: The first setting of docs/evaluation.md; its most common record is held by 6.6 %.
 FIRST = {
     "optin_users": 32_850, "clients": 624_150, "epsilon": 4.0, "delta": 1e-5, "epochs": 30,
     "cells": 50, "top_share": 0.066,
