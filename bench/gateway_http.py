@@ -164,7 +164,7 @@ def single(servers: dict[str, Served], head_list: str, more: Table) -> Table:
             f"{1e6 * statistics.median(found.cpu_s):.1f} µs", f"{found.percentile_ms(50):.1f} ms",
             f"{found.percentile_ms(99):.1f} ms", f"{len(found.answered_us):,}", found.cores[-1],
         )  # fmt: skip
-    gateway, bare, edge = (rounds[name] for name in servers)
+    bare, gateway, edge = (rounds[name] for name in servers)
     by_rate = statistics.median(g / b for g, b in zip(gateway.rates, bare.rates, strict=True))
     by_cpu = statistics.median(b / g for g, b in zip(gateway.cpu_s, bare.cpu_s, strict=True))
     by_p99 = gateway.percentile_ms(99) / bare.percentile_ms(99)
