@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,7 +32,7 @@ from tests.agents.gateway.doubles import HEAD_LIST, TestGateway, make_gateway, r
 from tests.agents.gateway.live import serving
 from tests.agents.gateway.loop_time import garbage_as_in_a_gateway, longest_pause, longest_stretch
 
-#: What one request may take of the loop at a time, in seconds of processor time.
+#: What one request may take of the loop at a time, in seconds of a quiet machine's processor time.
 LIMIT_S = 0.05
 REPETITIONS = 10
 
@@ -207,6 +208,21 @@ async def stretch_of(act: Callable[..., Any], *arguments: Any) -> tuple[float, A
     return shortest, answer
 
 
+def limit_s() -> float:
+    """The limit on this machine as it is now: at least what `json.loads` of two full bodies takes.
+
+    Neighbours on a core, and memory that was given away, cost processor time too: the parser that
+    takes 24 ms on a quiet machine then takes as much longer as the gateway does.
+    """
+    body = one_long(b"[", b"[1],", b"[1]]")
+    took_s = []
+    for _ in range(REPETITIONS):
+        began = time.thread_time()
+        json.loads(body)
+        took_s.append(time.thread_time() - began)
+    return max(LIMIT_S, 2 * min(took_s))
+
+
 @pytest.fixture(autouse=True)
 def garbage():
     with garbage_as_in_a_gateway():
@@ -231,7 +247,8 @@ async def test_no_body_keeps_the_loop(application, path):
             assert status in (202, 400, 413, 422), (name, status)
             for verdict in json.loads(answer).get("verdicts", ()):
                 assert verdict["status"] == "accepted" or "must" in verdict["detail"]
-    assert {name: took_s for name, took_s in found.items() if took_s >= LIMIT_S} == {}
+    limit = limit_s()
+    assert {name: took_s for name, took_s in found.items() if took_s >= limit} == {}
 
 
 async def test_many_at_once_do_not_keep_the_loop(application):
@@ -248,7 +265,7 @@ async def test_many_at_once_do_not_keep_the_loop(application):
     async with serving(a_gateway(tokens)) as port:
         took_s, statuses = await stretch_of(all_of_them, port)
     assert statuses == [422] * senders
-    assert took_s < LIMIT_S
+    assert took_s < limit_s()
 
 
 async def test_a_body_that_would_unpack_to_much_is_not_unpacked(application):
@@ -259,7 +276,7 @@ async def test_a_body_that_would_unpack_to_much_is_not_unpacked(application):
             took_s, (status, _) = await stretch_of(
                 send, port, path, token, packed, "content-encoding: gzip"
             )
-            assert (status, took_s < LIMIT_S) == (415, True)
+            assert (status, took_s < limit_s()) == (415, True)
 
 
 def large_estimates(records: int) -> bytes:
@@ -299,7 +316,9 @@ async def test_a_large_table_does_not_keep_the_loop(path):
                 *(gateway.ask("GET", path, headers={"accept": "text/csv"}) for _ in range(2))
             )
         shortest = min(shortest, longest.seconds)
+        if shortest < LIMIT_S / 2:
+            break
     # A line each, or a host each in one column.
     rows = [max(reply.body.count(mark) for mark in (b"\r\n", b".example/")) for reply in both]
     assert min(rows) >= 10_000
-    assert shortest < LIMIT_S
+    assert shortest < limit_s()
