@@ -2,7 +2,8 @@
 #
 # Everything Python is installed into .venv/ from requirements.lock, by hash; `make lock` renews it.
 # What lands later is found by convention:
-#   make test              tests/**/test_*.py but those marked `slow`, and examples in docstrings
+#   make test              tests/**/test_*.py but those marked `more` or `slow`, and examples in docstrings
+#   make test-more         those marked `more`: clusters, every step, wheels, large samples
 #   make chaos             tests/faults, the long versions too (--slow); SEEDS=a-b: random schedules
 #   make fuzz              tests/properties and tests marked `fuzz`, many random examples (--slow)
 #   make test-statistical  tests/statistical, the long versions too (--slow)
@@ -26,7 +27,7 @@ FAST := tests/agents tests/blender tests/blendstream tests/docs tests/evaluation
 	tests/localclient tests/mutants tests/streams src/blendstream \
 	--ignore tests/agents/gateway/test_api_fuzz.py -p no:schemathesis
 
-.PHONY: help setup demo test test-fast check format bench chaos soak mutants fuzz test-statistical front-page docs lock packages clean
+.PHONY: help setup demo test test-more test-fast coverage check format bench chaos soak mutants fuzz test-statistical front-page docs lock packages clean
 
 help:  ## this list
 	@echo "usage: make TARGET [ARGS='more for pytest or the demo'] [JOBS=0 for one process]"; echo
@@ -57,8 +58,15 @@ demo: setup  ## see it run, on simulated people, until Ctrl-C; ARGS='--epochs 3'
 packages: setup  ## install missing system packages, or say which they are
 	@deploy/setup/system-packages $(BIN)/python
 
-test: setup packages  ## everything, on a real Kafka and Redis
-	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term:skip-covered --durations=40 $(ARGS)
+test: setup packages  ## all but the longest tests, on a real Kafka and Redis, a quarter of an hour
+	$(BIN)/python -m pytest -n $(JOBS) -m "not more" --durations=40 $(ARGS)
+
+test-more: setup packages  ## the others: machines lost, networks cut, a kill at every step, wheels
+	$(BIN)/python -m pytest -n $(JOBS) -m more --durations=40 $(ARGS)
+
+# Tracing takes half as long again.
+coverage: setup packages  ## both, and the lines that they do not reach
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term:skip-covered $(ARGS)
 
 test-fast: setup  ## what needs no servers, two minutes
 	$(BIN)/python -m pytest -n 2 $(FAST) -m "not (integration or faults or statistical or browser or package or properties or fuzz or long)" $(ARGS)

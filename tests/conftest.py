@@ -4,8 +4,9 @@ Servers: `kafka` and `redis_server` are shared by the whole run; do not pause, k
 Tests that do take `own_kafka`, `own_redis` or `own_cluster_redis`. Each test gets topics and keys
 of its own from `make_topic`, `name_prefix` and `redis_client`.
 
-Long versions: a test marked `slow` runs only with `--slow` (`make chaos`, `make fuzz`,
-`make test-statistical`); a test that scales itself asks the fixture `thorough`.
+Longer tests: one marked `more` runs in `make test-more` and not in `make test`. A long version,
+marked `slow`, runs only with `--slow` (`make chaos`, `make fuzz`, `make test-statistical`); a test
+that scales itself asks the fixture `thorough`.
 """
 
 import io
@@ -277,10 +278,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Load
 
 
 #: By file or folder. Tests on clusters of their own disturb nobody else's servers, and the other
-#: process would be done ten minutes sooner without them.
+#: process would be done minutes sooner without them.
 LANES = {
     "tests/faults/test_broker_cut_off.py": "clusters",
+    "tests/faults/test_frozen_leader.py": "clusters",
     "tests/faults/test_machine_loss.py": "clusters",
+    "tests/faults/test_replicated_redis.py": "clusters",
+    "tests/integration/test_first_service.py": "clusters",
     "integration": "servers",
     "faults": "servers",
     "edge": "servers",

@@ -1,8 +1,8 @@
-"""The time that each part of the project's tests took, beside what it may take in `make test`.
+"""The time of a run by process and by file, printed at its end.
 
-Parts are given by file, since a part has tests in several folders. Two processes run at once, so
-the seconds of all tests add up to more than the run took; the minutes that a part may take are
-minutes of the run, and it took as large a part of them as of all seconds.
+Processes should be busy for the same time: where one ends minutes before the other, move a folder
+or a file to another lane (`LANES` in conftest.py). A file at the top of the list is where a
+second look pays.
 """
 
 from __future__ import annotations
@@ -10,104 +10,51 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from fnmatch import fnmatch
 
 import pytest
 
-#: What a part may take in minutes, and its files; the first that fits decides.
-PARTS: dict[str, tuple[float, tuple[str, ...]]] = {
-    "evaluation": (1, ("evaluation/*",)),
-    "counting": (
-        4,
-        (
-            "faults/test_counting*",
-            "integration/test_counting*",
-            "integration/test_log_follower*",
-            "integration/test_one_request*",
-            "integration/test_sealed*",
-            "streams/*",
-            "agents/worker/*",
-        ),
-    ),
-    "epochs": (
-        5.5,
-        (
-            "faults/test_raw_data*",
-            "faults/test_release*",
-            "faults/test_epoch*",
-            "faults/test_restored*",
-            "faults/test_seals*",
-            "faults/test_text_on_disk*",
-            "integration/test_epochs*",
-            "integration/test_leases*",
-            "integration/test_operator*",
-            "integration/test_redis_files*",
-            "integration/test_release*",
-            "model/*",
-            "agents/jobs/*",
-        ),
-    ),
-    "edge": (2.5, ("edge/*", "*/gateway/*", "*/test_gateway*", "localclient/*")),
-    "machines lost": (
-        4,
-        (
-            "faults/test_broker*",
-            "faults/test_finding*",
-            "faults/test_local_cluster*",
-            "faults/test_machine*",
-        ),
-    ),
-    "core and sharper": (4.5, ("blender/*", "statistical/*", "properties/*")),
-    "ground": (
-        2,
-        (
-            "package/*",
-            "integration/test_first*",
-            "integration/test_fixtures*",
-            "integration/test_secured*",
-            "integration/test_stack*",
-            "agents/test_*",
-            "agents/commands/*",
-        ),
-    ),
-    "the rest": (1.5, ("*",)),
-}
+FILES_SHOWN = 30
 
-_seconds: dict[str, float] = defaultdict(float)
+_by_process: dict[str, float] = defaultdict(float)
+_by_file: dict[str, float] = defaultdict(float)
 _tests: dict[str, int] = defaultdict(int)
 _began_s = time.monotonic()
 
 
-def part_of(nodeid: str) -> str:
-    """The part that a test belongs to."""
-    file = nodeid.partition("::")[0].removeprefix("tests/")
-    return next(p for p, (_, files) in PARTS.items() if any(fnmatch(file, f) for f in files))
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up set-up, call and tear-down. Runs in the process that reports."""
-    part = part_of(report.nodeid)
-    _seconds[part] += report.duration
-    _tests[part] += report.when == "call"
+    file = report.nodeid.partition("::")[0]
+    _by_process[getattr(report, "worker_id", "the only process")] += report.duration
+    _by_file[file] += report.duration
+    _tests[file] += report.when == "call"
 
 
 def show_times(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the time of each part, longest first."""
-    terminalreporter.section("time of each part")
-    for line in table(_seconds, _tests, time.monotonic() - _began_s):
+    """Print both tables."""
+    terminalreporter.section("time by process and by file")
+    for line in table(_by_process, _by_file, _tests, time.monotonic() - _began_s):
         terminalreporter.write_line(line)
 
 
-def table(seconds: Mapping[str, float], tests: Mapping[str, int], run_s: float) -> list[str]:
-    """A line for each part; one that took more of the run than its share says so."""
-    lines, whole_s = [], sum(seconds.values())
-    for part in sorted(seconds, key=lambda name: -seconds[name]):
-        minutes = PARTS[part][0]
-        of_run_s = seconds[part] * min(1.0, run_s / whole_s)
-        over_s = of_run_s - 60 * minutes
-        over = f"  OVER BY {over_s:.0f} s" if over_s > 0 else ""
-        lines.append(
-            f"{seconds[part]:8.1f} s  {tests[part]:5d} tests  {part}: "
-            f"{of_run_s / 60:.1f} of {minutes} min of the run{over}"
-        )
-    return [*lines, f"{whole_s:8.1f} s in all, {run_s / 60:.1f} of 25 min of the run"]
+def table(
+    by_process: Mapping[str, float],
+    by_file: Mapping[str, float],
+    tests: Mapping[str, int],
+    run_s: float,
+) -> list[str]:
+    """A line for each process, and one for each of the longest files, longest first."""
+    lines = [
+        f"{seconds:8.1f} s of {run_s:.0f} s  {process}"
+        for process, seconds in sorted(by_process.items())
+    ]
+    longest = sorted(by_file.items(), key=lambda item: -item[1])
+    lines += [
+        f"{seconds:8.1f} s  {tests.get(file, 0):5d} tests  {file}"
+        for file, seconds in longest[:FILES_SHOWN]
+    ]
+    rest = longest[FILES_SHOWN:]
+    if rest:
+        left = sum(tests.get(file, 0) for file, _ in rest)
+        seconds = sum(seconds for _, seconds in rest)
+        lines.append(f"{seconds:8.1f} s  {left:5d} tests  in {len(rest)} other files")
+    return lines

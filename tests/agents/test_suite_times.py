@@ -1,37 +1,22 @@
-"""Which part of the project a test's time is added to."""
+"""The end of a test run says where its time went."""
 
-import pytest
-
-from tests.suite_times import PARTS, part_of, table
+from tests.suite_times import FILES_SHOWN, table
 
 
-@pytest.mark.parametrize(
-    ("file", "part"),
-    [
-        ("faults/test_counting_faults.py", "counting"),
-        ("streams/test_topics.py", "counting"),
-        ("integration/test_release_log.py", "epochs"),
-        ("agents/gateway/test_app.py", "edge"),
-        ("faults/test_gateway_faults.py", "edge"),
-        ("statistical/test_estimators.py", "core and sharper"),
-        ("integration/test_stack.py", "ground"),
-        ("browser/test_results_page.py", "the rest"),
-        ("evaluation/test_published.py", "evaluation"),
-    ],
-)
-def test_every_test_belongs_to_one_part(file, part):
-    assert part_of(f"tests/{file}::test_something[{part}]") == part
+def test_each_process_and_the_longest_files_have_a_line():
+    lines = table({"gw0": 600.0, "gw1": 595.0}, {"a.py": 5.0, "b.py": 1190.0}, {"a.py": 3}, 610.0)
 
-
-def test_the_parts_together_fit_into_twenty_five_minutes():
-    assert sum(minutes for minutes, _ in PARTS.values()) == 25
-
-
-def test_a_part_that_took_more_than_its_share_is_marked():
-    """Nobody compares seconds with minutes by eye, and twenty-five minutes fill up unnoticed."""
-    seconds = {"edge": 150.0, "epochs": 450.0}
-    assert table(seconds, {"edge": 7, "epochs": 8}, run_s=480.0) == [
-        "   450.0 s      8 tests  epochs: 6.0 of 5.5 min of the run  OVER BY 30 s",
-        "   150.0 s      7 tests  edge: 2.0 of 2.5 min of the run",
-        "   600.0 s in all, 8.0 of 25 min of the run",
+    assert lines == [
+        "   600.0 s of 610 s  gw0",
+        "   595.0 s of 610 s  gw1",
+        "  1190.0 s      0 tests  b.py",
+        "     5.0 s      3 tests  a.py",
     ]
+
+
+def test_the_other_files_are_added_up():
+    files = {f"{number:03}.py": 1.0 for number in range(FILES_SHOWN + 5)}
+    lines = table({"gw0": 1.0}, files, dict.fromkeys(files, 2), 1.0)
+
+    assert len(lines) == 1 + FILES_SHOWN + 1
+    assert lines[-1] == "     5.0 s     10 tests  in 5 other files"

@@ -259,6 +259,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.more
 def test_a_lost_primary_is_replaced_and_follows_when_it_returns(nodes):
     """The scripts as they are mounted, with names and ports of this machine."""
     first, second = nodes.ports

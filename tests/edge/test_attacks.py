@@ -15,8 +15,14 @@ SECONDS = 5
 #: From one address and spread over many at the same time; one after the other where both together
 #: copy a gigabyte.
 LARGE = {Attack("unfinished-bodies", 1000), Attack("slow-readers", 150)}
+#: The least of each kind; the others are in `make test-more`.
+FIRST = {
+    Attack("unfinished-bodies", 130),
+    Attack("one-byte-chunks", 32),
+    Attack("slow-heads", 1000),
+}
 PLANS = [
-    (attack, addresses)
+    pytest.param(attack, addresses, marks=() if attack in FIRST else pytest.mark.more)
     for attack in ATTACKS
     for addresses in ([(1,), (MANY_ADDRESSES,)] if attack in LARGE else [(1, MANY_ADDRESSES)])
 ]

@@ -30,6 +30,8 @@ from tests.faults.cut_off_service import CutOffService, service_to_cut_off
 from tests.faults.test_release_once import same_bytes_everywhere
 from tests.kafka_topics import create_topic
 
+pytestmark = pytest.mark.more
+
 STEPS = ("turn", "before_drawing", "drawn", "sent", "acknowledged", "committed")
 
 

@@ -76,6 +76,7 @@ async def refiltered(made: Service, epochs: range) -> list[bytes]:
     return again
 
 
+@pytest.mark.more
 @pytest.mark.timeout(240)
 async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kafka, own_redis):
     """Jobs die between draw and commit, the worker dies, Redis is emptied. Then the next epoch does

@@ -25,6 +25,7 @@ async def test_no_schedule_of_faults_loses_or_doubles_an_entry(
             await made.run(seed)
 
 
+@pytest.mark.more
 async def test_nor_does_one_on_three_brokers_and_a_redis_cluster(
     fault_cluster: LinkedCluster, thorough: bool
 ) -> None:

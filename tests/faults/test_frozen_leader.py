@@ -19,7 +19,7 @@ from blendstream.streams.settings.sections import KafkaSettings
 from tests.faults.peer_links import LinkedCluster
 from tests.kafka_topics import create_topic
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.more]
 
 #: One look, one question and a new consumer, on a machine that does ten other things.
 READ_WITHIN_S = leader_watch.LOOK_EVERY_S + 5.0 + 15.0

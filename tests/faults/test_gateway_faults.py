@@ -264,6 +264,7 @@ async def _until_status(gateway: GatewayUnderTest, status: int, timeout_s: float
     raise AssertionError(f"/readyz did not say {status}: {answer.text}\n{gateway.output()[-3000:]}")
 
 
+@pytest.mark.more
 async def test_a_slow_broker_slows_senders_down_and_loses_nothing(broken, breakable, thorough):
     """Stopped four fifths of the time, in short pulses: slower than the linger, within deadline."""
     service, senders, _ = broken

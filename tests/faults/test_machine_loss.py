@@ -24,7 +24,7 @@ from tests.faults.replicated_service import (
     replicated_service,
 )
 
-pytestmark = [pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.more]
 Faults = Sequence[tuple[str, str]]
 WORST = ("sealing", "drawing", "commit")
 

@@ -24,6 +24,8 @@ from blendstream.streams.releases.retention import LogTrimmer
 from tests.epoch_service import Service, service
 from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records
 
+pytestmark = pytest.mark.more
+
 if TYPE_CHECKING:
     from blendstream.agents.local import LocalRedis
 

@@ -260,6 +260,7 @@ async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_serv
         assert newest.window_start_ms == book.epochs[max(book.epochs) - 1].parameters.window_end_ms
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_jobs_of_two_versions_side_by_side_release_once(kafka, redis_server):
     """In the middle of an upgrade. Both open, seal and release; each by what the log says.

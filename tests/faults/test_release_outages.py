@@ -45,6 +45,7 @@ from tests.job_bench import (
 RELEASED = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
 
 
+@pytest.mark.more
 @pytest.mark.timeout(240)
 async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(
     redis_server, thorough: bool, tmp_path: Path

@@ -36,15 +36,22 @@ SEEN = ("committed", "published")
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("action", ["kill", "pause"])
-async def test_disturbed_at_every_step_another_process_releases_once(
-    kafka, redis_server, action: str, thorough: bool
+@pytest.mark.parametrize(
+    ("action", "steps"),
+    [
+        pytest.param("kill", ("drawn",), id="killed while it draws"),
+        pytest.param("kill", STEPS, marks=pytest.mark.more, id="killed at every step"),
+        pytest.param("pause", ("drawn", "sent"), marks=pytest.mark.more, id="paused at two steps"),
+        pytest.param("pause", STEPS, marks=pytest.mark.slow, id="paused at every step"),
+    ],
+)
+async def test_disturbed_at_a_step_another_process_releases_once(
+    kafka, redis_server, action: str, steps: tuple[str, ...]
 ):
     """Before drawing, after drawing, between send and commit, after commit, after publishing.
 
-    Stopped at all five in `make chaos` only; before that, at the two that are hardest to survive.
+    The two steps are those that are hardest to survive.
     """
-    steps = STEPS if thorough or action == "kill" else ("drawn", "sent")
     rng = np.random.default_rng(11)
     origin = str(int(time.time()) - 5)
     async with service(kafka.url, redis_server.url, epoch__origin_unix_s=origin) as made:
@@ -82,16 +89,21 @@ async def test_disturbed_at_every_step_another_process_releases_once(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("action", ["kill", pytest.param("pause", marks=pytest.mark.slow)])
-async def test_click_graphs_disturbed_at_every_step_are_released_once(
-    kafka, redis_server, action: str, thorough: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("action", "steps"),
+    [
+        pytest.param("kill", ("sent",), marks=pytest.mark.more, id="killed at the hardest step"),
+        pytest.param("kill", STEPS, marks=pytest.mark.slow, id="killed at every step"),
+        pytest.param("pause", STEPS, marks=pytest.mark.slow, id="paused at every step"),
+    ],
+)
+async def test_click_graphs_disturbed_at_a_step_are_released_once(
+    kafka, redis_server, action: str, steps: tuple[str, ...], tmp_path: Path
 ):
     """The same for the graph, which comes first: the head list waits for it, and follows.
 
-    Killed and paused at all five steps in `make chaos`; before that killed at the hardest, between
-    send and commit.
+    The hardest step is between send and commit.
     """
-    steps = STEPS if thorough else ("sent",)
     rng = np.random.default_rng(12)
     settings = {
         "epoch__origin_unix_s": str(int(time.time()) - 5), **GRAPHS, **url_table(tmp_path),

@@ -12,6 +12,8 @@ from blendstream.agents.local import LocalKafka, LocalRedisCluster, LocalSentine
 from blendstream.streams.names import Stem
 from tests.counting import STARTED_S, Installation, contributors, installation
 
+pytestmark = pytest.mark.more
+
 Replicated = LocalRedisCluster | LocalSentinels
 EPOCH = 1
 

@@ -27,6 +27,8 @@ from blendstream.streams.releases.epoch_state import Stage
 from tests.epoch_service import Service
 from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, some_records
 
+pytestmark = pytest.mark.more
+
 
 @asynccontextmanager
 async def running(

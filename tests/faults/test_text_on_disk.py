@@ -97,6 +97,7 @@ def replicated(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[Redis
         yield servers.url if request.param == "sentinel" else servers.nodes[0].url, servers.nodes
 
 
+@pytest.mark.more
 @pytest.mark.timeout(180)
 async def test_no_replica_keeps_a_query_on_its_disk_after_the_release(
     kafka: LocalKafka, replicated: tuple[str, list[RedisNode]]

@@ -17,7 +17,7 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import ensure_topics
 from blendstream.streams.settings import Settings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.more]
 
 Replicated = LocalRedisCluster | LocalSentinels
 

@@ -26,6 +26,8 @@ from tests.job_bench import (
     some_records,
 )
 
+pytestmark = pytest.mark.more
+
 
 async def _head_list(made: Service, jobs: JobBench, epoch: int, later_ms: int = 0) -> EpochState:
     """Seal an epoch and release its head list, so much later than it could be."""

@@ -105,6 +105,7 @@ def warnings(said: str) -> set[tuple[str, str]]:
     return {(line["logger"], line["event"]) for line in lines if line["level"] != "info"}
 
 
+@pytest.mark.more
 @pytest.mark.integration
 @pytest.mark.timeout(2 * MOST_SECONDS + 180)
 def test_the_pages_commands_lead_to_a_published_epoch_and_an_accepted_record_and_report(
@@ -153,6 +154,7 @@ def test_the_pages_commands_lead_to_a_published_epoch_and_an_accepted_record_and
     assert '"https://weather-tomorrow.example/1"' in printed
 
 
+@pytest.mark.more
 @pytest.mark.integration
 @pytest.mark.timeout(300)
 def test_on_three_brokers_and_sentinel_the_doctor_has_nothing_to_fix_and_a_node_may_go(

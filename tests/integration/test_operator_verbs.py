@@ -44,6 +44,7 @@ def verb(made: Service, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.more
 @pytest.mark.timeout(240)
 async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
     kafka, redis_server, capsys: pytest.CaptureFixture[str]

@@ -128,6 +128,7 @@ async def test_a_server_that_refuses_is_reported_by_jobs_and_doctor(
         await made.aclose()
 
 
+@pytest.mark.more
 @pytest.mark.timeout(90)
 async def test_a_replica_that_was_away_is_asked_again_and_no_other(monkeypatch: pytest.MonkeyPatch):
     """Its files contain the text until then. The others have done their part once."""

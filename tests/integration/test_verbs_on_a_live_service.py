@@ -22,6 +22,7 @@ from tests.job_bench import Clock, bench
 PATIENCE_S = 60
 
 
+@pytest.mark.more
 @pytest.mark.timeout(180)
 async def test_verify_raises_no_alarm_while_workers_count(kafka, redis_server):
     """It compared counts of two moments, and told operators to throw all counts away."""

@@ -16,6 +16,8 @@ import pytest
 
 from tests.localclient.support import head_list, serving
 
+pytestmark = pytest.mark.more
+
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("blender", "streams", "agents", "localclient", "evaluation")
 PACKAGES = tuple(f"blendstream.{name}" for name in FOLDERS)

@@ -215,6 +215,7 @@ lies = st.lists(
 )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("own", "bound_s"), [(RICH, BOUND_S), (TIGHT, BOUND_S + TIGHT.period_s)])
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
