@@ -1,7 +1,7 @@
 """From what both groups released to the estimates of an epoch: the opt-in group's, then the blend.
 
-    opt-in release ──▶ `optin_estimates` ──┐
-    cell counts of reports ────────────────┴──▶ `estimate_epoch`: denoise, blend
+    opt-in release ──▶ its `optin` and `shares` ──┐
+    cell counts of reports ───────────────────────┴──▶ `estimate_epoch`: denoise, blend
 
 Paper: EstimateClientProbabilities and BlendProbabilities (Figures 5 and 7), in either profile.
 
@@ -13,8 +13,8 @@ Symbols: S, T = the opt-in users who select and who estimate; p̂_O = the opt-in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -38,7 +38,6 @@ __all__ = [
     "Mechanisms",
     "OptinRelease",
     "estimate_epoch",
-    "optin_estimates",
 ]
 
 #: What estimates p_O in `sharp` where S's counts are of one record a user.
@@ -56,17 +55,18 @@ class Mechanisms:
     blender: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OptinRelease:
-    """All that the opt-in group releases in an epoch, and all that the estimates need of it.
+    """All that the opt-in group releases in an epoch, and the estimates that follow from it.
 
     `noisy` are T's counts over the list's cells (`users` = 0 if there is no T). S's counts are in
     the head list; new records show from `threshold` on, and one below it with probability `luck`.
     `known` are the places in the head list of records that the last one had, too, `forgotten` those
-    of records that are new again in the next epoch. `optin` is p̂_O as
-    it is known before any device reports, `shares` what the blend needs of it (`None` where
-    there is nothing to tell, and in `paper`). `filter_failure` is why records were ranked or
-    forgotten without the filter over epochs.
+    of records that are new again in the next epoch. `filter_failure` is why records were ranked
+    or forgotten without the filter over epochs.
+
+    `optin` and `shares` are post-processing: computed when first used, never by the draw, which is
+    not repeated if it fails.
     """
 
     mechanisms: Mechanisms
@@ -78,10 +78,22 @@ class OptinRelease:
     luck: float
     known: tuple[int, ...]
     best_trimmed: int | None
-    optin: GroupEstimates
-    shares: OptinShares | None
     forgotten: tuple[int, ...] = ()
     filter_failure: Exception | None = None
+
+    @property
+    def optin(self) -> GroupEstimates:
+        """p̂_O as it is known before any device reports."""
+        return self._estimates[0]
+
+    @property
+    def shares(self) -> OptinShares | None:
+        """What the blend needs of p̂_O; `None` where there is nothing to tell, and in `paper`."""
+        return self._estimates[1]
+
+    @cached_property
+    def _estimates(self) -> tuple[GroupEstimates, OptinShares | None]:
+        return _optin_estimates(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +136,13 @@ def estimate_epoch(
     )
 
 
-def optin_estimates(
-    mechanisms: Mechanisms,
-    head_list: HeadList,
-    noisy: NoisyCounts,
-    threshold: int | None,
-    selection_users: int,
-    selection_scale: float,
-    *,
-    known: Sequence[int] = (),
-) -> tuple[GroupEstimates, OptinShares | None]:
-    """p̂_O and what the blend needs of it, from released numbers alone. Post-processing: the same
-    numbers, the same p̂_O.
-    """
+def _optin_estimates(release: OptinRelease) -> tuple[GroupEstimates, OptinShares | None]:
+    """p̂_O and what the blend needs of it: the same released numbers, the same p̂_O."""
+    head_list, noisy, names = release.head_list, release.noisy, release.mechanisms
     cells, listed = head_list.cells, head_list.listed
-    if mechanisms.profile == "paper":
+    if names.profile == "paper":
         return estimate_noisy_counts(noisy, cells), None
-    selected = None
-    counts = head_list.noisy_counts
-    if mechanisms.optin_estimator == FROM_S_AND_T and counts and threshold and selection_users:
-        is_known = np.zeros(len(counts), dtype=np.bool_)
-        is_known[list(known)] = True
-        law = gaussian_law if mechanisms.selector == PERIOD_HISTOGRAM else laplace_law
-        noise = law(selection_scale)
-        selected = SelectionCounts(np.array(counts), selection_users, noise, threshold, is_known)
+    selected = _selection_counts(release)
     # Where S's counts estimate, T's exact intervals, which take most of the time, are needed of the
     # wildcards alone. Otherwise T's own are published as they are, and what is known of records in
     # general enters the blend.
@@ -157,3 +152,16 @@ def optin_estimates(
         return t_alone, None
     shares = optin_shares(selected, noisy, listed)
     return (t_alone if selected is None else optin_group(shares, t_alone, cells)), shares
+
+
+def _selection_counts(release: OptinRelease) -> SelectionCounts | None:
+    """S's counts, where they estimate: of one record a user, and there are some."""
+    counts, threshold = release.head_list.noisy_counts, release.threshold
+    names, users = release.mechanisms, release.selection_users
+    if names.optin_estimator != FROM_S_AND_T or not (counts and threshold and users):
+        return None
+    is_known = np.zeros(len(counts), dtype=np.bool_)
+    is_known[list(release.known)] = True
+    law = gaussian_law if names.selector == PERIOD_HISTOGRAM else laplace_law
+    noise = law(release.selection_scale)
+    return SelectionCounts(np.array(counts), users, noise, threshold, is_known)

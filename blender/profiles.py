@@ -33,12 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.blender import registry
-from blendstream.blender.epoch_estimates import (
-    FROM_S_AND_T,
-    Mechanisms,
-    OptinRelease,
-    optin_estimates,
-)
+from blendstream.blender.epoch_estimates import FROM_S_AND_T, Mechanisms, OptinRelease
 from blendstream.blender.noise.exact_noise import Noise, laplace_scale, laplace_variance
 from blendstream.blender.over_time.epoch_memory import EpochMemory, ListRanking, remember
 from blendstream.blender.over_time.period_budget import (
@@ -150,8 +145,6 @@ def _paper_head_list(
         luck=0.0,
         known=(),
         best_trimmed=optin.best_trimmed,
-        optin=optin.estimates,
-        shares=None,
     )
 
 
@@ -207,15 +200,6 @@ def _sharp_head_list(
     )
     listed_before = set(known)
     still_known = tuple(i for i, record in enumerate(order) if record in listed_before)
-    optin, shares = optin_estimates(
-        names,
-        head_list,
-        noisy,
-        selection.threshold,
-        counts.selection_users,
-        scale,
-        known=still_known,
-    )
     return OptinRelease(
         mechanisms=names,
         head_list=head_list,
@@ -226,8 +210,6 @@ def _sharp_head_list(
         luck=selection.luck,
         known=still_known,
         best_trimmed=None,
-        optin=optin,
-        shares=shares,
         forgotten=tuple(np.flatnonzero(ranking.forgotten[places]).tolist()),
         filter_failure=ranking.failure,
     )

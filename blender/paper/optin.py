@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -78,9 +79,9 @@ class NoisyCounts:
         return self.scale**2 if self.gaussian else laplace_variance(self.scale)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OptinEstimates:
-    """Figure 4's answer: HL, and p̂_O with σ̂²_O as `estimates` over the cells of HL.
+    """Figure 4's answer: HL, T's noisy counts over its cells, and the estimates that follow.
 
     `best_trimmed` is the largest noisy count that did not make it into the cells, if there is one:
     judging the listed ones requires to know how high they had to be.
@@ -88,8 +89,12 @@ class OptinEstimates:
 
     head_list: HeadList
     noisy: NoisyCounts
-    estimates: GroupEstimates
     best_trimmed: int | None
+
+    @cached_property
+    def estimates(self) -> GroupEstimates:
+        """p̂_O with σ̂²_O over the cells of HL; computed when first used, since no noise is drawn."""
+        return estimate_noisy_counts(self.noisy, self.head_list.cells)
 
 
 def estimate_optin_probabilities(
@@ -125,12 +130,7 @@ def estimate_optin_probabilities(
     )
     trimmed = [count for _, count in ranked[head_list.listed :]]
     noisy = noisy.merge(_new_home(every_cell, head_list.cells), len(head_list.cells))
-    return OptinEstimates(
-        head_list,
-        noisy,
-        estimate_noisy_counts(noisy, head_list.cells),
-        best_trimmed=trimmed[0] if trimmed else None,
-    )
+    return OptinEstimates(head_list, noisy, best_trimmed=trimmed[0] if trimmed else None)
 
 
 def add_noise(

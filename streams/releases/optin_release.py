@@ -4,8 +4,8 @@ The head list itself is a document of its own, because devices read it. This one
 T's noisy counts, and how S's counts were drawn. Both are committed in one transaction, so that
 the noise of an epoch is in the log, whole, before any of it is published.
 
-Promises: `read_optin_release` rebuilds exactly what `write_optin_release` was given, estimates
-included, since they follow from the numbers stored here.
+Promises: `read_optin_release` rebuilds exactly what `write_optin_release` was given; the estimates
+follow from the numbers stored here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from blendstream.blender.epoch_estimates import Mechanisms, OptinRelease, optin_estimates
+from blendstream.blender.epoch_estimates import Mechanisms, OptinRelease
 from blendstream.blender.noise.exact_noise import laplace_variance
 from blendstream.blender.paper.optin import NoisyCounts
 from blendstream.blender.values.cells import HeadList
@@ -78,25 +78,17 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         users=int(body["estimation_users"]),
         gaussian=bool(body.get("noise_gaussian", False)),  # an older release knew no other noise
     )
-    mechanisms = Mechanisms(**body["mechanisms"])
-    users, scale = int(body["selection_users"]), float(body["selection_scale"])
-    known = tuple(body.get("known", ()))  # an older release did not say
-    optin, shares = optin_estimates(
-        mechanisms, head_list, noisy, body["threshold"], users, scale, known=known
-    )
     return OptinRelease(
-        mechanisms=mechanisms,
+        mechanisms=Mechanisms(**body["mechanisms"]),
         head_list=head_list,
         noisy=noisy,
         threshold=body["threshold"],
-        selection_users=users,
-        selection_scale=scale,
+        selection_users=int(body["selection_users"]),
+        selection_scale=float(body["selection_scale"]),
         luck=float(body.get("luck", 0.0)),  # nor have any
-        known=known,
+        known=tuple(body.get("known", ())),  # an older release did not say
         forgotten=tuple(body.get("forgotten", ())),
         best_trimmed=body["best_trimmed"],
-        optin=optin,
-        shares=shares,
     )
 
 

@@ -173,6 +173,22 @@ def test_each_group_is_noised_once_at_the_whole_budget_and_no_more(profile, m, e
 
 
 @pytest.mark.parametrize("profile", PROFILES)
+def test_the_draw_makes_no_estimate(profile, monkeypatch):
+    """A draw is not repeated, so what follows from released numbers must not make it fail."""
+
+    def fail(*_, **__):
+        raise FloatingPointError("no interval")
+
+    monkeypatch.setattr("blendstream.blender.paper.optin.noisy_count_interval", fail)
+    counts = optin({A: 40, B: 25}, {A: 8})
+    release = build_head_list(profile, counts, PrivacyParameters(), NoNoise())
+
+    assert release.head_list.listed == 2
+    with pytest.raises(FloatingPointError):
+        estimate_epoch(release, np.zeros(len(release.head_list.cells), dtype=np.int64), 0)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
 def test_an_epoch_without_reports_publishes_what_the_opt_in_users_say(profile):
     release = build_head_list(profile, optin({A: 40, B: 25}, {A: 8}), PrivacyParameters(),
                               NoNoise())  # fmt: skip
