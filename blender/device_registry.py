@@ -17,7 +17,7 @@ from blendstream.blender.values.interfaces import DeviceRandomizer
 
 __all__ = ["DEVICE_RANDOMIZERS", "device_randomizer_for", "named"]
 
-_Filled = TypeVar("_Filled")
+_Randomizer = TypeVar("_Randomizer")
 
 DEVICE_RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], DeviceRandomizer]]] = {
     "two-stage": TwoStage,
@@ -30,14 +30,14 @@ DEVICE_RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], DeviceR
 def device_randomizer_for(head_list: HeadList) -> DeviceRandomizer:
     """The randomizer that this head list names, built for its cells."""
     spec = head_list.randomizer
-    return named("randomizer", DEVICE_RANDOMIZERS, spec.name)(head_list.cells, spec)
+    return named(DEVICE_RANDOMIZERS, spec.name)(head_list.cells, spec)
 
 
-def named(role: str, known: Mapping[str, _Filled], name: str) -> _Filled:
-    """The mechanism of that name; a clear refusal where there is none."""
+def named(known: Mapping[str, _Randomizer], name: str) -> _Randomizer:
+    """The randomizer of that name; a clear refusal where there is none."""
     if name not in known:
         raise ParameterError(
-            f"{role} must be one of {', '.join(sorted(known))}, got {name!r}; "
+            f"randomizer must be one of {', '.join(sorted(known))}, got {name!r}; "
             "a newer release of this software may know it"
         )
     return known[name]

@@ -32,7 +32,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender import registry
 from blendstream.blender.epoch_estimates import FROM_S_AND_T, Mechanisms, OptinRelease
 from blendstream.blender.noise.exact_noise import Noise, laplace_scale, laplace_variance
 from blendstream.blender.over_time.epoch_memory import EpochMemory, ListRanking, remember
@@ -43,13 +42,13 @@ from blendstream.blender.over_time.period_budget import (
     select_in_period,
 )
 from blendstream.blender.paper.blend import VarianceBlender
-from blendstream.blender.paper.head_list import create_head_list
+from blendstream.blender.paper.head_list import ThresholdSelector, create_head_list
 from blendstream.blender.paper.local import TwoStage
 from blendstream.blender.paper.optin import NoisyCounts, add_noise, estimate_optin_probabilities
 from blendstream.blender.randomizers.subset_or_none import TYPICAL_64THS
 from blendstream.blender.sharp.best_randomizer import best_randomizer, share_in_64ths
 from blendstream.blender.sharp.difference_blend import NAME as BETWEEN_GROUPS
-from blendstream.blender.sharp.gaussian_histogram import calibrate
+from blendstream.blender.sharp.gaussian_histogram import GaussianHistogram, calibrate
 from blendstream.blender.sharp.stable_histogram import StableHistogram
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.cells import HeadList, RandomizerSpec
@@ -110,9 +109,9 @@ def build_head_list(
 def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector:
     """Who builds the head list."""
     if profile == "paper":
-        return registry.selector_of("threshold")
+        return ThresholdSelector()
     one_record = parameters.records_per_optin_user == 1
-    return registry.selector_of("stable-histogram" if one_record else "gaussian-histogram")
+    return StableHistogram() if one_record else GaussianHistogram()
 
 
 def _paper_head_list(
@@ -130,7 +129,7 @@ def _paper_head_list(
     optin = estimate_optin_probabilities(selected, counts, parameters, noise, randomizer=spec)
     names = Mechanisms(
         "paper",
-        selector_of("paper", parameters).name,
+        ThresholdSelector.name,
         "noisy-counts",
         spec.name,
         VarianceBlender.name,

@@ -21,7 +21,7 @@ from blendstream.blender.paper.optin import (
     estimate_optin_probabilities,
 )
 from blendstream.blender.paper.user_groups import partition_users
-from blendstream.blender.registry import RANDOMIZERS, SELECTORS, randomizer_for
+from blendstream.blender.registry import RANDOMIZERS, randomizer_for
 from blendstream.blender.sharp.agreement import Agreement, measure_agreement
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from blendstream.blender.values.cells import Cell, Cells, HeadList, RandomizerSpec
@@ -38,7 +38,6 @@ from blendstream.blender.values.record import Record, normalise
 
 __all__ = [
     "RANDOMIZERS",
-    "SELECTORS",
     "Agreement",
     "BlenderError",
     "Cell",

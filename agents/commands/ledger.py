@@ -18,13 +18,11 @@ from blendstream.agents.jobs.job_context import limit_from
 from blendstream.agents.operations.budget_words import BudgetUse, budget_use
 from blendstream.agents.output import add_json, print_json
 from blendstream.streams.budget.epoch_plan import plan_from
-from blendstream.streams.budget.ledger import GROUPS, Cost, Group, Limit, Paused
+from blendstream.streams.budget.ledger import GROUPS, SPOKEN, Cost, Limit, Paused
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "budget_now", "document", "run", "show"]
-
-_SPOKEN: dict[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +77,7 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
         plain = book.ledger.basic_in_life(group)
         here = book.ledger.basic(group, start, end)
         lines.append(
-            f"  {_SPOKEN[group]}: ε={spent.epsilon:.4g} at δ={spent.delta:.3g} of at most "
+            f"  {SPOKEN[group]}: ε={spent.epsilon:.4g} at δ={spent.delta:.3g} of at most "
             f"ε={most.epsilon:g} at δ={most.delta:g} "
             f"(plain sums: ε={here.epsilon:.4g}, δ={here.delta:.3g})"
         )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from blendstream.blender.noise.exact_noise import Noise, absence_bound, laplace_scale, rare_noise
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import require
-from blendstream.blender.values.interfaces import HeadListSelector, OptinCounts, Selection
+from blendstream.blender.values.interfaces import OptinCounts, Selection
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.record import Record
 
@@ -72,12 +72,10 @@ def create_head_list(
     counts: OptinCounts,
     parameters: PrivacyParameters,
     noise: Noise,
-    selector: HeadListSelector | None = None,
 ) -> tuple[Record, ...]:
     """HL_S: the records of S that pass, ordered by text so that the order reveals nothing more."""
-    selector = selector or ThresholdSelector()
     nothing_known = np.zeros(len(counts.table), dtype=np.bool_)
-    selection = selector.select(counts.selection, nothing_known, parameters, noise)
+    selection = ThresholdSelector().select(counts.selection, nothing_known, parameters, noise)
     return tuple(sorted(counts.table[i] for i in selection.kept.tolist()))
 
 

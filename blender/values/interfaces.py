@@ -1,7 +1,8 @@
 """The roles whose mechanisms can be exchanged, as the paper intends: one small interface each.
 
 Privacy does not depend on which mechanism fills a role, if it is (ε,δ)-DP in its trust model. A
-better mechanism is one new file and one line in `blender.registry`; a profile then names it.
+better mechanism is one new file, and for a randomizer a line in `blender.registry`; a profile then
+names it.
 """
 
 from __future__ import annotations

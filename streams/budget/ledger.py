@@ -41,6 +41,7 @@ from blendstream.streams.budget.composition import (
 
 __all__ = [
     "GROUPS",
+    "SPOKEN",
     "Cost",
     "EpochCharge",
     "Group",
@@ -171,14 +172,15 @@ class Paused:
         """One sentence for operators and for senders that the gateway refuses."""
         return (
             f"the privacy budget of this period is spent: one more epoch would bring "
-            f"{_SPOKEN[self.group]} to delta={self.would_be.delta:.3g} at "
+            f"{SPOKEN[self.group]} to delta={self.would_be.delta:.3g} at "
             f"epsilon={self.would_be.epsilon:g}, the limit is delta="
             f"{self.limit.of(self.group).delta:g} per {self.limit.period_s} s; "
             f"collecting resumes by itself with the next period"
         )
 
 
-_SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
+#: A group as people read it.
+SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
 #: What an epoch costs opt-in users in a budget period without a click graph.
 _NOTHING = Cost(0.0, 0.0)
@@ -232,7 +234,7 @@ class Ledger:
             cost, most = charge.dearest[group], limit.of(group)
             if cost.epsilon > most.epsilon or cost.delta > most.delta:
                 raise ParameterError(
-                    f"one epoch must cost {_SPOKEN[group]} no more than the limit per period, got "
+                    f"one epoch must cost {SPOKEN[group]} no more than the limit per period, got "
                     f"({cost.epsilon:g}, {cost.delta:g}) with limit=({most.epsilon:g}, "
                     f"{most.delta:g}); raise the limit or lower epsilon and delta"
                 )

@@ -17,7 +17,6 @@ import pytest
 from blendstream import blender
 from blendstream.blender import (
     RANDOMIZERS,
-    SELECTORS,
     Cell,
     Cells,
     Estimates,
@@ -31,6 +30,7 @@ from blendstream.blender import (
     ndcg,
     normalise,
 )
+from blendstream.blender.device_registry import DEVICE_RANDOMIZERS
 from blendstream.blender.noise.exact_noise import ExactNoise
 from blendstream.blender.paper.accuracy import rescale
 from blendstream.blender.paper.user_groups import PARTS, partition_users
@@ -101,7 +101,7 @@ def test_no_module_draws_from_a_generator_of_its_own():
                 assert node.attr == "Generator", f"{path.name}:{node.lineno}"
 
 
-@pytest.mark.parametrize("registry", [SELECTORS, RANDOMIZERS])
+@pytest.mark.parametrize("registry", [RANDOMIZERS, DEVICE_RANDOMIZERS])
 def test_mechanisms_are_registered_under_their_own_names(registry):
     for name, mechanism in registry.items():
         assert mechanism.name == name
