@@ -186,7 +186,7 @@ def _sharp_head_list(
         records=order,
         listed=listed,
         randomizer=spec,
-        query_wildcards=spec.name == TwoStage.name,
+        query_wildcards=False,
         noisy_counts=tuple(noisy_s[places].tolist()),
     )
     noisy = _noise_for_t(counts, head_list, parameters, noise, rule)

@@ -18,7 +18,7 @@ from blendstream.agents.jobs.job_context import limit_from
 from blendstream.agents.operations.budget_words import BudgetUse, budget_use
 from blendstream.agents.output import add_json, print_json
 from blendstream.streams.budget.epoch_plan import plan_from
-from blendstream.streams.budget.ledger import GROUPS, SPOKEN, Cost, Limit, Paused
+from blendstream.streams.budget.ledger import GROUPS, SPOKEN, Cost, Group, Limit, Paused
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.settings import Settings, load_settings
 

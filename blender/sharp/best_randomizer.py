@@ -1,8 +1,8 @@
 """Choose the randomizer that leaves the least noise on the worst record of a head list.
 
-All candidates keep the same ε for the device, and none of them needs δ, the paper's neither: they
-differ in how much of it reaches the estimates. Devices are charged δ = 0 before a list is drawn,
-so a candidate with δ > 0 could win and then not be used (docs/decisions/0022-whole-records.md).
+All candidates keep the same ε for the device, and none of them needs δ: they differ in how much of
+it reaches the estimates. The paper's two stages are none: they were never the best
+(docs/decisions/0022-whole-records.md).
 The choice depends only on the published head list: its shape, and the share of people whose record
 is listed, by its noisy counts. So it spends nothing, and every server makes the same choice again.
 
@@ -15,10 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
-
-from blendstream.blender.paper.local import TwoStage
-from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
 from blendstream.blender.randomizers.subset_or_none import (
     TYPICAL_64THS,
     SubsetOrNone,
@@ -31,8 +27,7 @@ from blendstream.blender.randomizers.subset_selection import (
     best_subset_size,
     rare_variance,
 )
-from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.cells import RandomizerSpec
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.rational import exp_rounded_down
 from blendstream.blender.values.record import Record
@@ -52,7 +47,7 @@ def best_randomizer(
     is the variance. `max_cells` caps the length of an answer (ω), which the result states, and the
     choice knows it; `listed_64ths` is the share of people who hold something listed
     (`share_in_64ths`). Ties go to the simpler: randomized response, subset selection, subset or
-    none, the paper's two stages.
+    none.
 
     >>> best_randomizer([Record(f"q{i}", "u") for i in range(500)], PrivacyParameters()).name
     'subset-or-none'
@@ -67,12 +62,7 @@ def best_randomizer(
             max_cells_per_answer=max_cells,
             listed_64ths=listed_64ths,
         )
-        for name in (
-            RandomizedResponse.name,
-            SubsetSelection.name,
-            SubsetOrNone.name,
-            TwoStage.name,
-        )
+        for name in (RandomizedResponse.name, SubsetSelection.name, SubsetOrNone.name)
     ]
     best = min(candidates, key=lambda spec: worst_variance(listed, spec))
     return replace(best, cells_per_answer=_width(len(listed), best))
@@ -89,14 +79,12 @@ def share_in_64ths(noisy_counts: Sequence[int], users: int) -> int:
 
 
 def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
-    """n·Var(p̂) of the worst listed record, one that hardly anyone holds; ∞ if it cannot report.
+    """n·Var(p̂) of the worst listed record, one that hardly anyone holds.
 
     For `subset-or-none` it matters how many hold something else that is listed.
     """
     if not listed:
         return 0.0
-    if spec.name == TwoStage.name:
-        return _two_stage_variance(listed, spec)
     records, width, likelihood = len(listed), _width(len(listed), spec), _likelihood(spec)
     if spec.name == SubsetOrNone.name:
         variance = named_variance(records, likelihood, width, spec.listed_64ths)
@@ -117,18 +105,3 @@ def _width(records: int, spec: RandomizerSpec) -> int:
 
 def _likelihood(spec: RandomizerSpec) -> Fraction:
     return exp_rounded_down(Fraction(spec.epsilon) / spec.answers)
-
-
-def _two_stage_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
-    cells = Cells(tuple(listed), query_wildcards=True)
-    try:
-        randomizer = TwoStageEstimator(cells, spec)
-    except ParameterError:  # ε too small for that many queries to carry any signal
-        return float("inf")
-    # Everyone holds ⟨⋆,⋆⟩; two reports are enough to compute the variance of many.
-    truth = np.zeros(len(cells))
-    truth[-1] = 1.0
-    answers = np.zeros(len(cells), dtype=np.int64)
-    answers[-1] = 2 * spec.answers
-    variance = randomizer.estimate(answers, 2).variance_at(truth)
-    return float(2 * variance[: len(listed)].max()) * spec.answers

@@ -20,7 +20,6 @@ Symbols: p̂_g, σ²_g = one group's estimate and variance; τ = relative differ
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +75,7 @@ def optin_group(
         participants=shares.users,
         cells=estimates,
         query_totals=query_totals(estimates.probability, [(estimates.variance, None)], cells),
-        query_marginals=t_alone.query_marginals,
+        query_marginals=None,
         variance_at=flat(estimates.variance),
     )
 
@@ -104,10 +103,9 @@ def blend_groups(
     if shares is None or client.participants == 0 or optin.participants == 0:
         return Blend(client if client.participants else optin, None, nothing_disputed)
     listed = len(shares)
-    at = _cell_by_cell(client)
 
     def of_records(p: FloatArray) -> FloatArray:
-        return at(np.concatenate([p, np.zeros(size - listed)]))[:listed]
+        return client.variance_at(np.concatenate([p, np.zeros(size - listed)]))[:listed]
 
     judged = client_shares(shares, client.cells.probability[:listed], of_records)
     disputed = nothing_disputed
@@ -123,7 +121,7 @@ def blend_groups(
             participants=optin.participants + client.participants,
             cells=shown,
             query_totals=_totals(shown, judged, client, cells, disputed),
-            query_marginals=_marginals(optin, client),
+            query_marginals=None,
             variance_at=flat(shown.variance),
         ),
         judged.difference,
@@ -134,9 +132,9 @@ def blend_groups(
 def _rest(
     optin: GroupEstimates, client: GroupEstimates, typical: float, listed: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """⟨q,⋆⟩ and ⟨⋆,⋆⟩: inverse variances, T's widened by what the groups may differ.
+    """⟨⋆,⋆⟩: inverse variances, T's widened by what the groups may differ.
 
-    ⟨⋆,⋆⟩ differs by what all listed records together do; at worst all differ alike, by τ·(1 − p⋆).
+    It differs by what all listed records together do; at worst all differ alike, by τ·(1 − p⋆).
     """
     t, c = (Estimates(*(x[listed:] for x in _parts(group.cells))) for group in (optin, client))
     p = np.clip(c.probability, 0.0, 1.0)
@@ -185,7 +183,7 @@ def _totals(
     """
     listed, queries = len(cells.records), len(cells.queries)
     query = cells.query_of_cell[:listed]
-    own = _cell_by_cell(client)(np.clip(shown.probability, 0.0, 1.0))
+    own = client.variance_at(np.clip(shown.probability, 0.0, 1.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.nan_to_num(np.clip(shown.variance / own, 0.0, 1.0))
         clients = np.where(part > 0, shown.variance * part, 0.0)
@@ -212,25 +210,6 @@ def _totals(
         np.clip(total.probability - margin - np.maximum(below, 0.0), 0.0, 1.0),
         np.clip(total.probability + margin + np.maximum(above, 0.0), 0.0, 1.0),
     )
-
-
-def _marginals(optin: GroupEstimates, client: GroupEstimates) -> Estimates | None:
-    if optin.query_marginals is None or client.query_marginals is None:
-        return None
-    return blend_probabilities(optin.query_marginals, client.query_marginals)
-
-
-def _cell_by_cell(group: GroupEstimates) -> Callable[[FloatArray], FloatArray]:
-    """The group's variance at p, one cell at a time.
-
-    Where reports tell queries apart, a cell's variance depends on its whole query, and a p tried
-    for all cells at once is no distribution: there the variance is taken once, at what the group
-    itself estimates, brought back to a distribution.
-    """
-    if group.query_marginals is None:
-        return group.variance_at
-    own = np.clip(group.cells.probability, 0.0, 1.0)
-    return flat(group.variance_at(own / max(float(own.sum()), 1e-200)))
 
 
 def _parts(of: Estimates) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

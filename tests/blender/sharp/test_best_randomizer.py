@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blendstream.blender import RANDOMIZERS, Cells, PrivacyParameters, RandomizerSpec, Record
-from blendstream.blender.paper.local import TwoStage
+from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
 from blendstream.blender.randomizers.subset_estimates import SubsetSelectionEstimator
 from blendstream.blender.randomizers.subset_or_none import SubsetOrNone
 from blendstream.blender.sharp.best_randomizer import (
@@ -28,12 +28,21 @@ def test_short_lists_get_randomized_response_and_long_ones_subsets():
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 @pytest.mark.parametrize("listed", [records(5), records(40), records(10, 8), records(1, 30)])
-def test_no_candidate_has_less_variance_on_its_worst_record(epsilon, listed):
-    """The paper's two stages are among the candidates."""
-    best = best_randomizer(listed, PrivacyParameters(epsilon=epsilon))
-    for name in RANDOMIZERS:
-        other = RandomizerSpec(name, epsilon)
-        assert worst_variance(listed, best) <= worst_variance(listed, other)
+def test_no_randomizer_has_less_variance_on_its_worst_record(epsilon, listed):
+    """Not the paper's either, which is no candidate for that reason."""
+    best = worst_variance(listed, best_randomizer(listed, PrivacyParameters(epsilon=epsilon)))
+    for name in set(RANDOMIZERS) - {"two-stage"}:
+        assert best <= worst_variance(listed, RandomizerSpec(name, epsilon))
+    assert best < two_stage_variance(listed, RandomizerSpec("two-stage", epsilon))
+
+
+def two_stage_variance(listed: list[Record], spec: RandomizerSpec) -> float:
+    """n·Var(p̂) of the worst listed record where everyone holds ⟨⋆,⋆⟩."""
+    cells = Cells(tuple(listed), query_wildcards=True)
+    nobody = np.zeros(len(cells), dtype=np.int64)
+    nobody[-1] = 2  # reports: enough to compute the variance of many
+    variance = TwoStageEstimator(cells, spec).estimate(nobody, 2).variance_at(nobody / 2)
+    return float(2 * variance[: len(listed)].max())
 
 
 @pytest.mark.parametrize("epsilon", [0.0001, 0.001, 0.1, 4.0])
@@ -43,19 +52,14 @@ def test_no_device_is_asked_to_spend_a_delta_that_it_was_not_charged(epsilon, li
     and the list, its noise drawn and paid for, was refused because devices are charged δ = 0.
     """
     parameters = PrivacyParameters(epsilon=epsilon, delta=0.01)
-    with_delta = RandomizerSpec("two-stage", epsilon, parameters.delta)
 
-    best = best_randomizer(listed, parameters)
-
-    assert best.delta == 0
-    if epsilon < 0.01:
-        assert worst_variance(listed, with_delta) < worst_variance(listed, best)
+    assert best_randomizer(listed, parameters).delta == 0
 
 
 def test_the_two_stages_are_many_times_noisier_in_the_papers_settings():
     """ε = 4: the variance of the worst record, whole records beside two stages."""
     listed = records(12, 4)
-    two_stage = worst_variance(listed, RandomizerSpec("two-stage", 4.0, 1e-5))
+    two_stage = two_stage_variance(listed, RandomizerSpec("two-stage", 4.0, 1e-5))
     whole = worst_variance(listed, RandomizerSpec("randomized-response", 4.0))
     assert two_stage > 8 * whole
 
@@ -65,7 +69,7 @@ def test_the_cap_on_an_answers_length_is_kept_and_counted_in():
     parameters = PrivacyParameters(epsilon=1.0)
     for cap in (1, 4, 32):
         spec = best_randomizer(listed, parameters, max_cells=cap)
-        cells = Cells(tuple(listed), query_wildcards=spec.name == TwoStage.name)
+        cells = Cells(tuple(listed), query_wildcards=False)
         assert RANDOMIZERS[spec.name](cells, spec).cells_per_answer <= cap
     capped, free = (
         worst_variance(listed, RandomizerSpec("subset-selection", 1.0, max_cells_per_answer=cap))
