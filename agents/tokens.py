@@ -23,6 +23,8 @@ again until it can. A file that is written again keeps its readers.
 
 Promises: tokens are compared in constant time, also when the name is unknown, and never logged.
 Why a token is refused is said only about tokens that were signed.
+
+Decision: docs/decisions/0073-user-ids-belong-to-an-application.md
 """
 
 from __future__ import annotations

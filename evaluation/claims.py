@@ -3,7 +3,7 @@
 Claims are in our words, with the section they come from; where our result differs, `why` gives the
 reason. Populations here are drawn (`evaluation.populations`), not the paper's logs, so
 trends and thresholds are compared, not third digits. The paper does not say whether L1 runs over
-records or queries (decision 0081), so a claim about L1 is judged by both readings.
+records or queries (docs/evaluation.md, the measures), so both readings judge a claim about L1.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ CLAIMS = (
         check=list_of_ten("ndcg"),
         why=(
             "the ten are chosen by the noisy counts of the 1 642 people in T, which leaves out "
-            "three or four of the true ten; the paper does not say that this costs (decision 0081)"
+            "three or four of the true ten; the paper does not say that this costs"
         ),
     ),
     PaperClaim(

@@ -16,6 +16,8 @@ are held by enough people to be found: settings A and B, which differ in size.
 Promises: everyone draws independently from `probability`, the truth that estimates are compared
 with; a table's row counts as that many people with one record each.
 Symbols: s = query_exponent, a = url_exponent.
+
+Decision: docs/decisions/0080-populations-of-the-evaluation.md
 """
 
 from __future__ import annotations

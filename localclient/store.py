@@ -10,6 +10,8 @@ Promises: a state that was saved survives a crash at any moment; if the state is
 nothing more is spent. Raw records are removed from the folder once their window is answered, also
 those in a file that a crash left half-written (a program cannot know whether the disk's firmware
 keeps a copy).
+
+Decision: docs/decisions/0041-what-a-device-writes-down.md
 """
 
 from __future__ import annotations

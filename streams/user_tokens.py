@@ -19,6 +19,8 @@ know its public half alone, so that no one can sign with their token file.
 Promises: a token is good for one user id, in one space, until it expires; nothing about users is
 looked up to check it. Neither user ids nor tokens are in any message.
 Assumes: a backend that hands a token only to the person whose user id it signs.
+
+Decision: docs/decisions/0120-a-token-for-one-user.md
 """
 
 from __future__ import annotations

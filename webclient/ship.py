@@ -3,6 +3,8 @@
 The extension gets its copy of the client: a browser loads nothing from outside its folder.
 
 `npm run ship` calls this last. It runs esbuild and TypeScript, which nothing else here needs.
+
+Decision: docs/decisions/0043-a-client-for-browsers.md
 """
 
 from __future__ import annotations

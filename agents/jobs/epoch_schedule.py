@@ -10,7 +10,7 @@ what is decided depends on times, offsets and participants only.
 
 Departure: epochs open ahead of their windows, `epochs_ahead` of them, so that an outage of the
 jobs refuses no one; a gap longer than that is not filled with empty epochs afterwards
-(docs/decisions/0050-epochs-open-ahead.md).
+(docs/epochs.md).
 """
 
 from __future__ import annotations

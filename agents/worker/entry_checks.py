@@ -197,7 +197,7 @@ def _count_records(
             left = keep(~fault[left], reason)
     left = keep(shares[left] < len(Share), Refusal.MALFORMED)
     left = keep(slots[left] < per_user, Refusal.OVER_LIMIT)
-    # Departure: T counts slot 0 only (docs/decisions/0060-t-counts-slot-zero.md).
+    # Departure: T counts slot 0 only (docs/decisions/0110-one-quantity.md).
     left = keep((shares[left] != _T) | (slots[left] == 0), Refusal.SPARE)
 
     rows = np.column_stack((contributors[left], slots[left].astype(np.uint64)))

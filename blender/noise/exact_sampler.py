@@ -13,6 +13,8 @@ Assumes: the generator's bits are fair and independent.
 
 Symbols: V = uniform real, C = distribution function of |X|, prefix = the bits of V so far.
 docs/exact-noise.md has the proof; scales too large for a table: `blender.noise.exact_rejection`.
+
+Decision: docs/decisions/0009-a-sampler-of-our-own.md
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ Assumes: what is known in an epoch depends on published values alone; a person's
 epoch are distinct; no one changes share (S, T, click graph) within a period.
 
 Symbols: m = m_O, T = epochs, σ = scale, θ = threshold, N = count, X = noise.
+
+Decision: docs/decisions/0030-one-budget-for-a-period.md
 """
 
 from __future__ import annotations

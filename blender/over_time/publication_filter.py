@@ -13,6 +13,8 @@ publication.
 Assumes: publications come in order, each with all records that were known to it.
 
 Symbols: m, P = the filter's mean and variance of a record's probability; τ = between_groups.
+
+Decision: docs/decisions/0138-a-querys-figure.md
 """
 
 from __future__ import annotations

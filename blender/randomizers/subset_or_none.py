@@ -27,6 +27,8 @@ such answers), for each would be subtracted from records that it did not name.
 Symbols: M = listed records, ω = cells_per_answer, E as above, n = answers; for one answer
 t = P(names r | holds r) = P(none | holds ⋆) = E·f, f = P(names r | holds ⋆) = P(none | holds r),
 g = P(names r | holds another record), λ = share of people who hold a listed record.
+
+Decision: docs/decisions/0024-devices-may-say-none.md
 """
 
 from __future__ import annotations

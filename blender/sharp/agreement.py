@@ -21,6 +21,8 @@ says "agree" for want of evidence. It cannot tell forged reports from people who
 Symbols: m, v = mean and variance of p given opt-in counts, p̂_C, σ²_C = the clients'.
 
 The generator is numpy's: it decides a p-value, not anyone's privacy.
+
+Decision: docs/decisions/0006-do-the-groups-agree.md
 """
 
 from __future__ import annotations

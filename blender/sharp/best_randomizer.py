@@ -2,7 +2,7 @@
 
 All candidates keep the same ε for the device, and none of them needs δ: they differ in how much of
 it reaches the estimates. The paper's two stages are none: they were never the best
-(docs/decisions/0022-whole-records.md).
+(docs/decisions/0024-devices-may-say-none.md).
 The choice depends only on the published head list: its shape, and the share of people whose record
 is listed, by its noisy counts. So it spends nothing, and every server makes the same choice again.
 

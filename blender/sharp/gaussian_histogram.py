@@ -22,6 +22,8 @@ Assumes: a user's records are distinct (`agents.worker.entry_checks` refuses a r
 record sent m times would move one count by m.
 
 Symbols: m = m_O, σ = scale, θ = threshold, d = how many counts differ, X = noise.
+
+Decision: docs/decisions/0023-gaussian-noise-for-many-records.md
 """
 
 from __future__ import annotations

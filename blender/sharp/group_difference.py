@@ -18,6 +18,8 @@ Assumes: fewer than half of the records stand out; the two groups answered indep
 reports look like any other difference: `Judged.stands_out` says which records, not why.
 Symbols: m, v = mean and variance of p_O (`OptinShares`), c, σ²(p) = the clients' estimate and its
 variance at p, β, τ, η as above.
+
+Decision: docs/decisions/0026-groups-may-differ.md
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ __all__ = ["PERIOD_EPOCHS", "SELECTION_SHARES", "PrivacyParameters", "require_si
 #: ⟨⋆,⋆⟩, which S does not, and stands in where S's counts cannot (several records a user).
 SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
 
-#: T that suits each profile: epochs that share one budget (docs/decisions/0133). With daily epochs
+#: T that suits each profile: epochs that share one budget (docs/decisions/0030). With daily epochs
 #: a month. 0: the paper knows of one epoch only.
 PERIOD_EPOCHS: Final[Mapping[str, int]] = {"paper": 0, "sharp": 30}
 

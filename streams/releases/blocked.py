@@ -7,6 +7,8 @@
 Open for a moment is normal: a job is committing. A transaction that stays open longer than Kafka
 lets any live (`jobs.transaction_timeout_s`) blocks the log: readers see what lies before it only,
 nothing new is released, and no restart helps.
+
+Decision: docs/decisions/0053-a-transaction-that-hangs.md
 """
 
 from __future__ import annotations

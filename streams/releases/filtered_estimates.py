@@ -8,6 +8,8 @@ floats, on any machine.
 Assumes: publications come in order. Of S's counts those of one record a user are the quantity that
 clients report on; for m_O > 1 they are not, and in `paper` there are none: then there is no
 filtered estimate.
+
+Decision: docs/decisions/0132-the-filtered-estimate-in-publications.md
 """
 
 from __future__ import annotations

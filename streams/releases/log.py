@@ -25,6 +25,10 @@ Assumes: one transactional id for each kind of job, used by no other program. Th
 replicated with `min.insync.replicas` above half of its replicas and without unclean elections
 (`blendstream doctor` checks), so that what was acknowledged survives, and a leader that was cut off
 cannot acknowledge. Every writer is of this release: one of version 0.1.0 writes no turn records.
+
+Decision: docs/decisions/0052-the-release-log-uses-librdkafka.md
+
+Decision: docs/decisions/0053-a-transaction-that-hangs.md
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Read settings from the environment and one TOML file; remember where each came from."""
+"""Read settings from the environment and one TOML file; remember where each came from.
+
+Decision: docs/decisions/0100-settings-of-our-own.md
+"""
 
 from __future__ import annotations
 

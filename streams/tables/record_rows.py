@@ -12,6 +12,8 @@ rows are of one record, so any two of n are taken for one with probability n²/2
 10 million. The key is random and new for every reading: no sender can choose records that collide.
 Noise protects people all the same, since which records share a sum does not depend on the data.
 Costs: a distinct record takes its row and 32 bytes; while rows are merged, about twice that.
+
+Decision: docs/decisions/0126-records-are-appended.md
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[2]
 CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text()
 #: Files that a convention names alike: of a package, of each process, of each command.
@@ -44,13 +46,33 @@ def test_the_readme_names_every_top_folder():
         assert f"`{folder}/`" in readme
 
 
-def test_contributing_tells_where_each_kind_of_thing_goes_in_one_line():
-    """Each row names files that exist (`test_links_and_named_files_exist`)."""
-    rows = dict(re.findall(r"^\| ([a-z][^|]+) \| (.+) \|$", CONTRIBUTING, re.MULTILINE))
+#: What CONTRIBUTING.md must tell the place of.
+THINGS = (
+    "metric", "verb", "setting", "setting fixed per epoch", "randomizer with its privacy bound",
+    "release kind", "refusal of a submission", "refusal when counting", "endpoint", "benchmark",
+)  # fmt: skip
 
-    for thing in ("metric", "verb", "setting", "randomizer", "refusal of", "endpoint"):
-        (place,) = [place for new, place in rows.items() if new.startswith(thing)]
-        assert re.search(r"`[\w/]+\.py`", place)
+
+def places() -> dict[str, str]:
+    """The rows of "Where things go"."""
+    return dict(re.findall(r"^\| ([a-z][^|]+) \| (.+) \|$", CONTRIBUTING, re.MULTILINE))
+
+
+@pytest.mark.parametrize("thing", THINGS)
+def test_contributing_tells_where_each_kind_of_thing_goes_in_one_line(thing):
+    """Each row names files that exist (`test_links_and_named_files_exist`)."""
+    assert re.search(r"`[\w/]+\.py`", places()[thing])
+
+
+@pytest.mark.parametrize("thing", [thing for thing in THINGS if thing != "benchmark"])
+def test_the_files_of_a_row_have_the_names_that_it_tells(thing):
+    """`EpochPlan` may be renamed or moved, and its row with it."""
+    place = places()[thing]
+    files = [REPOSITORY / path for path in re.findall(r"`(\w+/[\w/]+\.(?:py|js))`", place)]
+    text = "\n".join(file.read_text() for file in files)
+
+    names = set(re.findall(r"`(\w+)`", place)) - {"run", "add_arguments"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
 
 
 def modules() -> list[Path]:

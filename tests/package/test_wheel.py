@@ -218,7 +218,7 @@ def test_the_base_install_gives_a_device_what_it_needs_and_nothing_of_the_server
         limits += ["--period-delta", "1e-5", "--server", gateway.url, "--now"]
         assert "Sent" in run([*command, "report", *folder, *limits])
         assert len(gateway.bodies) == 1
-    # One wheel has both commands (docs/decisions/0119-one-wheel.md): the server's says what to do.
+    # One wheel has both commands (docs/decisions/0150-one-import-root.md).
     assert "first steps" in run([str(tmp_path / "env/bin/blendstream"), "--help"])
     refused = subprocess.run(
         [str(tmp_path / "env/bin/blendstream"), "gateway"],

@@ -3,6 +3,8 @@
 Promises: nothing here remembers an address or a person; a rate belongs to an application or to
 the whole gateway. What a limit refuses it refuses at once, so refusing costs next to nothing.
 Assumes: `now` is a monotonic clock in seconds, handed in.
+
+Decision: docs/decisions/0074-slices-not-threads.md
 """
 
 from __future__ import annotations

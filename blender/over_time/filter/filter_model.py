@@ -33,6 +33,8 @@ c is 0 in most epochs. Shares add up to one, so where some records jump all othe
 same part of themselves; that is seen in all of them together long before it is in any one.
 
 Arrays run over records, or over records and modes, in their last axis.
+
+Decision: docs/decisions/0031-a-filter-over-epochs.md
 """
 
 from __future__ import annotations
