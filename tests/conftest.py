@@ -254,6 +254,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    items.sort(key=turn_of)
 
 
 FOLDER_MARKS = {
@@ -263,31 +264,53 @@ FOLDER_MARKS = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling":
-    """Tests that disturb servers run one after another, however many processes there are.
+    """Tests of a lane run one after another, however many processes there are.
 
-    They are about time. Everything else may run beside them, each folder or file in one process.
+    They share servers that take seconds to start, or they are about time. Everything else may run
+    beside them, each file in one process. What takes longest begins first, so that the processes
+    end together.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class LanesForServers(LoadScopeScheduling):
+    class Lanes(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return LANES.get(file, LANES.get(file.split("/")[1], file))
+            return lane_of(nodeid) or nodeid.partition("::")[0]
 
-    return LanesForServers(config, log)
+    config.option.loadscopereorder = False  # by the number of tests, most first
+    return Lanes(config, log)
 
 
-#: By file or folder. Tests on clusters of their own disturb nobody else's servers, and the other
-#: process would be done minutes sooner without them.
+def lane_of(nodeid: str) -> str | None:
+    file = nodeid.partition("::")[0]
+    return LANES.get(file, LANES.get(folder_of(nodeid)))
+
+
+def folder_of(nodeid: str) -> str:
+    """Of tests/, or nothing for a test elsewhere."""
+    first, *rest = nodeid.partition("::")[0].split("/")
+    return rest[0] if first == "tests" else ""
+
+
+def turn_of(item: pytest.Item) -> int:
+    """Lanes in the order of their table, then files that compute for long, then all others."""
+    lanes = list(dict.fromkeys(LANES.values()))
+    lane = lane_of(item.nodeid)
+    if lane is not None:
+        return lanes.index(lane)
+    return len(lanes) + (folder_of(item.nodeid) not in ("statistical", "properties"))
+
+
+#: By file or folder, those that take longest first. Tests on clusters of their own disturb nobody
+#: else's servers.
 LANES = {
     "tests/faults/test_broker_cut_off.py": "clusters",
     "tests/faults/test_frozen_leader.py": "clusters",
     "tests/faults/test_machine_loss.py": "clusters",
     "tests/faults/test_replicated_redis.py": "clusters",
     "tests/integration/test_first_service.py": "clusters",
-    "integration": "servers",
-    "faults": "servers",
-    "edge": "servers",
-    "browser": "browser",
+    "faults": "faults",
+    "integration": "integration",
     "package": "package",
+    "edge": "edge",
+    "browser": "browser",
 }

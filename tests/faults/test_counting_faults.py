@@ -103,7 +103,11 @@ async def test_a_killed_broker_comes_back(made: Installation, fault_kafka: Local
 
 @pytest.mark.parametrize(
     ("how", "fault_redis"),
-    [("killed", "single"), ("hung", "single"), ("killed", "cluster")],
+    [
+        ("killed", "single"),
+        ("hung", "single"),
+        pytest.param("killed", "cluster", marks=pytest.mark.more),
+    ],
     indirect=["fault_redis"],
 )
 async def test_redis_goes_and_comes_back(
@@ -115,11 +119,15 @@ async def test_redis_goes_and_comes_back(
         prepare(made)
         send_some(made, rng)
         worker = made.start_worker()
-        await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
+
+        async def unready() -> bool:
+            return await made.ready(worker) is False
+
+        await made.until(lambda: made.ready(worker), STARTED_S, "readiness")
+        send_some(made, rng)
         fault_redis.kill() if how == "killed" else fault_redis.pause()
         send_some(made, rng)
-        await asyncio.sleep(2.5)
-        assert await made.ready(worker) is False
+        await made.until(unready, 30, "unreadiness")
         await asyncio.to_thread(fault_redis.start if how == "killed" else fault_redis.resume)
         send_some(made, rng)
         await made.until_counted()
@@ -130,7 +138,7 @@ async def test_redis_goes_and_comes_back(
 
 @pytest.mark.parametrize(
     ("busy", "fault_redis"),
-    [(True, "single"), (False, "single"), (True, "cluster")],
+    [(True, "single"), (False, "single"), pytest.param(True, "cluster", marks=pytest.mark.more)],
     indirect=["fault_redis"],
     ids=["busy", "idle", "busy-cluster"],
 )
@@ -156,7 +164,9 @@ async def test_redis_loses_its_tail(
         await made.assert_exact()
 
 
-@pytest.mark.parametrize("fault_redis", ["single", "cluster"], indirect=True)
+@pytest.mark.parametrize(
+    "fault_redis", ["single", pytest.param("cluster", marks=pytest.mark.more)], indirect=True
+)
 async def test_a_flushed_redis_is_filled_again_from_the_log(
     fault_kafka: LocalKafka, fault_redis: LocalRedis, name_prefix: str
 ) -> None:
@@ -174,7 +184,7 @@ async def test_a_flushed_redis_is_filled_again_from_the_log(
         await made.assert_exact()
 
 
-@pytest.mark.parametrize("hung", ["redis", "kafka"])
+@pytest.mark.parametrize("hung", ["redis", pytest.param("kafka", marks=pytest.mark.more)])
 async def test_a_stop_has_a_deadline_whatever_hangs(
     hung: str, made: Installation, fault_kafka: LocalKafka, single_redis: LocalRedis
 ) -> None:
@@ -199,6 +209,7 @@ async def test_a_stop_has_a_deadline_whatever_hangs(
     await made.assert_exact()
 
 
+@pytest.mark.more
 async def test_a_worker_whose_lag_does_not_move_exits_and_its_successor_counts_on(
     fault_kafka: LocalKafka, single_redis: LocalRedis, name_prefix: str
 ) -> None:

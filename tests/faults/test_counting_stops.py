@@ -540,6 +540,7 @@ async def test_an_unknown_head_list_is_looked_up_before_it_is_refused(bench: Ben
     await made.assert_exact()
 
 
+@pytest.mark.more
 async def test_records_and_reports_take_the_plain_path_on_a_cluster(
     fault_kafka: LocalKafka, cluster_redis: LocalRedis, name_prefix: str
 ) -> None:

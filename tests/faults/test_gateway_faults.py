@@ -236,6 +236,7 @@ def _held_bytes(gateway: GatewayUnderTest) -> float:
     return float(re.findall(r"^blender_gateway_held_bytes (\S+)$", gateway.metrics(), re.M)[0])
 
 
+@pytest.mark.more
 async def test_a_stopped_broker_makes_the_gateway_unready_and_coming_back_ready(broken, breakable):
     """Away is unready, not dead; nothing accepted before or after is lost."""
     service, senders, gateway = broken

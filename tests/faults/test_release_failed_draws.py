@@ -88,6 +88,7 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
         assert releases(made, "head_list_released") == Counter({len(errors): 1})
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repeated(
     kafka, redis_server

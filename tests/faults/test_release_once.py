@@ -183,6 +183,7 @@ async def _race(one: JobBench, two: JobBench, kind: Kind) -> None:
     await one.run(kind)  # Both may have given way to each other.
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_jobs_that_were_down_for_three_epochs_catch_up_in_order(kafka, redis_server):
     """Epochs were open ahead, so records went on being accepted and counted."""
@@ -321,6 +322,7 @@ def _append(made: Service, entry: dict) -> None:
     assert producer.flush(10) == 0
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_jobs_stop_at_epochs_that_are_open_in_other_topics(kafka, redis_server):
     """An epoch's entries stay in the topics it was opened with: in others nothing of it would be
@@ -435,6 +437,7 @@ async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka,
         assert releases(made, "head_list_released").total() == 0
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadline(
     kafka, redis_server

@@ -88,6 +88,7 @@ async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(
     proxy.close()
 
 
+@pytest.mark.more
 @pytest.mark.timeout(240)
 async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
     fault_kafka, redis_server, thorough: bool, tmp_path: Path
@@ -232,7 +233,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("hung", ["kafka", "redis"])
+@pytest.mark.parametrize("hung", [pytest.param("kafka", marks=pytest.mark.more), "redis"])
 async def test_a_stop_ends_within_its_deadline_with_a_server_hung(
     request: pytest.FixtureRequest, hung: str
 ):
