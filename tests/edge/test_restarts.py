@@ -98,6 +98,7 @@ def test_a_renewed_certificate_is_served_after_a_reload_and_no_request_fails(beh
     assert devices.accepted > 20
 
 
+@pytest.mark.more
 def test_gateways_restart_behind_the_edge_and_accounting_stays_exact(kafka, redis_server):
     """With one gateway devices are told to wait; with two they notice nothing.
 

@@ -17,6 +17,8 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
+pytestmark = pytest.mark.more
+
 SMALL = ("--people", "8000")
 PATIENCE_S = 280
 REPOSITORY = Path(__file__).parents[2]

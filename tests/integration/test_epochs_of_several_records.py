@@ -21,6 +21,8 @@ from tests.epoch_service import service
 from tests.job_bench import Clock, bench, count_tally
 from tests.release_entries import book_of
 
+pytestmark = pytest.mark.more
+
 TEXTS = [(b"query %d" % n, b"https://site-%d.example/" % n) for n in range(4)]
 PEOPLE, EPOCH = 600, 1
 

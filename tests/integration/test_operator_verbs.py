@@ -246,6 +246,7 @@ def _allow(redis: LocalRedis, command: str) -> None:
         client.execute_command(f"ACL SETUSER default {command}")
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_rebuild_says_when_it_fails_half_way_again_and_when_nobody_counts(kafka, own_redis):
     """Waiting an hour for what cannot come helps nobody."""

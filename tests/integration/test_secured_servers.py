@@ -31,7 +31,7 @@ from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
 from tests.secured_servers import KEY_PASSWORD, PASSWORD, USER, Authority, SecuredKafka, TlsRelay
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.more]
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 60
 

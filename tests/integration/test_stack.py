@@ -65,6 +65,7 @@ async def test_what_kafka_acknowledged_is_there_after_a_crash_on_the_same_port(o
     assert len(await committed(own_kafka.bootstrap, "kept")) == 101
 
 
+@pytest.mark.more
 async def test_a_broker_that_a_busy_machine_does_not_run_for_seconds_keeps_its_coordinators():
     """Fenced after 2.5 s, the broker of a loaded machine lost track of an open transaction."""
     with LocalKafka() as broker:
@@ -310,6 +311,7 @@ def local_maven(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("local_maven")
 def test_fetching_the_jars_leaves_the_jars_and_no_repository_of_mavens(tmp_path):
     """`~/.m2/repository` would hold 50 MB that nobody asked for, for ever."""
@@ -352,6 +354,7 @@ kafka_jars()
 """
 
 
+@pytest.mark.more
 def test_a_fetch_whose_parent_is_killed_leaves_neither_maven_nor_half_a_cache(tmp_path):
     """The first thing a newcomer may do is to lose patience."""
     for name in ("bin", "files", "cache"):

@@ -31,7 +31,7 @@ from tests.prometheus_rules import as_grafana_asks, expressions, metrics_in
 from tests.prometheus_server import Prometheus, until
 from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.timeout(420), pytest.mark.more]
 
 STEMS = {stem.value for stem in Stem}
 KINDS = {kind.value for kind in Kind} - {"operator"}

@@ -150,6 +150,7 @@ def test_opt_in_users_who_are_silent_without_a_record_are_caught(activity, repor
     assert holds(covered["client"])
 
 
+@pytest.mark.more
 def test_devices_that_fill_up_their_answers_are_caught(report):
     """Deliberately broken: one search among three answers counts as a third of a person.
 

@@ -86,6 +86,7 @@ def judge(
         views[view].add(figure, sum(shares), total[query], list(variances))
 
 
+@pytest.mark.more
 def test_a_querys_range_covers_its_known_results_and_begins_below_its_share(report):
     crowd = Crowd()
     views = {"own": Rows(), "filtered": Rows()}
