@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,12 +44,17 @@ def named_in(text: str) -> list[tuple[str, str]]:
     return found + [(f"{int(n):04}", "") for n in re.findall(r"[Dd]ecision\s+(\d{1,4})\b", text)]
 
 
+@cache
+def named_by_modules() -> set[str]:
+    """The numbers of decisions that any module names by file."""
+    modules = [*files_of(*MODULES), *(REPOSITORY / "src/blendstream").glob("*.py")]
+    return {n for path in modules for n in re.findall(r"decisions/(\d{4})", path.read_text())}
+
+
 @pytest.mark.parametrize("number", sorted(DECISIONS))
 def test_a_module_names_the_decision(number: str) -> None:
     """Who changes the code finds why it is as it is, and what would change our mind."""
-    modules = [*files_of(*MODULES), *(REPOSITORY / "src/blendstream").glob("*.py")]
-
-    assert any(f"decisions/{number}" in path.read_text() for path in modules)
+    assert number in named_by_modules()
 
 
 def test_every_link_to_a_decision_leads_to_one() -> None:
