@@ -4,7 +4,7 @@
     blendstream epochs --watch                   the same, again at each change
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
     blendstream epochs restored --reason TEXT    after the release log was restored from a copy
-    blendstream epochs unblock                   end a Kafka transaction that blocks the release log
+    blendstream epochs aborted --offset N        after a hanging transaction was aborted in Kafka
 
 The jobs remove an abandoned epoch's raw data as soon as every epoch before it has ended too, and
 what it cost stays charged. The reason is kept in the release log for ever and shown in the API: it
@@ -17,9 +17,9 @@ is known and through the highest epoch that is published: so no release is drawn
 used twice, and the period's limit holds. Their raw counts are removed from Redis. `--until` says
 when the lost log's last jobs process ended, so that no more is charged than may have been opened.
 
-`unblock` is for a release log that `doctor` or the alert ReleaseLogBlocked calls blocked: stop all
-jobs processes first. It commits the transaction if that is possible, else aborts it, and abandons
-an epoch whose release is lost with it. It says what it did.
+`aborted` is the last step of the runbook's ReleaseLogBlocked: an operator has ended a transaction
+that hung in the release log with Kafka's own kafka-transactions.sh. It abandons every epoch whose
+release was lost with it, since its noise was drawn. Run it before any jobs process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from blendstream.agents.commands.operator_context import (
 from blendstream.agents.jobs.job_context import JobContext, limit_from
 from blendstream.agents.jobs.older_log import published_since
 from blendstream.agents.jobs.restored_log import lost_epochs
-from blendstream.agents.operations.log_unblocking import unblock
+from blendstream.agents.operations.aborted_entries import abandon_aborted
 from blendstream.agents.output import say
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.budget.epoch_plan import plan_from
@@ -68,7 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     restored = actions.add_parser(
         "restored", help="continue with a log restored from an older copy"
     )
-    actions.add_parser("unblock", help="end a transaction that blocks the release log")
+    aborted = actions.add_parser(
+        "aborted", help="abandon epochs whose release was aborted in Kafka"
+    )
+    aborted.add_argument(
+        "--offset", type=int, required=True, metavar="N",
+        help="where the aborted transaction began, as `doctor` named it",
+    )  # fmt: skip
     for action in (abandon, restored):
         action.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
     restored.add_argument(
@@ -85,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.watch:
             return asyncio.run(watch_epochs(settings))
         return asyncio.run(list_epochs(settings, as_json=arguments.json))
-    if arguments.action == "unblock":
-        return asyncio.run(_unblock(settings))
+    if arguments.action == "aborted":
+        return asyncio.run(_aborted(settings, arguments.offset))
     if not arguments.reason.strip():
         raise ParameterError(
             f"this needs a reason that says something: "
@@ -146,10 +152,11 @@ def _utc_ms(text: str) -> int:
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-async def _unblock(settings: Settings) -> int:
-    async with connected(settings) as context:
+async def _aborted(settings: Settings, offset: int) -> int:
+    async with connected(settings) as context, waiting_for_log(context):
         await refuse_while_jobs_run(context)
-        return 0 if await unblock(context) else 1
+        await abandon_aborted(context, offset)
+    return 0
 
 
 async def _restored(settings: Settings, reason: str, until_ms: int | None) -> int:

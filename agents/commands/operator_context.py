@@ -14,7 +14,7 @@ from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import check_topics
-from blendstream.streams.releases.blocked import BlockedLog, find_blocked
+from blendstream.streams.releases.blocked import OpenTransaction, find_blocked
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.settings import Settings
@@ -56,16 +56,13 @@ async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
         raise StoreUnavailable(f"{error}. {blocked.sentence()}") from error
 
 
-async def _blocked(context: JobContext) -> BlockedLog | None:
-    """What blocks the log for good, if Kafka says so; a release under way does not."""
+async def _blocked(context: JobContext) -> OpenTransaction | None:
+    """What blocks the log, if Kafka answers."""
+    timeout_s = context.settings.jobs.transaction_timeout_s
     try:
-        blocked = await find_blocked(
-            context.settings.kafka, context.kafka, context.topics.releases.name
-        )
+        return await find_blocked(context.kafka, context.topics.releases.name, timeout_s)
     except StoreUnavailable:
         return None
-    timeout_s = context.settings.jobs.transaction_timeout_s
-    return blocked if blocked is not None and blocked.lasts(timeout_s) else None
 
 
 async def refuse_while_jobs_run(context: JobContext) -> None:

@@ -45,7 +45,7 @@ from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topics, ensure_topics
-from blendstream.streams.releases.blocked import LogWatch
+from blendstream.streams.releases.blocked import OpenTransaction, find_blocked
 from blendstream.streams.settings import Settings
 from blendstream.streams.telemetry.metrics import SERVER_UP
 from blendstream.streams.telemetry.structured_logs import Known
@@ -110,7 +110,7 @@ class GatewayProcess:
         self._server: uvicorn.Server | None = None
         self._writer: FrameWriter | None = None
         self._reader: ReleaseFollower | None = None
-        self._log_watch: LogWatch | None = None
+        self._blocked: OpenTransaction | None = None
 
     @classmethod
     async def connect(cls, settings: Settings) -> GatewayProcess:
@@ -173,9 +173,6 @@ class GatewayProcess:
             history_epochs=settings.gateway.history_epochs,
             admission=bool(settings.gateway.admission),
         )
-        self._log_watch = LogWatch(
-            settings.kafka, self._kafka, topics.releases.name, settings.jobs.transaction_timeout_s
-        )
         self._reader = ReleaseFollower(
             settings.kafka,
             fold,
@@ -189,7 +186,7 @@ class GatewayProcess:
     def _watch(self, topics: Topics) -> None:
         self._tasks += [
             asyncio.create_task(self._probe_clock(topics)),
-            asyncio.create_task(self._probe_kafka()),
+            asyncio.create_task(self._probe_kafka(topics)),
             asyncio.create_task(watch_stalls(metrics.GATEWAY_LOOP_LAG.observe)),
         ]
         writer = self._writer
@@ -251,9 +248,11 @@ class GatewayProcess:
             reasons.append(self._reader.failure)
         elif self._caught_up_at is None:
             reading = "the release log is still being read; this passes by itself"
-            reasons.append(self._blocked() or reading)
+            reasons.append(self._blocked.sentence() if self._blocked else reading)
         elif (behind_s := time.monotonic() - self._caught_up_at) > self._behind_patience_s():
-            why = self._blocked() or "see to the brokers, or restart this gateway"
+            why = "see to the brokers, or restart this gateway"
+            if self._blocked is not None:
+                why = self._blocked.sentence()
             reasons.append(
                 f"the release log was not read to its end for {behind_s:.0f} s, and what was "
                 f"published since is not known here; {why}"
@@ -262,10 +261,6 @@ class GatewayProcess:
         if silent_s:
             reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
         return reasons
-
-    def _blocked(self) -> str | None:
-        blocked = None if self._log_watch is None else self._log_watch.blocked
-        return None if blocked is None else blocked.sentence()
 
     def _kafka_silent_s(self) -> float:
         """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""
@@ -281,15 +276,15 @@ class GatewayProcess:
         settings = self._settings
         return settings.jobs.transaction_timeout_s + 3 * settings.gateway.delivery_deadline_s
 
-    async def _probe_kafka(self) -> None:
+    async def _probe_kafka(self, topics: Topics) -> None:
         assert self._reader is not None
-        assert self._log_watch is not None
+        timeout_s = self._settings.jobs.transaction_timeout_s
         while True:
             # Also shows whether the release log could be read to its end.
             if await self._reader.read_to_end():
                 self._caught_up_at = time.monotonic()
             with contextlib.suppress(StoreUnavailable):
-                await self._log_watch.look()
+                self._blocked = await find_blocked(self._kafka, topics.releases.name, timeout_s)
             self._kafka_answered_at = max(self._kafka_answered_at, self._reader.answered_at)
             await asyncio.sleep(
                 _FIRST_PROBE_AGAIN_S if self._caught_up_at is None else _PROBE_EVERY_S

@@ -39,7 +39,7 @@ from blendstream.blender.profiles import prepare_head_list
 from blendstream.streams.budget.epoch_plan import plan_from
 from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.releases.blocked import LogWatch
+from blendstream.streams.releases.blocked import OpenTransaction, find_blocked
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
@@ -87,9 +87,7 @@ class Jobs:
         self._stopping = asyncio.Event()
         self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
         settings, topic = context.settings, context.topics.releases.name
-        self._log_watch = LogWatch(
-            settings.kafka, context.kafka, topic, settings.jobs.transaction_timeout_s
-        )
+        self._blocked: OpenTransaction | None = None
         self._servers = ServerWatch(
             context.kafka,
             topic,
@@ -113,8 +111,8 @@ class Jobs:
     @property
     def unready(self) -> list[str]:
         """Why no epoch can continue; empty while the clock is right, and Kafka and Redis answer."""
-        if self._log_watch.blocked is not None:
-            return [f"the release log is blocked: {self._log_watch.blocked.sentence()}"]
+        if self._blocked is not None:
+            return [f"the release log is blocked: {self._blocked.sentence()}"]
         if self._servers.write_refusal is not None:
             return [self._servers.write_refusal]
         if self.clocks.ok and all(self._answered.values()):
@@ -122,20 +120,22 @@ class Jobs:
         return [self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"]
 
     async def watch_log(self, every_s: float) -> None:
-        """For ever: show whether a transaction blocks the release log, and which one."""
+        """For ever: show whether a transaction blocks the release log, and where."""
+        kafka, topic = self.context.kafka, self.context.topics.releases.name
+        timeout_s = self.context.settings.jobs.transaction_timeout_s
         while True:
-            was = self._log_watch.blocked
+            was = self._blocked
             try:
-                await self._log_watch.look()
+                self._blocked = await find_blocked(kafka, topic, timeout_s)
             except StoreUnavailable:
                 pass  # Other metrics show that Kafka is away.
             except Exception as error:
                 log.error("release_log_not_watched", exc_info=error)
-            blocked = self._log_watch.blocked
+            blocked = self._blocked
             if (was is None) != (blocked is None):
                 event = "release_log_unblocked" if blocked is None else "release_log_blocked"
                 log.error(event, extra={"advice": Known(blocked.sentence() if blocked else "")})
-            metrics.tell_blocked(blocked, self._log_watch.open_s)
+            metrics.tell_blocked(blocked)
             await asyncio.sleep(every_s)
 
     async def run(self) -> None:

@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from blendstream.streams.budget.ledger import GROUPS, Limit
-from blendstream.streams.releases.blocked import BlockedLog
+from blendstream.streams.releases.blocked import OpenTransaction
 from blendstream.streams.releases.entries import Entry, EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
 from blendstream.streams.tables.redis_files import NotRewritten
@@ -75,10 +75,7 @@ RELEASES = _process.counter(
 )
 LOG_BLOCKED = _process.gauge(
     "blender_release_log_blocked_seconds",
-    "For how long a transaction that hangs, or is open longer than any may be, has blocked the "
-    "release log; 0 while none does.",
-    producer_id=[""],
-    producer_epoch=[""],
+    "How long a transaction has been open that is open longer than any may be; 0 while none is.",
     offset=[""],
 )
 FINALIZE_SECONDS = _process.histogram(
@@ -185,15 +182,13 @@ def tell_lease(kind: Kind, *, held: bool) -> None:
         _KEEPING.following = False
 
 
-def tell_blocked(blocked: BlockedLog | None, seconds: float) -> None:
-    """What blocks the release log by name, and since when; `None` when nothing does."""
+def tell_blocked(blocked: OpenTransaction | None) -> None:
+    """Set the offset at which readers of the release log stop, and for how long they have."""
     LOG_BLOCKED.clear()
     if blocked is None:
-        LOG_BLOCKED.labels("", "", "").set(0)
-        return
-    first = next(iter(blocked.hanging or blocked.transactions), None)
-    who = ("unknown", "unknown") if first is None else (first.producer_id, first.producer_epoch)
-    LOG_BLOCKED.labels(*who, blocked.committed_end).set(seconds)
+        LOG_BLOCKED.labels("").set(0)
+    else:
+        LOG_BLOCKED.labels(blocked.last_stable_offset).set(blocked.open_s)
 
 
 def count_released(added: Iterable[Entry]) -> None:

@@ -1,3 +1,3 @@
 """What operators' commands check and repair: an installation, its fences, its release log."""
 
-__all__ = ["budget_words", "edge_checks", "installation_checks", "log_unblocking", "server_wait"]
+__all__ = ["aborted_entries", "budget_words", "edge_checks", "installation_checks", "server_wait"]

@@ -3,7 +3,6 @@
 __all__ = [
     "aiokafka_internals",
     "kafka_clients",
-    "kafka_transactions",
     "partition_leaders",
     "topics",
 ]

@@ -124,23 +124,11 @@ class ReleaseLog:
         """A turn in which nothing is decided: what it leaves behind is a log that can be read.
 
         A job killed between send and commit leaves a transaction behind which readers wait, until
-        it times out or, as here, a new producer of its kind ends it.
+        it times out or, as here, a new producer of its kind ends it. One that hangs is committed by
+        the turn record: both are the same transaction to the partition.
         """
         async with self.turn(kind) as turn:
             return turn.book
-
-    async def end_hanging(self, kind: Kind) -> None:
-        """Steps 1 and 2 alone: end the open transaction of this kind without reading past it.
-
-        Known to its coordinator it is aborted, by the new producer. If it hangs it is committed, by
-        the turn record: both are the same transaction to the partition.
-        """
-        producer = await asyncio.to_thread(self._start_producer, kind)
-        try:
-            turn = Turn(self, self._topic, kind, producer, self._timeout_s, unobserved)
-            await turn.write_record()
-        finally:
-            await asyncio.to_thread(discard_producer, producer)
 
     @contextlib.asynccontextmanager
     async def turn(self, kind: Kind, observe: StepObserver = unobserved) -> AsyncIterator[Turn]:
@@ -202,16 +190,11 @@ class Turn:
 
     async def begin(self) -> None:
         """Write the turn record, and read the log up to it."""
-        turn_id = await self.write_record()
-        await self._observe(f"{self._kind.value}.turn")
-        await self._log.read_until(turn_id)
-
-    async def write_record(self) -> str:
-        """Commit a turn record; its id."""
         turn_id, record = self._record([])
         await asyncio.to_thread(self._send, [record])
         await asyncio.to_thread(self._commit)
-        return turn_id
+        await self._observe(f"{self._kind.value}.turn")
+        await self._log.read_until(turn_id)
 
     async def commit(
         self, added: Sequence[Entry], documents: Sequence[StoredDocument] = ()

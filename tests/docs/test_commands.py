@@ -33,6 +33,7 @@ FIRST_SERVICE = (
 )
 GUIDE = "test_the_guide_of_the_client_works_as_printed_against_the_demo"
 PRACTICE = "test_on_three_brokers_and_sentinel_the_doctor_has_nothing_to_fix_and_a_node_may_go"
+HANGING = "test_the_runbooks_commands_end_a_hanging_transaction_and_abandon_the_lost_draw"
 MODEL = "test_the_order_of_steps_releases_once_and_never_waits_for_ever"
 VERBS = "test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild"
 WHOLE_SERVICE = "test_records_go_all_the_way_over_tls"
@@ -113,7 +114,8 @@ SHOWN_BY = {
         "blendstream doctor": FIRST_SERVICE,
         "blendstream epochs --watch": VERBS,
         "blendstream ledger": VERBS,
-        "blendstream epochs unblock": "test_unblocking_keeps_a_release_that_hangs_under_its_own_id",
+        "kafka-transactions.sh": HANGING,
+        "blendstream epochs aborted": HANGING,
         # By the same request to the broker; the script is Kafka's own.
         "kafka-delete-records.sh": (
             "test_a_newer_frame_stops_the_partition_and_counts_what_lies_before"

@@ -22,9 +22,7 @@ from blendstream.agents.local.process_guard import ProcessGuard, Server
 from blendstream.agents.tokens import add_token
 from blendstream.agents.worker.counting_process import Worker
 from blendstream.blender.values.errors import BlenderError
-from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
-from blendstream.streams.kafka.kafka_transactions import transaction_admin
 from blendstream.streams.kafka.partition_leaders import newest_leadership
 from blendstream.streams.settings import Settings
 from tests.gateway_service import base_values
@@ -189,18 +187,6 @@ async def test_who_leads_is_asked_over_tls_too(secured: Secured) -> None:
     assert found is not None
     assert found.agreed
     assert found.epoch >= 0
-
-
-async def test_open_transactions_are_asked_for_over_tls_too(secured: Secured) -> None:
-    """Whoever must unblock the release log has no plain connection to fall back on."""
-    create_topic(secured.kafka.bootstrap, "asked-about")
-    async with transaction_admin(Settings.from_values(secured.values).kafka) as admin:
-        assert await admin.open_transactions("asked-about") == []
-    wrong = secured.values | {"kafka.sasl_password": "guessed", "kafka.request_timeout_s": "3"}
-    with pytest.raises(StoreUnavailable, match="did not answer") as refused:
-        async with transaction_admin(Settings.from_values(wrong).kafka):
-            pass
-    assert "guessed" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,7 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_jobs_clock_skew_limit_seconds": ("gauge", {}),
     "blender_releases": ("counter", {"entry": ANY}),
     # Labels only while something blocks it.
-    "blender_release_log_blocked_seconds": (
-        "gauge",
-        {"producer_id": {""}, "producer_epoch": {""}, "offset": {""}},
-    ),
+    "blender_release_log_blocked_seconds": ("gauge", {"offset": {""}}),
     "blender_finalize_seconds": ("histogram", {"kind": KINDS - {"keeper"}}),
     "blender_epochs": ("gauge", {"stage": {stage.value for stage in Stage}}),
     "blender_epoch_age_seconds": ("gauge", {"stage": WAITING}),

@@ -2,95 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, cast
+import time
+from typing import cast
 
 import pytest
 
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
-from blendstream.streams.kafka.kafka_transactions import OpenTransaction
-from blendstream.streams.releases import blocked
-from blendstream.streams.releases.blocked import BlockedLog, LogWatch
-from blendstream.streams.settings.sections import KafkaSettings
-
-NOW_MS = 1_000_000_000
-OPEN = OpenTransaction(
-    producer_id=7, producer_epoch=3, coordinator_epoch=0, first_offset=248, last_write_ms=NOW_MS,
-    transactional_id="releases.keeper", hanging=False,
-)  # fmt: skip
-HANGING = replace(OPEN, hanging=True)
+from blendstream.streams.releases.blocked import find_blocked, find_open
 
 
-def log_with(*transactions: OpenTransaction) -> BlockedLog:
-    return BlockedLog("releases", 248, 252, transactions)
+class Offsets:
+    """A log whose offsets, and the age of its first open record, the test sets."""
 
-
-@pytest.mark.parametrize(
-    ("transaction", "age_s", "lasts"),
-    [(OPEN, 1, False), (OPEN, 89, False), (OPEN, 91, True), (HANGING, 0, True)],
-)
-def test_only_what_hangs_or_outlives_its_timeout_blocks_the_log(transaction, age_s, lasts):
-    """A release takes seconds to commit, and nobody is to be woken by it."""
-    found = log_with(replace(transaction, last_write_ms=NOW_MS - 1000 * age_s))
-    assert found.lasts(60.0, NOW_MS) is lasts
-
-
-def test_the_sentence_names_both_ends_the_producer_and_the_way_out():
-    said = log_with(OPEN, replace(HANGING, producer_id=8, first_offset=250)).sentence()
-    assert "stop at offset 248, and it ends at 252" in said
-    assert "producer 8, epoch 3, has a transaction open from offset 250" in said, "what hangs"
-    assert "`blendstream epochs unblock`" in said
-    assert "Kafka ends it at its timeout" in log_with(OPEN).sentence()
-    assert "no broker names its transactional id" in (
-        log_with(replace(OPEN, transactional_id=None)).sentence()
-    )
-    unknown = BlockedLog("releases", 248, 252, unknown="these brokers cannot tell").sentence()
-    assert unknown.endswith("its producer is not known (these brokers cannot tell)")
-
-
-class Ends:
-    """A log whose ends the test sets."""
-
-    committed, end = 248, 252
+    def __init__(self, stable: int, end: int, age_s: float | None) -> None:
+        self.stable, self.end, self.age_s = stable, end, age_s
 
     async def committed_end(self, _topic: str, _partition: int) -> int:
-        return self.committed
+        return self.stable
 
     async def ends(self, _topic: str, _partitions: list[int]) -> dict[int, int]:
         return {0: self.end}
 
+    async def append_ms(self, _topic: str, _partition: int, offset: int) -> int | None:
+        assert offset == self.stable
+        return None if self.age_s is None else round(1000 * (time.time() - self.age_s))
 
-async def test_a_watch_blames_one_transaction_only_while_the_committed_end_does_not_move(
-    monkeypatch,
-):
-    """Under load some transaction is always open; that readers move on shows that none hangs."""
-    now, found = 0.0, log_with(OPEN)
 
-    async def asked(*_: Any) -> BlockedLog:
-        return found
+def log(stable: int, end: int, age_s: float | None = 0.0) -> KafkaInspector:
+    return cast(KafkaInspector, Offsets(stable, end, age_s))
 
-    monkeypatch.setattr(blocked, "find_blocked", asked)
-    ends = Ends()
-    watch = LogWatch(
-        cast(KafkaSettings, None), cast(KafkaInspector, ends), "releases", 60.0, clock=lambda: now
+
+@pytest.mark.parametrize(("age_s", "blocks"), [(1, False), (89, False), (91, True)])
+async def test_only_what_outlives_its_timeout_blocks_the_log(age_s, blocks):
+    """A release takes seconds to commit, and nobody is to be woken by it."""
+    found = await find_open(log(248, 252, age_s), "releases", 60.0)
+    assert found is not None
+    assert found.blocks is blocks
+    assert (await find_blocked(log(248, 252, age_s), "releases", 60.0) is not None) is blocks
+
+
+@pytest.mark.parametrize("ended", [log(252, 252), log(253, 252), log(248, 252, None)])
+async def test_what_has_ended_meanwhile_is_not_open(ended):
+    """Three questions, and a job may commit between any two of them."""
+    assert await find_open(ended, "releases", 60.0) is None
+
+
+async def test_the_sentence_has_both_offsets_the_time_and_the_way_out():
+    found = await find_blocked(log(248, 252, 95), "releases", 60.0)
+    assert found is not None
+    assert found.sentence() == (
+        "readers of releases stop at offset 248, and it ends at 252: a transaction has been open "
+        "there for 95 s, and Kafka ends those of this service within 90 s; see ReleaseLogBlocked "
+        "in docs/runbook.md"
     )
-    monkeypatch.setattr(BlockedLog, "lasts", lambda *_: False)  # The watch measures by itself.
-
-    async def after(seconds: float) -> BlockedLog | None:
-        nonlocal now
-        now += seconds
-        await watch.look()
-        return watch.blocked
-
-    assert await after(0) is None
-    assert await after(80) is None
-    ends.committed, ends.end = 249, 260
-    assert await after(80) is None, "another transaction by now"
-    assert await after(80) is None
-    assert await after(20) is found, "open for longer than any may be"
-    ends.committed = 260
-    assert await after(1) is None
-    assert watch.open_s == 0
-    ends.end, found = 261, log_with(HANGING)
-    assert await after(1) is None
-    assert await after(11) is found, "what hangs is said at once"

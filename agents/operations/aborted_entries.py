@@ -1,0 +1,91 @@
+"""Abandon the epochs whose draw was lost when an operator aborted a hanging transaction.
+
+Kafka had acknowledged what such a transaction holds, so noise in it counts as drawn, and is never
+drawn again. Aborted records stay in Kafka's files, where readers of uncommitted records see them:
+a record from the offset on that they see, and readers of committed records do not, was aborted.
+
+Promises: nothing is drawn. Safe to repeat.
+Assumes: no jobs process has run since the abort (docs/runbook.md, ReleaseLogBlocked).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+from blendstream.agents.jobs.job_context import JobContext
+from blendstream.agents.output import say
+from blendstream.blender.values.errors import ParameterError
+from blendstream.streams.kafka.kafka_clients import librdkafka_settings
+from blendstream.streams.releases import entries
+from blendstream.streams.releases.entries import Entry, Kind
+from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.log_consumer import LogConsumer
+
+__all__ = ["abandon_aborted"]
+
+_VANISHED = "its release vanished with a transaction that hung in Kafka, and is not drawn again"
+
+
+async def abandon_aborted(context: JobContext, offset: int) -> None:
+    """Report the entries that were aborted from an offset on; abandon epochs whose draw was."""
+    async with context.log.turn(Kind.OPERATOR) as turn:
+        # After the turn's own record was read: nothing can be committed before it any more.
+        sent = await _entries(context, offset, "read_uncommitted")
+        committed = await _entries(context, offset, "read_committed")
+        if offset not in sent or offset in committed:
+            raise ParameterError(
+                f"--offset must be where the aborted transaction began, as `blendstream doctor` "
+                f"named it, but no record at offset {offset} was aborted"
+            )
+        aborted = [e for at in sorted(sent.keys() - committed.keys()) for e in sent[at]]
+        for entry in aborted:
+            epoch = f" of epoch {entry['epoch']}" if "epoch" in entry else ""
+            say(f"aborted: {entry.get('entry', 'unknown')}{epoch}")
+        if not aborted:
+            say("aborted: no entry")
+        lost = _lost_draws(turn.book, aborted)
+        if lost:
+            await turn.commit([entries.epoch_abandoned(epoch, _VANISHED) for epoch in lost])
+            say(f"abandoned, since a draw of theirs was lost: epochs {', '.join(map(str, lost))}")
+
+
+def _lost_draws(book: ReleaseBook, aborted: Sequence[Entry]) -> list[int]:
+    """Unfinished epochs whose noise was drawn for an entry that was aborted."""
+    drawn = {(entry.get("entry"), entry.get("epoch")) for entry in aborted}
+    return [
+        state.epoch
+        for state in book.unfinished()
+        if state.head_list is None
+        and (
+            ("head_list_released", state.epoch) in drawn
+            or (("click_graph_released", state.epoch) in drawn and state.graph_due)
+        )
+    ]
+
+
+async def _entries(
+    context: JobContext, offset: int, isolation: Literal["read_committed", "read_uncommitted"]
+) -> dict[int, list[Entry]]:
+    """By offset the entries of every record from an offset on, without turn records."""
+
+    def read() -> dict[int, list[Entry]]:
+        kafka = context.settings.kafka
+        reader = LogConsumer(
+            librdkafka_settings(kafka), context.topics.releases.name, kafka.request_timeout_s,
+            isolation,
+        )  # fmt: skip
+        try:
+            return {
+                record.offset: [
+                    entry
+                    for entry in entries.of_record(record.key, record.value)
+                    if entry.get("entry") != "turn"
+                ]
+                for record in reader.to_end(offset)
+            }
+        finally:
+            reader.close()
+
+    return await asyncio.to_thread(read)
