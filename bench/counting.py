@@ -87,8 +87,9 @@ class Rate:
         """Add a row; rates of workers are compared with the plain table."""
         beside = ["", ""]
         if plain is not None:
-            beside = [f"{self.per_s / plain.per_s:,.0f} ×",
-                      f"{self.per_cpu_s / plain.per_cpu_s:,.0f} ×"]  # fmt: skip
+            beside[0] = f"{self.per_s / plain.per_s:,.0f} ×"
+        if plain is not None and self.cpu_s:
+            beside[1] = f"{self.per_cpu_s / plain.per_cpu_s:,.0f} ×"
         cpu = f"{self.per_cpu_s:,.0f}" if self.cpu_s else ""
         table.add(self.name, f"{self.per_s:,.0f}", cpu, *beside, self.cores)
 
