@@ -11,7 +11,6 @@ called, while clients still connect directly.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from aiokafka.errors import KafkaError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from blendstream.agents.local.jars import Progress
 from blendstream.agents.local.local_kafka import LocalKafka, Member, new_cluster_id
 from blendstream.agents.local.ports import free_port
 from blendstream.agents.local.process_guard import Closing, ProcessGuard, StackError
-from blendstream.streams.kafka.aiokafka_internals import ask_metadata
 
 __all__ = [
     "ClusterNode",
@@ -156,9 +155,15 @@ class LocalCluster(Closing):
 
     def view(self, number: int) -> ClusterView:
         """The cluster as one node sees it; another may see it otherwise while it is cut off."""
-        # In its own thread, since the caller may be inside a running event loop.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, _ask(self.ports[number].clients)).result()
+        # A new client each time: it has heard of no other node yet, so it asks this one.
+        node = AdminClient({"bootstrap.servers": self.bootstrap_of({number}), "log_level": 0})
+        said = node.list_topics(timeout=_QUESTION_S)
+        partitions = {
+            (topic, n): PartitionView(seen.leader, frozenset(seen.replicas), frozenset(seen.isrs))
+            for topic, about in said.topics.items()
+            for n, seen in about.partitions.items()
+        }
+        return ClusterView(frozenset(said.brokers), partitions)
 
     def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
         """Return when every node sees all others and every replica is in sync."""
@@ -175,8 +180,8 @@ class LocalCluster(Closing):
         """What is still missing for a whole cluster, as one node sees it."""
         try:
             view = self.view(number)
-        except (KafkaError, OSError, TimeoutError) as error:
-            return f"node {number} did not answer ({type(error).__name__})"
+        except KafkaException as error:
+            return f"node {number} did not answer ({error.args[0].name()})"
         if view.nodes != set(self.ports):
             return f"node {number} sees only {sorted(view.nodes)}"
         behind = [f"{topic}/{n}" for (topic, n), seen in view.partitions.items() if not seen.whole]
@@ -238,15 +243,3 @@ class LocalCluster(Closing):
             "request.timeout.ms": "4000",
             **self._options,
         }
-
-
-async def _ask(port: int) -> ClusterView:
-    """What this node says of the cluster."""
-    async with asyncio.timeout(_QUESTION_S):
-        said = await ask_metadata("127.0.0.1", port)
-    partitions = {
-        (topic, number): PartitionView(leader, frozenset(replicas), frozenset(in_sync))
-        for _, topic, _, found in said.topics
-        for _, number, leader, replicas, in_sync, *_ in found
-    }
-    return ClusterView(frozenset(broker[0] for broker in said.brokers), partitions)

@@ -42,11 +42,7 @@ from blendstream.agents.worker import metrics
 from blendstream.agents.worker.frame_batches import Message
 from blendstream.agents.worker.topic_counter import OnRefused, TopicCounter
 from blendstream.blender.values.errors import BlenderError
-from blendstream.streams.kafka.aiokafka_internals import (
-    coordination_ended,
-    keep_finding_brokers,
-    set_fetch_wait,
-)
+from blendstream.streams.kafka.aiokafka_internals import coordination_ended, set_fetch_wait
 from blendstream.streams.kafka.kafka_clients import ssl_context
 from blendstream.streams.names import Stem
 from blendstream.streams.settings import Settings
@@ -106,7 +102,6 @@ class _ConsumerThread(AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: AiokafkaTransport) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
         set_fetch_wait(consumer, _FETCH_WAIT_MS)
-        keep_finding_brokers(consumer)
         return consumer
 
     async def _fetch_records(self, *arguments: Any, **options: Any) -> Any:

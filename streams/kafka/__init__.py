@@ -3,6 +3,5 @@
 __all__ = [
     "aiokafka_internals",
     "kafka_clients",
-    "partition_leaders",
     "topics",
 ]

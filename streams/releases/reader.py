@@ -15,8 +15,10 @@ when the reader of committed ones has passed it, however long an open transactio
 Promises: records are folded once, in the log's order, on the event loop. None is passed over: what
 was fetched and not folded, because of an error or because a caller gave up waiting, is fetched
 again or folded before anything else. A consumer that shows nothing new although there is more is
-replaced: its server may have been cut off, and another may know more. So is one whose partition has
-a leader that it does not know of (`streams.releases.leader_watch`).
+replaced: its server may have been cut off, and another may know more. So is one that has shown
+nothing new for `RENEW_AFTER_S`, because whether there is more cannot be learnt from its server.
+
+Decision: docs/decisions/0152-no-search-for-leaders-of-our-own.md
 """
 
 from __future__ import annotations
@@ -26,14 +28,13 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector, librdkafka_settings
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.leader_watch import LeaderWatch
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
 from blendstream.streams.settings.sections import KafkaSettings
 
@@ -48,6 +49,10 @@ T = TypeVar("T")
 #: under way; longer adds to the time that a cut costs. Doubled each time: a slow machine needs
 #: longer to open a consumer than a stale one deserves.
 REOPEN_AFTER_S = 3.0
+#: A quiet consumer is replaced after this long. librdkafka asks the broker that it reads from who
+#: leads, and a broker that was cut off names itself; a new consumer asks any of `kafka.url`.
+#: Shorter opens consumers of a quiet log for nothing; longer adds to the time that a cut costs.
+RENEW_AFTER_S = 15.0
 #: How long closing waits for a read that is under way.
 _CLOSE_S: Final = 2.0
 #: Every broker is asked at most so often, however many partitions wait for the same.
@@ -94,7 +99,7 @@ class LogReader:
         self._now_ms = now_ms
         self._book: ReleaseBook | None = None
         self._consumer: LogConsumer | None = None
-        self._leader = LeaderWatch(kafka, topic)
+        self._renew_at = 0.0
         self._reading = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         #: Everything below this offset was read, and the listener has it.
@@ -152,7 +157,6 @@ class LogReader:
     async def close(self) -> None:
         """Close the connection. A read that hangs is left to the end of the process."""
         self._closing = True
-        await self._leader.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S), self._reading:
                 await self._drop_consumer()
@@ -200,14 +204,12 @@ class LogReader:
                 return False
             before = book.read_upto
             await self._fold_some(book, await self._opened_consumer(before))
-            await self._keep_to_leader(book.read_upto > before)
             return book.read_upto > before
 
     async def _catch_up(self) -> ReleaseBook:
         async with self._reading:
             book = await self._opened_book()
-            begun = book.read_upto
-            consumer = await self._opened_consumer(begun)
+            consumer = await self._opened_consumer(book.read_upto)
             # A consumer reports the end once for each start.
             await asyncio.to_thread(consumer.start_at, book.read_upto)
             answered = time.monotonic()
@@ -215,7 +217,6 @@ class LogReader:
                 before = book.read_upto
                 end = await self._fold_some(book, consumer)
                 if end is not None:
-                    await self._keep_to_leader(book.read_upto > begun)
                     return book
                 if book.read_upto > before:
                     answered = time.monotonic()
@@ -228,17 +229,12 @@ class LogReader:
             self._book = ReleaseBook(*await self.apart(self._find_start))
         return self._book
 
-    async def _keep_to_leader(self, came: bool) -> None:
-        """Leave a consumer whose server no longer leads, but does not know it."""
-        if came:
-            self._leader.records_came()
-        elif self._leader.moved():
-            log.info("release_log_moved")
-            await self._drop_consumer()
-
     async def _opened_consumer(self, offset: int) -> LogConsumer:
+        if time.monotonic() > self._renew_at:
+            await self._drop_consumer()
         if self._consumer is None:
-            consumer = await asyncio.to_thread(self._new_consumer, self._leader.bootstrap())
+            self._renew_at = time.monotonic() + RENEW_AFTER_S
+            consumer = await asyncio.to_thread(self._new_consumer)
             await asyncio.to_thread(consumer.start_at, offset)
             self._consumer = consumer
         return self._consumer
@@ -270,13 +266,13 @@ class LogReader:
         book.read_upto = max(book.read_upto, end or 0)
         if book.read_upto > self.position:
             self.position = book.read_upto
+            self._renew_at = time.monotonic() + RENEW_AFTER_S
             self._moved.set()
             self._moved.clear()
         return end
 
-    def _new_consumer(self, begin: Mapping[str, str] | None = None) -> LogConsumer:
-        settings = {**self._settings, **(begin or {})}
-        return LogConsumer(settings, self._topic, self._timeout_s)
+    def _new_consumer(self) -> LogConsumer:
+        return LogConsumer(self._settings, self._topic, self._timeout_s)
 
     async def _drop_consumer(self) -> None:
         if self._consumer is not None:

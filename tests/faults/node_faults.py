@@ -9,29 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import redis
-from aiokafka.conn import create_conn
 
+from blendstream.agents.local.jars import find_java, kafka_jars
 from blendstream.agents.local.replicated_redis import (
     PRIMARY,
     LocalRedisCluster,
     LocalSentinels,
     RedisNode,
-)
-from blendstream.streams.kafka.aiokafka_internals import (
-    CompactArray,
-    CompactString,
-    Int16,
-    Int32,
-    Int64,
-    Schema,
-    TaggedFields,
-    request_type,
 )
 from blendstream.streams.names import Stem
 from tests.faults.peer_links import LinkedCluster
@@ -48,42 +40,17 @@ SILENT_S = 12.0
 #: All nodes are back and in sync by then, also on a machine that does ten other things.
 WHOLE_WITHIN_S = 180.0
 
-_TAGS = ("tags", TaggedFields)
-_STRING = CompactString()
-_REPLICAS = CompactArray(("replica", Int32), ("end", Int64), _TAGS)
-_DESCRIBE_QUORUM = request_type(
-    "DescribeQuorum", 55, 0,
-    Schema(
-        ("topics", CompactArray(
-            ("topic", _STRING), ("partitions", CompactArray(("partition", Int32), _TAGS)), _TAGS,
-        )),
-        _TAGS,
-    ),
-    Schema(
-        ("error", Int16),
-        ("topics", CompactArray(
-            ("topic", _STRING),
-            ("partitions", CompactArray(
-                ("partition", Int32), ("error", Int16), ("leader", Int32), ("epoch", Int32),
-                ("high_watermark", Int64), ("voters", _REPLICAS), ("observers", _REPLICAS), _TAGS,
-            )),
-            _TAGS,
-        )),
-        _TAGS,
-    ),
-)  # fmt: skip
 
-
-async def _controller(cluster: LinkedCluster) -> int:
+def _controller(cluster: LinkedCluster) -> int:
     """The node that is the active controller. (Metadata names any node for it.)"""
-    connection = await create_conn("127.0.0.1", cluster.ports[min(cluster.ports)].clients)
-    try:
-        asked = _DESCRIBE_QUORUM([("__cluster_metadata", [(0, {})], {})], {})
-        said: Any = await connection.send(asked)
-    finally:
-        connection.close()
-    leader: int = said.topics[0][1][0][2]
-    return leader
+    tool = f"{kafka_jars()}/*", "org.apache.kafka.tools.MetadataQuorumCommand"
+    asked = [find_java(), "-cp", *tool, "--bootstrap-server", cluster.bootstrap]
+    said = subprocess.run(
+        [*asked, "describe", "--status"], capture_output=True, text=True, check=True
+    ).stdout
+    found = re.search(r"LeaderId:\s+(\d+)", said)
+    assert found, said
+    return int(found[1])
 
 
 async def broker(running: ReplicatedService, role: str) -> int:
@@ -91,7 +58,7 @@ async def broker(running: ReplicatedService, role: str) -> int:
     cluster = running.cluster
     view = await asyncio.to_thread(cluster.view, min(cluster.ports))
     leader = view.partitions[running.made.topics.releases.name, 0].leader
-    controller = await _controller(cluster)
+    controller = await asyncio.to_thread(_controller, cluster)
     if role == "leader":
         return leader
     if role == "controller":

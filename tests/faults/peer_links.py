@@ -16,7 +16,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from aiokafka.errors import KafkaError
+from confluent_kafka import KafkaException
 
 from blendstream.agents.local.local_cluster import LocalCluster, NodePorts
 
@@ -53,7 +53,7 @@ class LinkedCluster(LocalCluster):
         """Whether every partition is led by one of those, as they see it."""
         try:
             view = self.view(min(self.others))
-        except (KafkaError, OSError, TimeoutError):
+        except KafkaException:
             return False
         return all(seen.leader in self.others for seen in view.partitions.values())
 

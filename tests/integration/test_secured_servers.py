@@ -23,7 +23,6 @@ from blendstream.agents.tokens import add_token
 from blendstream.agents.worker.counting_process import Worker
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
-from blendstream.streams.kafka.partition_leaders import newest_leadership
 from blendstream.streams.settings import Settings
 from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
@@ -177,16 +176,6 @@ async def test_the_other_mechanisms_get_in_too(secured: Secured, mechanism: str)
     settings = Settings.from_values(secured.values | {"kafka.sasl_mechanism": mechanism})
     found = await KafkaInspector(settings.kafka).describe(["not-there"])
     assert found == {"not-there": None}
-
-
-async def test_who_leads_is_asked_over_tls_too(secured: Secured) -> None:
-    create_topic(secured.kafka.bootstrap, "led", partitions=1)
-    kafka = Settings.from_values(secured.values).kafka
-    found = await newest_leadership(kafka, "led")
-
-    assert found is not None
-    assert found.agreed
-    assert found.epoch >= 0
 
 
 @pytest.mark.parametrize(

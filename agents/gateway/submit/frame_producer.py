@@ -1,8 +1,9 @@
 """The Kafka producer behind the frames: idempotent, acknowledged by all, replaced when it dies.
 
 Promises: a message is sent until every in-sync replica has it, or refused with an exception. A
-producer that Kafka has fenced or that lost its sequence fails what it holds and gives way to a
-fresh one; the senders of those frames are asked to send again, and count once.
+producer that Kafka has fenced, that lost its sequence, or that has not delivered a message for
+`_STUCK_S` fails what it holds and gives way to a fresh one; the senders of those frames are asked
+to send again, and count once.
 Assumes: the caller has a deadline of its own (`agents.gateway.state.frame_writer`), since
 aiokafka's idempotent producer has none.
 """
@@ -19,7 +20,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
-from blendstream.streams.kafka.aiokafka_internals import discard_producer, keep_finding_brokers
+from blendstream.streams.kafka.aiokafka_internals import discard_producer
 from blendstream.streams.kafka.kafka_clients import aiokafka_settings
 from blendstream.streams.settings.sections import KafkaSettings
 from blendstream.streams.wire.frames import MAX_FRAME_BYTES
@@ -31,6 +32,10 @@ log = logging.getLogger(__name__)
 _STOP_OLD_WITHIN_S = 5.0
 _CLOSE_WITHIN_S = 0.5
 _REPLACE_EVERY_S = 1.0
+#: aiokafka asks the brokers that it knows who leads, and no others. A fresh producer begins with
+#: those of the settings: it finds brokers that took the place of all that the old one knew. Longer
+#: than an election takes; in the meantime the frame writer answers 503.
+_STUCK_S = 30.0
 #: Two frames to a request and partition: a partition that fell behind catches up faster, and one
 #: request stays below the brokers' usual limit of 1 MB.
 _BATCH_BYTES = 2 * MAX_FRAME_BYTES + 4096
@@ -38,7 +43,7 @@ _BATCH_BYTES = 2 * MAX_FRAME_BYTES + 4096
 
 def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
     """Acknowledged by every in-sync replica, written once however often it is sent."""
-    producer = AIOKafkaProducer(
+    return AIOKafkaProducer(
         **aiokafka_settings(kafka),
         acks="all",
         enable_idempotence=True,
@@ -46,8 +51,6 @@ def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
         max_batch_size=_BATCH_BYTES,
         max_request_size=_BATCH_BYTES,
     )
-    keep_finding_brokers(producer)
-    return producer
 
 
 class FrameProducer:
@@ -84,10 +87,19 @@ class FrameProducer:
         except KafkaError as error:
             self._replace_after(producer, error)
             raise
-        sent.add_done_callback(partial(self._look_at, producer))
+        stuck = asyncio.get_running_loop().call_later(
+            _STUCK_S, self._replace_after, producer, ConnectionError("a message was not delivered")
+        )
+        sent.add_done_callback(partial(self._look_at, producer, stuck))
         return sent
 
-    def _look_at(self, producer: AIOKafkaProducer, sent: asyncio.Future[RecordMetadata]) -> None:
+    def _look_at(
+        self,
+        producer: AIOKafkaProducer,
+        stuck: asyncio.TimerHandle,
+        sent: asyncio.Future[RecordMetadata],
+    ) -> None:
+        stuck.cancel()
         if not sent.cancelled() and (error := sent.exception()) is not None:
             self._replace_after(producer, error)
 

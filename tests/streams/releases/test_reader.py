@@ -163,6 +163,21 @@ async def test_a_server_that_shows_no_more_is_left_for_another(
     assert epochs(following.stable_book) == [1, 2]
 
 
+async def test_a_quiet_server_is_left_for_another_although_nobody_knows_of_more(
+    listed_log: ListedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was cut off says that it leads, and that its old copy is all there is."""
+    listed_log.append(opened(1))
+    listed_log.append(opened(2))
+    listed_log.shown = [1, 1]  # The broker that answers the start, and the one that answers first.
+    looking = LogReader(SETTINGS.kafka, "x.releases")
+    for _ in range(3):
+        assert epochs(await looking.catch_up()) == [1]
+    monkeypatch.setattr("blendstream.streams.releases.reader.RENEW_AFTER_S", 0.0)
+    looking._renew_at = 0.0
+    assert epochs(await looking.catch_up()) == [1, 2]
+
+
 async def test_what_is_never_shown_ends_with_a_sentence(
     listed_log: ListedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
