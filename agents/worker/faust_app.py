@@ -9,9 +9,8 @@ faust-streaming>=0.15.3,<0.16; raise the bound only when tests/integration/test_
 tests/faults/test_counting_*.py pass:
 
     transport.drivers.aiokafka      its consumer, consumer thread and transport, subclassed
-    Consumer._new_consumer_thread, .seek_to_committed, ._thread
-    AIOKafkaConsumerThread._create_worker_consumer, ._fetch_records, ._consumer
-    App._new_transport, ._create_directories
+    Consumer._new_consumer_thread, .seek_to_committed
+    AIOKafkaConsumerThread._create_worker_consumer, .getmany
     Stream.enable_acks, .ack
 """
 
@@ -35,7 +34,7 @@ from faust.exceptions import ConsumerNotStarted, FaustError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from faust.transport.drivers.aiokafka import Consumer as AiokafkaConsumer
 from faust.transport.drivers.aiokafka import Transport as AiokafkaTransport
-from faust.types import TP, EventT, TransportT
+from faust.types import TP, EventT
 from yarl import URL
 
 from blendstream.agents.worker import metrics
@@ -102,10 +101,11 @@ class _ConsumerThread(AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: AiokafkaTransport) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
         set_fetch_wait(consumer, _FETCH_WAIT_MS)
+        cast(CountingApp, self.app).group_member = consumer
         return consumer
 
-    async def _fetch_records(self, *arguments: Any, **options: Any) -> Any:
-        fetched = await super()._fetch_records(*arguments, **options)
+    async def getmany(self, *arguments: Any, **options: Any) -> Any:
+        fetched = await super().getmany(*arguments, **options)
         return {tp: list(JoinedMessages.of(records)) for tp, records in fetched.items()}
 
 
@@ -138,6 +138,8 @@ class CountingApp(faust.App):
 
     def __init__(self, settings: Settings, *, group: str) -> None:
         self.counters: dict[str, TopicCounter] = {}
+        #: aiokafka's own consumer, once there is one.
+        self.group_member: AIOKafkaConsumer | None = None
         self._differs_since: float | None = None
         self._paused: dict[str, set[TP]] = {}
         worker, kafka = settings.worker, settings.kafka
@@ -171,9 +173,10 @@ class CountingApp(faust.App):
             stream_wait_empty=False,
             stream_recovery_delay=0.0,
         )
+        self.transport = _Transport(self.conf.broker_consumer, self)
         self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
 
-    def _create_directories(self) -> None:
+    async def on_first_start(self) -> None:
         """Faust would make a folder for its tables; we have none, and a worker that is killed would
         leave it behind.
         """
@@ -181,9 +184,6 @@ class CountingApp(faust.App):
     async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
         for counter in self.counters.values():
             counter.give_up([tp.partition for tp in revoked if tp.topic == counter.topic.name])
-
-    def _new_transport(self) -> TransportT:
-        return _Transport(self.conf.broker_consumer, self)
 
     def add_counter(self, counter: TopicCounter, refused: OnRefused | None = None) -> None:
         """Count a topic: its agent is `count_client_reports` or `count_optin_records`.
@@ -213,8 +213,7 @@ class CountingApp(faust.App):
 
         The worker would keep its partitions until the session ends, and then wait for ever.
         """
-        consumer = getattr(getattr(self.consumer, "_thread", None), "_consumer", None)
-        return coordination_ended(consumer) and not self.should_stop
+        return coordination_ended(self.group_member) and not self.should_stop
 
     def unhandled_for_s(self) -> float:
         """For how long the group has seen this worker with other partitions than it counts.
