@@ -175,6 +175,8 @@ class FrameWriter:
         """`on_delivery(place, sent at, append time, bytes, entries)`, `on_late()`: per frame."""
         self.limits = limits
         self.held_bytes = 0
+        #: Adds entries that waited for the open frames to be sent.
+        self.before_sending: Callable[[], None] = lambda: None
         self._producer = producer
         self._on_delivery = on_delivery
         self._on_late = on_late
@@ -199,14 +201,6 @@ class FrameWriter:
     def stalled_partitions(self) -> int:
         """How many partitions refuse entries for now."""
         return len(self._stalled)
-
-    def add_report(self, kind: ReportFrames, partition: int, key: bytes, cells: bytes) -> Delivered:
-        """Pack one report: its contributor key and its cells, `kind.width` bytes each."""
-        frame = self._open.get((kind, partition)) or self._begin(kind, partition)
-        frame.keys += key
-        frame.cells += cells
-        self._grow(frame, 1, kind.entry_bytes, kind.entry_bytes)
-        return frame.delivered
 
     def add_reports(
         self, kind: ReportFrames, partition: int, keys: bytes, cells: bytes
@@ -242,9 +236,13 @@ class FrameWriter:
         frame = _Frame(kind, partition, self._loop.create_future())
         self._open[kind, partition] = frame
         self.held_bytes += frame.size
+        self.linger()
+        return frame
+
+    def linger(self) -> None:
+        """Send the open frames after `linger_s` from now, or earlier if that is planned."""
         if self._linger is None:
             self._linger = self._loop.call_later(self.limits.linger_s, self._linger_over)
-        return frame
 
     def _grow(self, frame: _Frame, entries: int, size: int, next_size: int) -> None:
         frame.count += entries
@@ -255,6 +253,9 @@ class FrameWriter:
             self._close(frame)
 
     def _linger_over(self) -> None:
+        self.before_sending()
+        if self._linger is not None:
+            self._linger.cancel()
         self._linger = None
         frames = list(self._open.values())
         self._open.clear()
@@ -334,8 +335,6 @@ class FrameWriter:
 
     async def close(self, within_s: float) -> None:
         """Send what is open and wait for the acknowledgements, but no longer than `within_s`."""
-        if self._linger is not None:
-            self._linger.cancel()
         self._linger_over()
         waiting = {frame.delivered for frame in self._travelling}
         if waiting:

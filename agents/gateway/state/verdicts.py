@@ -25,6 +25,7 @@ __all__ = [
     "ACCEPTED",
     "ONE_ACCEPTED",
     "QUEUED_ENTRY_BYTES",
+    "Judge",
     "Queued",
     "Reason",
     "Verdict",

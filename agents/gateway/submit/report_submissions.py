@@ -2,8 +2,8 @@
 
     body ──▶ entries ──▶ head list known? shape? in time? ──▶ contributor key ──▶ frame ──▶ verdicts
 
-Promises: a device's id is hashed under the epoch's key before anything else is done with the
-report, and the id itself is not kept. An accepted report was appended before its epoch's reports
+Promises: a device's id is hashed under the epoch's key before the report is checked or packed, and
+the id itself is not kept. An accepted report was appended before its epoch's reports
 are late, by the broker's own clock, which is what the counters judge by.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.agents.gateway.http.request_types import Report
-from blendstream.agents.gateway.state.frame_writer import Delivered, FrameWriter
+from blendstream.agents.gateway.state.frame_writer import FrameWriter
 from blendstream.agents.gateway.state.submission_targets import ReportTarget
 from blendstream.agents.gateway.state.verdicts import (
     ACCEPTED,
@@ -31,7 +31,7 @@ from blendstream.agents.gateway.state.verdicts import (
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES
 
-__all__ = ["UNKNOWN", "queue_report", "queue_reports"]
+__all__ = ["UNKNOWN", "queue_on_one_head_list", "queue_reports"]
 
 _IDENTITY_BYTES: Final = 16
 
@@ -68,14 +68,8 @@ def queue_reports(
     first = entries[0]
     if isinstance(first, Report):
         target = targets.get(first.head_list)
-        if target is not None:
-            if len(entries) == 1:
-                one = queue_report(first, target, writer, now_ms)
-                if isinstance(one, Verdict):
-                    return Queued([one])
-                return Queued([ACCEPTED], [(one, target, (0,))])
-            if _all_on_one_head_list(entries, first.head_list):
-                return _queue_many(entries, target, writer, now_ms)
+        if target is not None and _all_on_one_head_list(entries, first.head_list):
+            return queue_on_one_head_list(entries, target, writer, now_ms)
     return _queue_mixed(entries, targets, past, writer, now_ms, unknown)
 
 
@@ -102,7 +96,7 @@ def _queue_mixed(
         target = targets.get(head_list)
         if target is not None:
             reports = [entry for i in places if not isinstance(entry := entries[i], str)]
-            part = _queue_many(reports, target, writer, now_ms)
+            part = queue_on_one_head_list(reports, target, writer, now_ms)
             for i, verdict in zip(places, part.verdicts, strict=True):
                 queued.verdicts[i] = verdict
             queued.waiting += [
@@ -115,33 +109,6 @@ def _queue_mixed(
     return queued
 
 
-def queue_report(
-    report: Report, target: ReportTarget, writer: FrameWriter, now_ms: float
-) -> Delivered | Verdict:
-    """Queue one report on its head list, or say why not.
-
-    Most requests take this path, so it does nothing twice.
-    """
-    identity = _identity(report.contributor)
-    if identity is None:
-        return _NOT_HEX
-    keys = target.keys
-    key = keys.contributor_of(identity)
-    answers = report.answers
-    if not target.shape.allows(answers):
-        return target.wrong_shape
-    if now_ms >= target.late_from_ms:
-        return target.late
-    if not target.admitted:
-        return NO_ADMISSION
-    partition = keys.partition_of(key, target.partitions)
-    frames = target.frames
-    if not writer.has_room(frames.entry_bytes) or writer.is_stalled(frames.topic, partition):
-        return BUSY
-    packed = target.pack(*(answers[0] if len(answers) == 1 else chain.from_iterable(answers)))
-    return writer.add_report(frames, partition, key, packed)
-
-
 def _all_on_one_head_list(
     entries: Sequence[Report | str], head_list: str
 ) -> TypeGuard[Sequence[Report]]:
@@ -152,22 +119,29 @@ def _all_on_one_head_list(
         return False
 
 
-def _queue_many(
+def queue_on_one_head_list(
     reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
 ) -> Queued:
-    """Many reports on one head list, checked and hashed in columns."""
+    """Judge reports on one head list, and queue the good ones; checked and hashed in columns.
+
+    Every report is judged here, whether it came alone or in a batch. Faults that no repetition
+    repairs come first: a sender must not repeat a report that will be refused in the end.
+    """
     keys, bad_ids = _contributor_keys(reports, target.keys)
+    good = ACCEPTED
     if now_ms >= target.late_from_ms:
-        return Queued([target.late] * len(reports))
-    if not target.admitted:
-        return Queued([NO_ADMISSION] * len(reports))
-    queued = Queued([ACCEPTED] * len(reports))
+        good = target.late
+    elif not target.admitted:
+        good = NO_ADMISSION
+    queued = Queued([good] * len(reports))
     verdicts = queued.verdicts
     cells, fits = _cells(reports, target)
     for i in np.flatnonzero(~fits).tolist():
         verdicts[i] = target.wrong_shape
     for i in bad_ids:
         verdicts[i] = _NOT_HEX
+    if good is not ACCEPTED:
+        return queued
     fits[bad_ids] = False
     partitions = target.keys.partitions_of(keys, target.partitions)
     frames = target.frames

@@ -387,7 +387,7 @@ async def test_another_method_is_405_with_those_that_are_offered(method, path, a
 async def test_an_unexpected_error_is_a_500_that_tells_nothing(caplog):
     """Neither the sender nor the log learns what was in the request."""
     gateway = make_gateway()
-    gateway.writer.add_report = None
+    gateway.writer.add_reports = None
 
     reply = await gateway.report(report(contributor=0xDECAF))
 

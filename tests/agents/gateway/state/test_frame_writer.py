@@ -21,15 +21,20 @@ def key(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
+def add_report(writer: FrameWriter, kind: ReportFrames, partition: int, key: bytes, cells: bytes):
+    ((_, delivered),) = writer.add_reports(kind, partition, key, cells)
+    return delivered
+
+
 async def test_entries_of_one_partition_share_a_frame_and_its_acknowledgement():
     """A frame for each entry would cost the workers a Kafka message for each."""
     producer = ScriptedProducer()
     producer.append_ms = 1234
     writer = FrameWriter(producer, LIMITS)
 
-    first = writer.add_report(KIND, 0, key(1), b"\x03")
-    second = writer.add_report(KIND, 0, key(2), b"\x04")
-    other = writer.add_report(KIND, 1, key(3), b"\x05")
+    first = add_report(writer, KIND, 0, key(1), b"\x03")
+    second = add_report(writer, KIND, 0, key(2), b"\x04")
+    other = add_report(writer, KIND, 1, key(3), b"\x05")
 
     assert first is second
     assert await asyncio.gather(first, second, other) == [1234, 1234, 1234]
@@ -46,7 +51,7 @@ async def test_a_frame_closes_by_count_and_by_bytes_before_its_linger_is_over():
     producer = ScriptedProducer()
     writer = FrameWriter(producer, slow)
 
-    by_count = [writer.add_report(KIND, 0, key(i), b"\x01") for i in range(5)]
+    by_count = [add_report(writer, KIND, 0, key(i), b"\x01") for i in range(5)]
     await asyncio.gather(*by_count)
     entry = OptinEntry(key(1), 0, b"q" * 60, b"u" * 60)
     optin = OptinFrames("records", 7, log_position=40)
@@ -88,7 +93,7 @@ async def test_what_is_not_acknowledged_in_time_is_answered_and_still_counted_as
     late = []
     writer = FrameWriter(producer, LIMITS, on_late=lambda: late.append(1))
 
-    assert await writer.add_report(KIND, 0, key(1), b"\x01") is None
+    assert await add_report(writer, KIND, 0, key(1), b"\x01") is None
     assert writer.held_bytes > 0
     assert late == [1]
     producer.release()
@@ -102,7 +107,7 @@ async def test_a_partition_that_owes_an_acknowledgement_refuses_and_others_go_on
     producer = ScriptedProducer()
     producer.holding = True
     writer = FrameWriter(producer, LIMITS)
-    await writer.add_report(KIND, 0, key(1), b"\x01")
+    await add_report(writer, KIND, 0, key(1), b"\x01")
 
     assert writer.is_stalled("reports", 0)
     assert not writer.is_stalled("reports", 1)
@@ -121,7 +126,7 @@ async def test_the_bytes_held_are_bounded():
     )
     added = 0
     while writer.has_room(KIND.entry_bytes):
-        writer.add_report(KIND, added % 4, key(added), b"\x01")
+        add_report(writer, KIND, added % 4, key(added), b"\x01")
         added += 1
         assert added < 1000
     await asyncio.sleep(0.1)
@@ -139,7 +144,7 @@ async def test_a_producer_that_fails_means_send_again_not_an_error():
     producer.failure = ConnectionError("gone")
     writer = FrameWriter(producer, LIMITS)
 
-    assert await writer.add_report(KIND, 0, key(1), b"\x01") is None
+    assert await add_report(writer, KIND, 0, key(1), b"\x01") is None
     assert writer.held_bytes == 0
 
 
@@ -149,7 +154,7 @@ async def test_a_frame_whose_append_time_is_not_told_is_not_known_to_be_in_time(
     producer.append_known = False
     writer = FrameWriter(producer, LIMITS)
 
-    assert await writer.add_report(KIND, 0, key(1), b"\x01") is None
+    assert await add_report(writer, KIND, 0, key(1), b"\x01") is None
     assert writer.held_bytes == 0
     assert not writer.is_stalled("reports", 0), "the broker has answered"
 
@@ -160,7 +165,7 @@ async def test_closing_flushes_what_is_open():
     writer = FrameWriter(
         producer, GatewaySettings(linger_s=60, delivery_deadline_s=1, buffer_bytes=1 << 20)
     )
-    delivered = writer.add_report(KIND, 0, key(1), b"\x01")
+    delivered = add_report(writer, KIND, 0, key(1), b"\x01")
 
     await asyncio.wait_for(writer.close(1), 0.5)
 
@@ -175,7 +180,7 @@ async def test_closing_gives_up_at_its_deadline():
     writer = FrameWriter(
         producer, GatewaySettings(linger_s=0.001, delivery_deadline_s=60, buffer_bytes=1 << 20)
     )
-    writer.add_report(KIND, 0, key(1), b"\x01")
+    add_report(writer, KIND, 0, key(1), b"\x01")
 
     async with asyncio.timeout(1):
         await writer.close(0.05)
@@ -189,7 +194,7 @@ async def test_cells_travel_in_the_width_of_their_head_list(width):
     writer = FrameWriter(producer, LIMITS)
     cells = [3, (1 << 8 * width) - 1]
 
-    await writer.add_report(kind, 0, key(1), b"".join(c.to_bytes(width, "little") for c in cells))
+    await add_report(writer, kind, 0, key(1), b"".join(c.to_bytes(width, "little") for c in cells))
 
     assert producer.frames()[0].cells.tolist() == [cells]
 
@@ -214,8 +219,8 @@ async def test_a_producer_that_makes_one_partition_wait_does_not_hold_up_the_oth
         await asyncio.sleep(0.01)
     producer.holding = False
 
-    writer.add_report(KIND, 0, key(2), b"\x01")  # closes together with the next one
+    add_report(writer, KIND, 0, key(2), b"\x01")  # closes together with the next one
     async with asyncio.timeout(0.25):
-        assert await writer.add_report(KIND, 1, key(1), b"\x01") is not None
+        assert await add_report(writer, KIND, 1, key(1), b"\x01") is not None
     for task in writer._handing_over:
         task.cancel()

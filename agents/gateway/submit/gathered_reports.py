@@ -1,0 +1,93 @@
+"""Reports that came alone, gathered from many requests and judged together.
+
+    report ──▶ others on its head list ──(linger over)──▶ judged and packed in columns ──▶ verdict
+
+A report waits for the frame that it travels in anyway (`gateway.linger_s`), so judging it with the
+others then costs no time, and less processor time than judging each as it arrives.
+
+Promises: one function judges a report alone and in a batch. Device ids are hashed at the end of
+the linger, and are released before the gateway waits for Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from blendstream.agents.gateway.http.request_types import Report
+from blendstream.agents.gateway.state.frame_writer import Delivered, FrameWriter
+from blendstream.agents.gateway.state.submission_targets import ReportTarget
+from blendstream.agents.gateway.state.verdicts import ACCEPTED, Judge, Verdict
+from blendstream.agents.gateway.submit.report_submissions import queue_on_one_head_list
+
+__all__ = ["GatheredReports"]
+
+#: Judging so many takes about 2 ms.
+_MOST: Final = 1000
+
+
+class GatheredReports:
+    """The reports that wait for the next frames of one writer."""
+
+    def __init__(
+        self,
+        writer: FrameWriter,
+        wall_clock: Callable[[], float],
+        on_refused: Callable[[int], None],
+    ) -> None:
+        """`on_refused(reports)`: so many were not queued."""
+        self._writer = writer
+        self._wall_clock = wall_clock
+        self._on_refused = on_refused
+        self._loop = asyncio.get_running_loop()
+        self._gathered: dict[ReportTarget, tuple[list[Report], list[asyncio.Future[Verdict]]]] = {}
+        writer.before_sending = self._judge_all
+
+    def add(self, report: Report, target: ReportTarget) -> asyncio.Future[Verdict]:
+        """Return the verdict to come on a report about the head list of `target`."""
+        gathered = self._gathered.get(target)
+        if gathered is None:
+            gathered = self._gathered[target] = [], []
+            self._writer.linger()
+        reports, verdicts = gathered
+        verdict: asyncio.Future[Verdict] = self._loop.create_future()
+        reports.append(report)
+        verdicts.append(verdict)
+        if len(reports) == _MOST:
+            self._judge_all()
+        return verdict
+
+    def _judge_all(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for target, (reports, verdicts) in gathered.items():
+            self._judge(target, reports, verdicts)
+
+    def _judge(
+        self, target: ReportTarget, reports: list[Report], verdicts: list[asyncio.Future[Verdict]]
+    ) -> None:
+        try:
+            queued = queue_on_one_head_list(
+                reports, target, self._writer, self._wall_clock() * 1000
+            )
+        except Exception as error:
+            for verdict in verdicts:
+                if not verdict.done():
+                    verdict.set_exception(error)
+            return
+        for delivered, judge, rows in queued.waiting:
+            delivered.add_done_callback(partial(_settle, judge, [verdicts[row] for row in rows]))
+        refused = len(reports) - queued.verdicts.count(ACCEPTED)
+        if refused:
+            self._on_refused(refused)
+            for verdict, found in zip(verdicts, queued.verdicts, strict=True):
+                if found is not ACCEPTED and not verdict.done():
+                    verdict.set_result(found)
+
+
+def _settle(judge: Judge, verdicts: list[asyncio.Future[Verdict]], delivered: Delivered) -> None:
+    found = judge.verdict(delivered.result())
+    for verdict in verdicts:
+        if not verdict.done():
+            verdict.set_result(found)
