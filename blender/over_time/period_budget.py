@@ -15,7 +15,8 @@ discrete Gaussians and the same shifted by one each. Then
 
 is enough (docs/privacy-over-time.md has the proof). It is a *sum*, where one epoch has the larger
 of two (`blender.sharp.gaussian_histogram`): whether a record is known or new depends on earlier
-releases, so one person may lose in both ways. T's users, with the same σ, have (ε,δ) too.
+releases, so one person may lose in both ways. What a sum would cost one epoch, which is why both
+rules exist: docs/decisions/0152. T's users, with the same σ, have (ε,δ) too.
 Assumes: what is known in an epoch depends on published values alone; a person's records of an
 epoch are distinct; no one changes share (S, T, click graph) within a period.
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +40,7 @@ from blendstream.blender.sharp.gaussian_histogram import MIN_DELTA, gaussian_tai
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import ParameterError, require
 from blendstream.blender.values.interfaces import Selection
+from blendstream.blender.values.kept_records import keep_records
 
 __all__ = [
     "PERIOD_HISTOGRAM",
@@ -155,10 +157,8 @@ def select_in_period(
         raise ParameterError(
             f"counts and known must be of one length, got {counts.shape} and {known.shape}"
         )
-    looked_at = np.flatnonzero(known | (counts > 0))
-    noisy = noise.discrete_gaussian(counts[looked_at], scale=rule.scale)
-    stays = known[looked_at] | (noisy >= rule.threshold)
-    return Selection(looked_at[stays], noisy[stays], rule.threshold)
+    draw = partial(noise.discrete_gaussian, scale=rule.scale)
+    return keep_records(counts, known, draw, threshold=rule.threshold, drop=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ Symbols: N = how many users hold the record, b = noise scale, X = noise, θ = th
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from blendstream.blender.noise.exact_noise import Noise, absence_bound, laplace_
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import require
 from blendstream.blender.values.interfaces import OptinCounts, Selection
+from blendstream.blender.values.kept_records import keep_records
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.record import Record
 
@@ -48,9 +51,9 @@ class ThresholdSelector:
         # Departure: an integer θ from the exact tail in place of τ
         # (docs/decisions/0003-integer-thresholds.md). β = δ/2, as in the paper's proof.
         theta = threshold_for(scale=scale, pass_probability=Fraction(parameters.delta) / 2)
-        present = np.flatnonzero(counts > 0)
-        noisy = noise.discrete_laplace(counts[present], scale=scale)
-        return Selection(kept=present[noisy >= theta], noisy_counts=None, threshold=theta)
+        draw = partial(noise.discrete_laplace, scale=scale)
+        kept = keep_records(counts, np.zeros_like(known), draw, threshold=theta, drop=None)
+        return replace(kept, noisy_counts=None)
 
 
 def threshold_for(*, scale: float, pass_probability: Fraction) -> int:

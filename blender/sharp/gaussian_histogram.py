@@ -31,7 +31,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from blendstream.blender.sharp.stable_histogram import FORGETTING
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.errors import ParameterError, require
 from blendstream.blender.values.interfaces import Selection
+from blendstream.blender.values.kept_records import keep_records
 from blendstream.blender.values.parameters import PrivacyParameters
 
 __all__ = [
@@ -89,11 +90,9 @@ class GaussianHistogram:
     ) -> Selection:
         """Keep new records from θ on and known ones from the drop level on, or all of those."""
         rule = calibrate(parameters.epsilon, parameters.delta, parameters.records_per_optin_user)
-        looked_at = np.flatnonzero(known | (counts > 0))
-        noisy = noise.discrete_gaussian(counts[looked_at], scale=rule.scale)
-        stays = noisy >= np.where(known[looked_at], rule.drop, rule.threshold)
-        stays |= known[looked_at] & keep_known
-        return Selection(looked_at[stays], noisy[stays], rule.threshold)
+        draw = partial(noise.discrete_gaussian, scale=rule.scale)
+        drop = None if keep_known else rule.drop
+        return keep_records(counts, known, draw, threshold=rule.threshold, drop=drop)
 
 
 @lru_cache(maxsize=256)

@@ -27,7 +27,9 @@ count of a known record that stays.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,7 @@ from blendstream.blender.noise.exact_noise import (
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import require
 from blendstream.blender.values.interfaces import Selection
+from blendstream.blender.values.kept_records import keep_records
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.rational import exp_rounded_down
 
@@ -122,11 +125,13 @@ class StableHistogram:
         )
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
         threshold = stable_threshold(parameters.epsilon, parameters.delta)
-        looked_at = np.flatnonzero(known | (counts > 0))
-        noisy = noise.discrete_laplace(counts[looked_at], scale=scale)
-        stays = noisy >= np.where(known[looked_at], drop_level(scale), threshold)
-        stays |= known[looked_at] & keep_known
         heads = luck_below(parameters.epsilon, parameters.delta)
-        one_below = np.flatnonzero(~known[looked_at] & (noisy == threshold - 1))
-        stays[one_below] |= noise.coins(len(one_below), heads=heads)
-        return Selection(looked_at[stays], noisy[stays], threshold, heads / 2**COIN_BITS)
+        kept = keep_records(
+            counts,
+            known,
+            partial(noise.discrete_laplace, scale=scale),
+            threshold=threshold,
+            drop=None if keep_known else drop_level(scale),
+            coins=partial(noise.coins, heads=heads),
+        )
+        return replace(kept, luck=heads / 2**COIN_BITS)

@@ -9,6 +9,7 @@ __all__ = [
     "errors",
     "interfaces",
     "intervals",
+    "kept_records",
     "parameters",
     "rational",
     "record",
