@@ -15,6 +15,7 @@ from blendstream.agents.output import print_json
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import EpochState, ReleasedDocument
+from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.settings import Settings
 
 __all__ = ["list_epochs", "outcome_text", "watch_epochs"]
@@ -66,21 +67,21 @@ async def _overview(context: JobContext) -> dict[str, Any]:
         "waits": waits,
         "paused": None
         if notice is None
-        else {"resumes_s": notice.resumes_at_ms // 1000, "reason": notice.reason},
+        else {"resumes_s": notice.resumes_s, "reason": notice.reason},
         "budget": budget_now(context.settings, book, now_ms).sentence,
     }
 
 
 def _entry(state: EpochState) -> dict[str, Any]:
-    times = state.parameters
+    view = EpochView.of(state)
     return {
-        "epoch": state.epoch,
-        "stage": state.stage.value,
-        "window_start_s": times.window_start_ms / 1000,
-        "window_end_s": times.window_end_ms / 1000,
-        "outcome": None if state.estimates is None else state.estimates.outcome.value,
-        "reasons": [] if state.estimates is None else [r.value for r in state.estimates.reasons],
-        "abandoned": state.abandoned,
+        "epoch": view.epoch,
+        "stage": view.state,
+        "window_start_s": state.parameters.window_start_ms / 1000,
+        "window_end_s": state.parameters.window_end_ms / 1000,
+        "outcome": view.outcome,
+        "reasons": list(view.reasons),
+        "abandoned": view.abandoned,
         "click_graph": _click_graph(state),
     }
 

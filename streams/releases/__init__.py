@@ -13,6 +13,7 @@ __all__ = [
     "documents",
     "entries",
     "epoch_state",
+    "epoch_view",
     "filtered_estimates",
     "log",
     "log_consumer",

@@ -165,3 +165,12 @@ class PauseNotice:
     from_ms: int
     resumes_at_ms: int
     reason: str
+
+    @property
+    def resumes_s(self) -> int:
+        """When, in seconds, as readers are told."""
+        return self.resumes_at_ms // 1000
+
+    def holds_at(self, now_ms: float) -> bool:
+        """Whether the pause is in force at this moment."""
+        return self.from_ms <= now_ms < self.resumes_at_ms

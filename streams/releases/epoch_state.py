@@ -150,9 +150,7 @@ class ReleaseBook:
     def paused_at(self, now_ms: int) -> PauseNotice | None:
         """The pause that is in force now, if one is."""
         notice = self.paused
-        if notice is not None and notice.from_ms <= now_ms < notice.resumes_at_ms:
-            return notice
-        return None
+        return notice if notice is not None and notice.holds_at(now_ms) else None
 
     def checkpoint_offset(self) -> int:
         """From where a later reader must start to know everything that still matters."""

@@ -17,10 +17,11 @@ import pytest
 
 import blendstream
 from blendstream.agents.gateway.read.estimates_csv import csv_table
-from blendstream.agents.gateway.state.publications import EpochView, PublishedDocument
+from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.record import normalise
 from blendstream.results import _frame
+from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
     EstimatesDocument,

@@ -19,12 +19,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from blendstream.agents.gateway.read.static_pages import StaticPages
 from blendstream.agents.gateway.state.publications import (
-    EpochView,
-    PauseView,
     Publications,
     PublishedDocument,
 )
 from blendstream.agents.local.ports import free_port
+from blendstream.streams.releases.epoch_state import PauseNotice
+from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.agents.gateway.doubles import make_gateway
 from tests.browser.publications import DAY_S, publications
@@ -95,7 +95,7 @@ def _publish(held: Publications, document: EstimatesDocument) -> None:
 
 
 @contextmanager
-def serving(documents: list[EstimatesDocument], pause: PauseView | None = None) -> Iterator[Site]:
+def serving(documents: list[EstimatesDocument], pause: PauseNotice | None = None) -> Iterator[Site]:
     """A gateway that has published these, oldest first."""
     port = free_port()
     started: list[uvicorn.Server] = []

@@ -9,8 +9,8 @@ from statistics import NormalDist
 import pytest
 from playwright.sync_api import Browser
 
-from blendstream.agents.gateway.state.publications import PauseView
 from blendstream.blender.values.record import normalise
+from blendstream.streams.releases.epoch_state import PauseNotice
 from blendstream.streams.wire.estimates_document import EstimatedShare, FilteredQuery
 from tests.browser.conftest import Site, serving
 from tests.browser.page_trends import clear_changes, in_node
@@ -427,7 +427,7 @@ def test_a_pause_and_groups_that_disagree_are_said(visit: Open):
     """The publication says which estimate to read: here the clients', which are half as large."""
     document = preferring_clients(publications()[0])
     # The gateway's clock stands at a million seconds.
-    pause = PauseView(from_s=0, resumes_s=1_036_800, detail="the budget is spent")
+    pause = PauseNotice(9, 0, 1_036_800_000, "the budget is spent")
     with serving([document], pause) as site:
         opened = visit(site.url)
         page = opened.page

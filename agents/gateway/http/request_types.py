@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from blendstream.blender.values.record import MAX_RAW_QUERY_BYTES, MAX_RAW_URL_BYTES
+from blendstream.streams.releases.epoch_view import EpochNumber
 from blendstream.streams.wire import submissions as shared
-from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 
 __all__ = [
     "OPTIN_RECORDS",
@@ -38,7 +38,6 @@ __all__ = [
 _HEX_64 = Meta(min_length=64, max_length=64, extra_json_schema={"pattern": "^[0-9a-f]{64}$"})
 _HEX_32 = Meta(min_length=32, max_length=32, extra_json_schema={"pattern": "^[0-9a-f]{32}$"})
 
-EpochNumber = Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
 Cell = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 AnswerCells = Annotated[
     list[Cell],

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from blendstream.agents.gateway.http.request_types import EpochNumber
-from blendstream.agents.gateway.state.publications import EpochView
+from blendstream.streams.releases.epoch_view import EpochView
+from blendstream.streams.wire.submissions import CollectingEpoch
 
-__all__ = ["Collecting", "Epochs", "Health", "PausedView"]
-
-
-class Collecting(msgspec.Struct, frozen=True):
-    """The epoch whose opt-in records are being collected."""
-
-    epoch: EpochNumber
-    window_start_s: int
-    window_end_s: int
-    optin_until_s: int
-    records_per_user: int
+__all__ = ["Epochs", "Health", "PausedView"]
 
 
 class PausedView(msgspec.Struct, frozen=True):
@@ -30,7 +20,7 @@ class PausedView(msgspec.Struct, frozen=True):
 class Epochs(msgspec.Struct, frozen=True):
     """States and times of recent epochs, newest first. Times are seconds since 1970."""
 
-    collecting: Collecting | None
+    collecting: CollectingEpoch | None
     paused: PausedView | None
     epochs: list[EpochView]
 

@@ -28,7 +28,7 @@ from blendstream.agents.gateway.http.negotiation import (
     page_answer,
 )
 from blendstream.agents.gateway.http.responses import JSON, Answer, Part, json_answer, problem
-from blendstream.agents.gateway.read.answer_types import Collecting, Epochs, Health, PausedView
+from blendstream.agents.gateway.read.answer_types import Epochs, Health, PausedView
 from blendstream.agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
 from blendstream.agents.gateway.read.epoch_series import series_piece
 from blendstream.agents.gateway.read.estimates_csv import csv_head, csv_table
@@ -41,6 +41,7 @@ from blendstream.agents.gateway.state.publications import (
 from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 from blendstream.streams.wire.schemas import NAMES as SCHEMAS
 from blendstream.streams.wire.schemas import schema
+from blendstream.streams.wire.submissions import CollectingEpoch
 
 __all__ = ["Reading"]
 
@@ -241,8 +242,8 @@ class Reading:
         published = self._publications
         now_s = self._wall_clock()
         view, pause = published.collecting(now_s), published.paused(now_s)
-        collecting = msgspec.convert(view, Collecting | None, from_attributes=True)
-        paused = None if pause is None else PausedView(pause.resumes_s, pause.detail)
+        collecting = msgspec.convert(view, CollectingEpoch | None, from_attributes=True)
+        paused = None if pause is None else PausedView(pause.resumes_s, pause.reason)
         newest_first = [view for _, view in sorted(published.epochs.items(), reverse=True)]
         return json_answer(
             200, Epochs(collecting, paused, newest_first), [(b"cache-control", _FOR_SECONDS)]

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from blendstream.agents.gateway.http.negotiation import packed
-from blendstream.agents.gateway.http.request_types import EpochNumber
 from blendstream.agents.gateway.state.submission_targets import OptinTargets, ReportTarget
+from blendstream.streams.releases.epoch_state import PauseNotice
+from blendstream.streams.releases.epoch_view import EpochView
 
-__all__ = ["EpochView", "PauseView", "Publications", "PublishedDocument", "newest_with_rows"]
+__all__ = ["Publications", "PublishedDocument", "newest_with_rows"]
 
 
 class PublishedDocument:
@@ -42,42 +41,6 @@ def newest_with_rows(documents: Iterable[PublishedDocument]) -> PublishedDocumen
     return max(with_rows, key=lambda document: document.epoch, default=None)
 
 
-class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One epoch as the world may see it: its state and times, nothing counted."""
-
-    epoch: EpochNumber
-    state: str
-    window_start_s: int
-    window_end_s: int
-    #: Opt-in records of the window are taken until then.
-    optin_until_s: int
-    #: Most records an opt-in user counts with (m_O).
-    records_per_user: int
-    #: Users and devices take turns in this many cohorts (R); the epoch admits cohort epoch mod R.
-    cohorts: int
-    head_list: str | None = None
-    #: Reports on the head list are taken until then.
-    reports_until_s: int | None = None
-    outcome: str | None = None
-    reasons: tuple[str, ...] = ()
-    #: Why the epoch was abandoned, in the operator's or the job's words; no more is released.
-    abandoned: str | None = None
-    #: R of the opt-in users, where it is not that of the devices.
-    optin_cohorts: int | None = None
-    #: The first epoch of the budget period that this one belongs to, and how many it has.
-    period_first_epoch: EpochNumber | None = None
-    period_epochs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PauseView:
-    """The privacy budget of a period is spent; no epoch is open between the two times."""
-
-    from_s: int
-    resumes_s: int
-    detail: str
-
-
 async def _nothing_to_read() -> bool:
     return True
 
@@ -95,7 +58,7 @@ class Publications:
     past_head_lists: frozenset[str] = frozenset()
     report_targets: dict[str, ReportTarget] = field(default_factory=dict)
     optin_targets: OptinTargets = field(default_factory=OptinTargets)
-    last_pause: PauseView | None = None
+    last_pause: PauseNotice | None = None
     #: Reads the release log to the end it has now; False when that did not succeed in time. Only
     #: afterwards is a head list unknown.
     read_to_end: Callable[[], Awaitable[bool]] = _nothing_to_read
@@ -108,7 +71,7 @@ class Publications:
                 return view
         return None
 
-    def paused(self, now_s: float) -> PauseView | None:
+    def paused(self, now_s: float) -> PauseNotice | None:
         """The pause that is in force now, if one is."""
         pause = self.last_pause
-        return pause if pause is not None and pause.from_s <= now_s < pause.resumes_s else None
+        return pause if pause is not None and pause.holds_at(now_s * 1000) else None

@@ -25,8 +25,6 @@ from confluent_kafka import KafkaException
 
 from blendstream.agents.gateway.state.frame_writer import OptinFrames
 from blendstream.agents.gateway.state.publications import (
-    EpochView,
-    PauseView,
     Publications,
     PublishedDocument,
     newest_with_rows,
@@ -45,6 +43,7 @@ from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import DocumentReference, join
 from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.settings.sections import KafkaSettings
@@ -111,18 +110,14 @@ class ReleaseFold:
     def publish(self, book: ReleaseBook) -> None:
         """Make what was taken in visible to the handlers, all at once."""
         published = self.publications
-        published.epochs = {number: _view(state) for number, state in book.epochs.items()}
+        published.epochs = {number: EpochView.of(state) for number, state in book.epochs.items()}
         reporting = [s for s in book.epochs.values() if s.stage in _REPORTABLE]
         published.current_head_list = self._current_head_list(book, reporting)
         published.report_targets = self._report_targets(reporting)
         reportable = published.report_targets.keys()
         published.past_head_lists = frozenset(published.head_lists) - reportable
         published.optin_targets = self._optin_targets(book)
-        published.last_pause = None
-        if (pause := book.paused) is not None:
-            published.last_pause = PauseView(
-                pause.from_ms // 1000, pause.resumes_at_ms // 1000, pause.reason
-            )
+        published.last_pause = book.paused
 
     def _current_head_list(self, book: ReleaseBook, reporting: list[EpochState]) -> str | None:
         """The newest list that is reported on; when there is none, the newest whose time has ended.
@@ -231,28 +226,6 @@ def _keep(
         newest = newest_with_rows(documents.values())
         removable = [name for name, document in documents.items() if document is not newest]
         del documents[min(removable, key=lambda name: documents[name].epoch)]
-
-
-def _view(state: EpochState) -> EpochView:
-    parameters, plan = state.parameters, state.parameters.plan
-    head_list, estimates, period = state.head_list, state.estimates, parameters.period
-    return EpochView(
-        epoch=state.epoch,
-        state=state.stage.value,
-        window_start_s=parameters.window_start_ms // 1000,
-        window_end_s=parameters.window_end_ms // 1000,
-        optin_until_s=(parameters.window_end_ms + plan.grace_ms) // 1000,
-        records_per_user=plan.privacy.records_per_optin_user,
-        cohorts=plan.cohorts,
-        head_list=None if head_list is None else head_list.head_list.id,
-        reports_until_s=None if head_list is None else head_list.reports_until_ms // 1000,
-        outcome=None if estimates is None else estimates.outcome.value,
-        reasons=() if estimates is None else tuple(reason.value for reason in estimates.reasons),
-        abandoned=state.abandoned,
-        optin_cohorts=plan.optin_cohorts or None,
-        period_first_epoch=None if period is None else period.first_epoch,
-        period_epochs=None if period is None else period.rule.epochs,
-    )
 
 
 class ReleaseFollower:

@@ -195,7 +195,7 @@ class Submitting:
                         self._writer,
                         sender=sender,
                         now_ms=now_ms,
-                        paused_detail=None if paused is None else paused.detail,
+                        paused_detail=None if paused is None else paused.reason,
                     )
                 )
                 del records

@@ -23,8 +23,9 @@ from schemathesis.config import SchemathesisConfig
 from blendstream.agents.gateway.http.cors import Cors
 from blendstream.agents.gateway.openapi import openapi_document
 from blendstream.agents.gateway.read.static_pages import StaticPages
-from blendstream.agents.gateway.state.publications import EpochView, PublishedDocument
+from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.agents.tokens import ApplicationTokens, add_token
+from blendstream.streams.releases.epoch_view import EpochView
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
 from tests.agents.gateway.live import exchange, serving
 from tests.agents.gateway.test_app import estimates

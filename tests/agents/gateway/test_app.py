@@ -17,7 +17,9 @@ from blendstream.agents.gateway.http.cors import Cors
 from blendstream.agents.gateway.http.negotiation import FOR_EVER
 from blendstream.agents.gateway.http.request_types import OPTIN_RECORDS, REPORTS
 from blendstream.agents.gateway.read.estimates_csv import COLUMNS, csv_table
-from blendstream.agents.gateway.state.publications import EpochView, PauseView, PublishedDocument
+from blendstream.agents.gateway.state.publications import PublishedDocument
+from blendstream.streams.releases.epoch_state import PauseNotice
+from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire import submissions
 from blendstream.streams.wire.estimates_document import (
@@ -314,7 +316,9 @@ async def test_epochs_tell_states_and_times_and_what_a_device_needs():
         8, 999_000, 1_001_000, 1_001_060, 1
     )
     gateway.publications.epochs = {}
-    gateway.publications.last_pause = PauseView(999_999, 1_000_500, "the budget is spent")
+    gateway.publications.last_pause = PauseNotice(
+        9, 999_999_000, 1_000_500_000, "the budget is spent"
+    )
     paused = await gateway.ask("GET", "/v1/epochs")
     assert submissions.read_collecting_epoch(paused.body) is None
     assert paused.json()["paused"] == {"resumes_s": 1_000_500, "detail": "the budget is spent"}

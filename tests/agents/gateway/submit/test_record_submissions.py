@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blendstream.agents.gateway.state.publications import PauseView
 from blendstream.agents.gateway.state.submission_targets import OptinTargets
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
 from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.blender.values.record import Record
 from blendstream.streams.epoch_keys import EpochKeys, account
+from blendstream.streams.releases.epoch_state import PauseNotice
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire import submissions
 from tests.agents.gateway.doubles import MASTER, TestGateway, make_gateway, optin_target
@@ -245,8 +245,8 @@ async def test_another_cohorts_turn_is_a_verdict_and_no_error(application):
 async def test_a_paused_service_refuses_with_the_reason_and_the_time(application):
     """The budget of the period is spent; the sender may as well wait until it is not."""
     app = application(optin=OptinTargets())
-    app.gateway.publications.last_pause = PauseView(
-        999_999, 2_000_000_000, "the privacy budget is spent"
+    app.gateway.publications.last_pause = PauseNotice(
+        9, 999_999_000, 2_000_000_000_000, "the privacy budget is spent"
     )
 
     reply = await app.post(record())
