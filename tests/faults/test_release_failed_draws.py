@@ -18,6 +18,7 @@ from blendstream.agents.jobs.job_context import ReleaseDice
 from blendstream.agents.jobs.jobs_process import Jobs
 from blendstream.agents.jobs.release_failures import ReleaseFailed
 from blendstream.agents.local import LocalKafka
+from blendstream.blender.paper import optin
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import StoreUnavailable
@@ -25,7 +26,7 @@ from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from tests.doubles_jobs import RepeatableNoise
 from tests.epoch_service import Service, service
-from tests.faults.test_release_once import releases, same_bytes_everywhere
+from tests.faults.test_release_once import HOUR_MS, releases, same_bytes_everywhere
 from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records, with_graph
 
 
@@ -89,6 +90,39 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
 
 
 @pytest.mark.more
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("profile", ["paper", "sharp"])
+async def test_opt_in_estimates_that_fail_abandon_no_epoch(
+    kafka, redis_server, monkeypatch: pytest.MonkeyPatch, profile: str
+):
+    """They are post-processing. The draw computed them and threw them away; an exception in them
+    then abandoned an epoch whose budget was charged.
+    """
+    clock = Clock()
+    async with (
+        service(kafka.url, redis_server.url, privacy__profile=profile) as made,
+        bench(made, clock) as jobs,
+    ):
+        await jobs.keep()
+        await _ready_to_draw(made, jobs, 0)
+        with monkeypatch.context() as broken:
+            broken.setattr(optin, "noisy_count_interval", _failing)
+            assert await jobs.run(Kind.HEAD_LISTS)
+            assert (await made.book()).epochs[0].stage is Stage.REPORTING
+            clock.now_ms += 3 * HOUR_MS
+            await jobs.keep()
+            for _ in range(2):
+                with pytest.raises(FloatingPointError):
+                    await jobs.run(Kind.ESTIMATES)
+        assert await jobs.run(Kind.ESTIMATES), "nothing was drawn, so it is tried again"
+        assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
+        assert releases(made, "epoch_abandoned").total() == 0
+
+
+def _failing(*_: object, **__: object) -> None:
+    raise FloatingPointError("no interval")
+
+
 @pytest.mark.timeout(120)
 async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repeated(
     kafka, redis_server
