@@ -16,7 +16,7 @@ discrete Gaussians and the same shifted by one each. Then
 is enough (docs/privacy-over-time.md has the proof). It is a *sum*, where one epoch has the larger
 of two (`blender.sharp.gaussian_histogram`): whether a record is known or new depends on earlier
 releases, so one person may lose in both ways. What a sum would cost one epoch, which is why both
-rules exist: docs/decisions/0152. T's users, with the same σ, have (ε,δ) too.
+rules exist: docs/decisions/0153. T's users, with the same σ, have (ε,δ) too.
 Assumes: what is known in an epoch depends on published values alone; a person's records of an
 epoch are distinct; no one changes share (S, T, click graph) within a period.
 
