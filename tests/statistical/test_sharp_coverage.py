@@ -7,7 +7,7 @@ there p̂ must be centred too. Intervals must also cover those near their cut (t
 within two deviations of what listing took) and below it (listed by luck), which nobody sees: of
 these p̂ is too high, as it must be, being centred over all that look alike. Seeds are fixed.
 
-Coverage is bounded at one-sided odds of 1e-6 (4.75 standard errors). In `make test` there are
+Coverage is bounded at one-sided odds of 1e-6 (4.75 standard errors). Without --slow there are
 enough intervals to say that a coverage of 94 % is not refuted; `make test-statistical` has sixteen
 times as many and shows that each coverage is above 94 %, as for the other estimators.
 """
@@ -34,7 +34,7 @@ ONE_IN_A_MILLION = 4.75
 
 @dataclass(frozen=True)
 class Case:
-    """People, and how the opt-in users among them are asked; `runs` epochs in `make test`."""
+    """People, and how the opt-in users among them are asked; `runs` epochs without --slow."""
 
     runs: int
     users: int
@@ -145,7 +145,10 @@ VISIBLE = ("all", "last fifth")
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    ["cut at M", *(pytest.param(name, marks=pytest.mark.more) for name in list(CASES)[1:])],
+)
 def test_intervals_cover_with_selection_included(name, thorough, report):
     """Blend, opt-in users alone and totals; and p̂ is centred."""
     case = CASES[name]

@@ -84,6 +84,7 @@ def overconfident(document: EstimatesDocument) -> EstimatesDocument:
     )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("spending", [EACH, ONE], ids=["each-epoch", "one-budget"])
 def test_where_nothing_changed_at_most_one_comparison_in_twenty_says_so(spending, report):
     """Three runs, 108 comparisons of two epochs. Calls come in clusters, since comparisons share

@@ -53,7 +53,9 @@ class Found:
 
 
 @pytest.mark.parametrize("difference", DIFFERENCES)
-@pytest.mark.parametrize("groups", [SMALL, LONG], ids=["M=50", "M=500"])
+@pytest.mark.parametrize(
+    "groups", [SMALL, pytest.param(LONG, marks=pytest.mark.more)], ids=["M=50", "M=500"]
+)
 def test_intervals_cover_and_nothing_is_worse_than_the_clients_alone(
     groups, difference, thorough, report
 ):
