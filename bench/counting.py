@@ -32,9 +32,10 @@ from bench._page import Table
 from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.streams.names import Stem
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
-from tests.counting import Installation, WorkerProcess
 from tests.kafka_topics import create_topic
 from tests.report_frames import encode_reports
+from tests.service.counting import Installation
+from tests.service.processes import Part
 
 TITLE = "Counting"
 TEXT = """
@@ -159,7 +160,7 @@ async def reports_rate(
         await asyncio.to_thread(preload_reports, made, frame, w, reports)
         topic = made.topics.client_reports.name
         bare = await bare_consumer(kafka, topic, f"bare consumer, frames of {frame:,}, w={w}")
-        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")]
+        started = [made.start_worker(log__level="warning")]
         name = f"1 worker, frames of {frame:,}, w={w}"
         return await counted(made, started, Stem.CLIENT_REPORTS, reports, name), bare
     finally:
@@ -175,7 +176,7 @@ async def two_workers(kafka: LocalKafka, redis: LocalRedis, reports: int) -> Rat
     made = new_installation(kafka, redis, session_s=60)
     try:
         await made.create()
-        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning") for _ in range(2)]
+        started = [made.start_worker(log__level="warning") for _ in range(2)]
         each = f'blender_partitions_assigned{{stem="client_reports"}} {PARTITIONS / 2}'
 
         async def divided() -> bool:
@@ -195,7 +196,7 @@ async def two_workers(kafka: LocalKafka, redis: LocalRedis, reports: int) -> Rat
 
 
 async def counted(
-    made: Installation, started: Sequence[WorkerProcess], stem: Stem, entries: int, name: str
+    made: Installation, started: Sequence[Part], stem: Stem, entries: int, name: str
 ) -> Rate:
     """From the first stored batch to the last."""
     processes = [psutil.Process(worker.pid) for worker in started]
@@ -285,7 +286,7 @@ async def records_rate(kafka: LocalKafka, redis: LocalRedis, records: int) -> Ra
             ]
             made.send(Stem.OPTIN_RECORDS, number % PARTITIONS, encode_optin_records(1, entries))
         made.flush()
-        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")]
+        started = [made.start_worker(log__level="warning")]
         return await counted(made, started, Stem.OPTIN_RECORDS, records, "1 worker, opt-in records")
     finally:
         made.close()
@@ -301,7 +302,7 @@ async def memory_and_reload(
         with redis.client() as client:
             before = client.info("memory")["used_memory"]
         await asyncio.to_thread(preload_reports, made, 1_000, 1, contributors)
-        started = [made.start_worker(BLENDSTREAM_LOG_LEVEL="warning")]
+        started = [made.start_worker(log__level="warning")]
         await counted(made, started, Stem.CLIENT_REPORTS, contributors, "filling")
         made.close()
         with redis.client() as client:

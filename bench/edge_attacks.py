@@ -51,7 +51,7 @@ def main(words: Sequence[str] = ()) -> list[Table]:
     with (
         LocalKafka() as kafka,
         LocalRedis() as redis,
-        edge_service(kafka.url, "bench", redis__url=redis.url) as service,
+        edge_service(kafka.url, redis.url) as service,
     ):
         service.warm_up()
         table = Table(

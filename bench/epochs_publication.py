@@ -30,9 +30,10 @@ from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.wire.frames import OptinEntry, cell_width, encode_optin_records
-from tests.epoch_service import MASTER, Service, service
-from tests.job_bench import Clock, JobBench, bench
 from tests.report_frames import encode_reports
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, JobBench, bench
+from tests.service.settings import MASTER
 
 TITLE = "From the seal to the publication"
 TEXT = """
@@ -75,7 +76,7 @@ class Watch:
 _STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
 
 
-def send_optin(made: Service, records: int, popular: int = 200, users: int = 200) -> int:
+def send_optin(made: EpochService, records: int, popular: int = 200, users: int = 200) -> int:
     """One user for each of so many distinct records, and a popular few with many users each."""
     rng, keys = np.random.default_rng(0), EpochKeys.derive(MASTER, 0)
     frames: dict[int, list[OptinEntry]] = {p: [] for p in range(made.partitions)}
@@ -97,7 +98,7 @@ def send_optin(made: Service, records: int, popular: int = 200, users: int = 200
 
 
 def _flush(
-    made: Service,
+    made: EpochService,
     stem: Stem,
     frames: dict[int, list[OptinEntry]],
     *,
@@ -106,14 +107,14 @@ def _flush(
 ) -> None:
     for partition, frame in frames.items():
         if len(frame) >= (1 if all_ else FRAME):
-            made._producer.produce(
+            made.producer.produce(
                 made.topics.of(stem).name, value=encode(frame), partition=partition
             )
-            made._producer.poll(0)
+            made.producer.poll(0)
             frames[partition] = []
 
 
-async def send_reports(made: Service, reports: int) -> None:
+async def send_reports(made: EpochService, reports: int) -> None:
     """Frames of 1 000 reports; partitions by turns, since only their number matters here."""
     state = (await made.book()).epochs[0]
     head_list, head_list_id = await made.head_list(state)
@@ -125,18 +126,18 @@ async def send_reports(made: Service, reports: int) -> None:
         ids = rng.bytes(16 * FRAME)
         contributors = [ids[i : i + 16] for i in range(0, len(ids), 16)]
         frame = encode_reports(0, bytes.fromhex(head_list_id), contributors, answers, width)
-        made._producer.produce(
+        made.producer.produce(
             made.topics.client_reports.name, value=frame,
             partition=sent // FRAME % made.partitions,
         )  # fmt: skip
-        made._producer.poll(0)
+        made.producer.poll(0)
         if sent % 2_000_000 == 0:
             say(f"  {sent} reports sent")
             made.flush()
     made.flush()
 
 
-async def counted(made: Service, stem: Stem) -> None:
+async def counted(made: EpochService, stem: Stem) -> None:
     tables = await made.tables(stem)
 
     async def there() -> bool:
@@ -150,7 +151,7 @@ async def counted(made: Service, stem: Stem) -> None:
 
 
 async def measure(
-    made: Service, records: int, reports: int
+    made: EpochService, records: int, reports: int
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     clock = Clock()
     found: dict[str, dict[str, float]] = {}
@@ -191,7 +192,7 @@ async def measure(
     return found, cores
 
 
-def _started(made: Service) -> tuple[Spent, psutil.Process]:
+def _started(made: EpochService) -> tuple[Spent, psutil.Process]:
     before = Spent.now()
     return before, psutil.Process(made.start_worker().pid)
 
@@ -200,7 +201,7 @@ async def _main(records: int, reports: int, partitions: int = 8) -> list[Table]:
     say("starting Kafka and Redis")
     with LocalKafka() as kafka, LocalRedis() as redis:
         origin = int(time.time()) - 5
-        async with service(
+        async with epoch_service(
             kafka.url, redis.url, partitions=partitions,
             epoch__window_s="36000", epoch__origin_unix_s=str(origin),
             privacy__head_list_cells="500", privacy__selection_share="0.95",

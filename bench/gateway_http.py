@@ -19,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +33,9 @@ from bench._page import Table
 from blendstream.agents.local import LocalKafka
 from blendstream.agents.local.local_edge import LocalEdge
 from blendstream.agents.local.ports import free_port
-from tests.gateway_service import GatewayService, head_list_document, running
+from tests.service.builder import running_service
+from tests.service.waiting import wait_for
+from tests.service.written_log import head_list_document
 
 TITLE = "The gateway"
 TEXT = """
@@ -67,43 +68,46 @@ def main() -> list[Table]:
     with ExitStack() as stack:
         kafka = stack.enter_context(LocalKafka())
         service = stack.enter_context(
-            running(
-                GatewayService(
-                    kafka.url,
-                    "bench",
-                    partitions=64,
-                    gateway__delivery_deadline_s="20",
-                    epoch__grace_s="120",
-                    gateway__batch_entries=str(BATCH),
-                )
+            running_service(
+                kafka.url,
+                partitions=64,
+                gateway__delivery_deadline_s="20",
+                epoch__grace_s="120",
+                gateway__batch_entries=str(BATCH),
             )
         )
-        asyncio.run(service.create())
-        service.log.open_epoch(1, partitions=64)
-        service.log.seal_records(1, 64)
-        head_list = service.log.publish_head_list(head_list_document(1))
-        gateway = service.start().wait_ready(timeout_s=120)
+        service.releases.open_epoch(1)
+        service.releases.seal_records(1)
+        head_list = service.releases.publish_head_list(head_list_document(1))
+        gateway = service.start_gateway().wait_ready(timeout_s=120)
         bare_port = free_port()
         bare = subprocess.Popen([sys.executable, "-m", "bench._bare_asgi", str(bare_port)])
         stack.callback(bare.wait)
         stack.callback(bare.kill)
-        _wait_for(bare_port)
+        wait_for(
+            lambda: httpx.post(f"http://127.0.0.1:{bare_port}/", content=b"{}"),
+            "the bare server",
+            20,
+            forgive=httpx.TransportError,
+        )
         edge = stack.enter_context(
             # All senders have one address here.
             LocalEdge(plain_port=free_port(), changes=[("limit_conn address 100;", "")])
         )
-        behind = service.start(gateway__unix_socket=str(edge.socket())).wait_ready(timeout_s=120)
+        behind = service.start_gateway(gateway__unix_socket=str(edge.socket())).wait_ready(
+            timeout_s=120
+        )
         assert edge.plain_port is not None
-        alone = Served(gateway.port, [gateway.process.pid])
+        alone = Served(gateway.port, [gateway.pid])
         servers = {
             "bare": Served(bare_port, [bare.pid]),
             "gateway": alone,
-            "gateway behind nginx": Served(edge.plain_port, [behind.process.pid, edge.server.pid]),
+            "gateway behind nginx": Served(edge.plain_port, [behind.pid, edge.server.pid]),
         }
         more = Table(["what", "measured"])
         rates = single(servers, head_list, more)
         batches(alone, head_list, more)
-        many_connections(gateway.process.pid, gateway.port, head_list, more)
+        many_connections(gateway.pid, gateway.port, head_list, more)
         return [rates, more]
 
 
@@ -248,18 +252,6 @@ def _load(
 def _cpu_s(processes: list[psutil.Process]) -> float:
     spent = [process.cpu_times() for process in processes]
     return sum(one.user + one.system for one in spent)
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            httpx.post(f"http://127.0.0.1:{port}/", content=b"{}")
-        except httpx.TransportError:
-            time.sleep(0.1)
-        else:
-            return
-    raise SystemExit("the bare server did not start")
 
 
 if __name__ == "__main__":

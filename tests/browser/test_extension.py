@@ -100,15 +100,15 @@ def test_what_is_searched_and_opened_is_sent_counted_and_found_offline(
         assert searches_kept(extension, spent) == "0"
 
         document = publications()[-1]
-        service.log.publish_estimates(7, replace(document, epoch=7).to_bytes())
+        service.releases.publish_estimates(7, replace(document, epoch=7).to_bytes())
         first = document.queries[0].query
         until(lambda: first in spent.locator("#trends").inner_text(), "the trends")
 
         # An epoch without results follows. The extension asks again, and keeps the results.
         empty = replace(document, epoch=8, outcome="empty", records=(), queries=(), agreement=None)
-        service.log.open_epoch(8)
-        service.log.seal_records(8)
-        service.log.publish_estimates(8, empty.to_bytes(), EpochOutcome.EMPTY)
+        service.releases.open_epoch(8)
+        service.releases.seal_records(8)
+        service.releases.publish_estimates(8, empty.to_bytes(), EpochOutcome.EMPTY)
         until(lambda: httpx.get(f"{service.url}/v1/estimates/8").status_code == 200, "epoch 8")
         published_s = time.time()
         until(lambda: fetched_at_s(spent) > published_s, "another look at the results")

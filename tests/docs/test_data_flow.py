@@ -7,7 +7,7 @@ from pathlib import Path
 from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.names import Stem
 from blendstream.streams.settings import Settings
-from tests.counting import settings_values
+from tests.service.settings import service_values
 
 REPOSITORY = Path(__file__).parents[2]
 FLOW = runpy.run_path(str(REPOSITORY / "docs" / "data_flow.py"))
@@ -72,7 +72,7 @@ def test_the_stems_of_the_page_are_those_of_the_code():
 
 def test_topics_that_readme_and_walk_name_are_the_services_topics():
     """A reader who looks for a topic must find it on the broker."""
-    settings = settings_values("kafka://127.0.0.1:1", "redis://host", "blender", 1)
+    settings = service_values(prefix="blender")
     topics = {topic.name for topic in Topics(Settings.from_values(settings)).all()}
     for page in (PAGE, (REPOSITORY / "README.md").read_text()):
         text = re.sub(r"^```python\n.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)

@@ -1,6 +1,5 @@
 """One service for all tests of the edge: what they do to it passes."""
 
-import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,6 @@ from tests.edge.edge_service import EdgeService, edge_service
 @pytest.fixture(scope="package")
 def behind_edge(kafka, redis_server) -> Iterator[EdgeService]:
     """A real gateway, Kafka and Redis behind nginx."""
-    prefix = f"test-{secrets.token_hex(6)}"
-    with edge_service(kafka.url, prefix, redis__url=redis_server.url) as service:
+    with edge_service(kafka.url, redis_server.url) as service:
         service.warm_up()
         yield service

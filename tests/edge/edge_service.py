@@ -16,7 +16,10 @@ from blendstream.agents.local.local_edge import LocalEdge
 from blendstream.agents.local.ports import free_port
 from tests.agents.gateway.submit.test_hostile_bodies import large_estimates
 from tests.edge.attacks import LARGE_CSV, Attack, Honest, attacking, honest_reports, send_report
-from tests.gateway_service import GatewayService, GatewayUnderTest, head_list_document, running
+from tests.service.builder import Service, running_service
+from tests.service.processes import Gateway
+from tests.service.settings import NO_REDIS
+from tests.service.written_log import head_list_document
 
 #: So many records are 7 MB of CSV.
 _RECORDS = 23_000
@@ -26,8 +29,8 @@ _RECORDS = 23_000
 class EdgeService:
     """The parts, all real."""
 
-    service: GatewayService
-    gateway: GatewayUnderTest
+    service: Service
+    gateway: Gateway
     edge: LocalEdge
     head_list: str
 
@@ -42,7 +45,7 @@ class EdgeService:
     def under_attack(self, attack: Attack, seconds: float, *addresses: int) -> Honest:
         """Honest reports during the attack, from as many addresses; the attack begins first."""
         assert self.edge.plain_port is not None
-        watched = psutil.Process(self.gateway.process.pid)
+        watched = psutil.Process(self.gateway.pid)
         with contextlib.ExitStack() as stack:
             for number in addresses:
                 port = self.edge.plain_port
@@ -65,18 +68,17 @@ class EdgeService:
 
 @contextlib.contextmanager
 def edge_service(
-    kafka_url: str, prefix: str, *, records: int = _RECORDS, **settings: str
+    kafka_url: str, redis_url: str = NO_REDIS, *, records: int = _RECORDS, **settings: str
 ) -> Iterator[EdgeService]:
     """Start all of it; the broker is the caller's. `records` are those of the publication."""
     with (
-        running(GatewayService(kafka_url, prefix, **settings)) as service,
+        running_service(kafka_url, redis_url, **settings) as service,
         LocalEdge(plain_port=free_port()) as edge,
     ):
-        asyncio.run(service.create())
         for epoch in (1, 2):
-            service.log.open_epoch(epoch)
-            service.log.seal_records(epoch)
-            head_list = service.log.publish_head_list(head_list_document(epoch))
-        service.log.publish_estimates(1, large_estimates(records))
-        gateway = service.start(gateway__unix_socket=str(edge.socket())).wait_ready(60)
+            service.releases.open_epoch(epoch)
+            service.releases.seal_records(epoch)
+            head_list = service.releases.publish_head_list(head_list_document(epoch))
+        service.releases.publish_estimates(1, large_estimates(records))
+        gateway = service.start_gateway(gateway__unix_socket=str(edge.socket())).wait_ready(60)
         yield EdgeService(service, gateway, edge, head_list)

@@ -17,7 +17,8 @@ from blendstream.agents.local.local_edge import write_certificate
 from blendstream.streams.names import Stem
 from tests.edge.attacks import exchange_report
 from tests.edge.edge_service import EdgeService, edge_service
-from tests.gateway_service import GatewayService, counted
+from tests.service.builder import Service
+from tests.service.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
@@ -89,10 +90,7 @@ def test_a_renewed_certificate_is_served_after_a_reload_and_no_request_fails(beh
             write_certificate(folder)
             trust.load_verify_locations(behind_edge.edge.certificate)
             behind_edge.edge.reload()
-            deadline = time.monotonic() + 10
-            while serial_of(behind_edge) == before:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_for(lambda old=before: serial_of(behind_edge) != old, "the new certificate", 10)
         time.sleep(0.5)
     assert set(devices.answers) == {202}
     assert devices.accepted > 20
@@ -104,13 +102,12 @@ def test_gateways_restart_behind_the_edge_and_accounting_stays_exact(kafka, redi
 
     A report that a killed gateway had stored is sent again, and counts once.
     """
-    prefix = f"test-{secrets.token_hex(6)}"
-    with edge_service(kafka.url, prefix, records=10, redis__url=redis_server.url) as service:
+    with edge_service(kafka.url, redis_server.url, records=10) as service:
         one = service.gateway
         sockets = [str(service.edge.socket(number)) for number in (1, 2)]
 
         def start(number: int) -> None:
-            started = service.service.start(gateway__unix_socket=sockets[number])
+            started = service.service.start_gateway(gateway__unix_socket=sockets[number])
             gateways[number] = started
             started.wait_ready(60)
 
@@ -132,7 +129,7 @@ def test_gateways_restart_behind_the_edge_and_accounting_stays_exact(kafka, redi
         start(1)
         with reporting(service) as rolling:
             time.sleep(0.5)
-            gateways[0].terminate()
+            gateways[0].stop()
             start(0)
             gateways[1].kill()
             time.sleep(0.5)
@@ -143,8 +140,8 @@ def test_gateways_restart_behind_the_edge_and_accounting_stays_exact(kafka, redi
         assert asyncio.run(counted_reports(service.service, expected)) == expected
 
 
-async def counted_reports(service: GatewayService, expected: int) -> int:
+async def counted_reports(service: Service, expected: int) -> int:
     """Wait for so many; return how many there are."""
-    tables = await counted(service, Stem.CLIENT_REPORTS, 2, expected)
+    tables = await service.until_total(Stem.CLIENT_REPORTS, 2, expected)
     totals = [await tables.totals(number, 2) for number in range(service.partitions)]
     return sum(total.get("counted", 0) for total in totals)

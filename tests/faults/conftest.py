@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.counting import Installation, installation
+from tests.service.counting import Installation, installation
 
 if TYPE_CHECKING:
     from blendstream.agents.local import LocalKafka, LocalRedis

@@ -36,16 +36,10 @@ from aiokafka.errors import KafkaError
 from blendstream.streams.names import Stem
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
-from tests.counting import (
-    HOUR_MS,
-    Installation,
-    WorkerProcess,
-    contributors,
-    installation,
-    optin_entries,
-)
 from tests.faults.breakable_servers import BreakableServers, Step, pick
 from tests.report_frames import encode_reports
+from tests.service.counting import HOUR_MS, Installation, contributors, installation, optin_entries
+from tests.service.processes import Part
 
 #: With room for a machine that does ten other things, and for a worker that starts anew.
 COUNTED_WITHIN_S = 400.0
@@ -58,8 +52,8 @@ class World:
     def __init__(self, made: Installation, servers: BreakableServers) -> None:
         self.made = made
         self.servers = servers
-        self.workers: list[WorkerProcess] = []
-        self.paused: list[WorkerProcess] = []
+        self.workers: list[Part] = []
+        self.paused: list[Part] = []
         self.steps: list[str] = []
         self.earlier: list[tuple[int, int, list[bytes]]] = []
         self.frames = 0
@@ -199,11 +193,11 @@ class World:
 
     # --- workers --------------------------------------------------------------------------------
 
-    def _running(self) -> list[WorkerProcess]:
+    def _running(self) -> list[Part]:
         self.workers = [worker for worker in self.workers if worker.running]
         return [worker for worker in self.workers if worker not in self.paused]
 
-    def _any(self) -> WorkerProcess | None:
+    def _any(self) -> Part | None:
         running = self._running()
         return running[self.rng.integers(len(running))] if running else None
 

@@ -22,10 +22,10 @@ from blendstream.agents.local import LocalRedis
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.epoch_state import EpochState, Stage
-from tests.epoch_service import service
-from tests.faults.modelled_service import ModelledService, People, now_ms
+from tests.faults.modelled_service import ModelledService, People, now_ms, urls_of_people
 from tests.faults.peer_links import LinkedCluster
-from tests.job_bench import GRAPHS
+from tests.service.epochs import epoch_service
+from tests.service.settings import GRAPHS, REPLICATED
 
 #: Every cut begins within seconds of a window's begin. Others lead 10 to 20 seconds later; what
 #: they accept before the window's end is sealed while the cut lasts.
@@ -37,9 +37,7 @@ PEOPLE = 300
 MARGIN_MS = 3_000
 
 THREE_BROKERS = {
-    "topics__replication": "3",
-    "topics__min_insync_replicas": "2",
-    "topics__one_node": "false",
+    **REPLICATED,
     "kafka__request_timeout_s": "5",
     "epoch__window_s": str(WINDOW_S),
     "epoch__grace_s": "3",
@@ -150,13 +148,8 @@ async def service_to_cut_off(
     cluster: LinkedCluster, redis: LocalRedis, folder: Path
 ) -> AsyncIterator[CutOffService]:
     """The service on three brokers, with people who send; the first window is a short one."""
-    urls = folder / "urls.tsv"
-    pairs = [(epoch, n) for epoch in range(20) for n in range(41)]
-    urls.write_text(
-        "".join(f"query {e} {n:03}\thttps://site-{n:03}.example/{e}\n" for e, n in pairs)
-    )
-    settings = THREE_BROKERS | {"click_graph__url_table_file": str(urls)}
-    async with service(cluster.url, redis.url, partitions=3, **settings) as made:
+    settings = THREE_BROKERS | urls_of_people(folder)
+    async with epoch_service(cluster.url, redis.url, partitions=3, **settings) as made:
         # Long enough that the jobs have started and people have sent.
         made.change(epoch__origin_unix_s=str(int(time.time()) - WINDOW_S + 18))
         made.start_worker()

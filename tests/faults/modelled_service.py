@@ -11,14 +11,15 @@ import json
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import Seal, Stage
 from blendstream.streams.releases.optin_release import read_optin_release
 from blendstream.streams.wire.estimates_document import EstimatesDocument
-from tests.epoch_service import Service
 from tests.faults.test_release_once import all_entries
+from tests.service.epochs import EpochService
 
 #: What the log holds once for each epoch.
 ONCE = (
@@ -35,7 +36,7 @@ People = Counter[tuple[int, Share | None]]
 class ModelledService:
     """The service, and everyone's fate."""
 
-    made: Service
+    made: EpochService
     window_s: float
     accepted: People = field(default_factory=Counter)
     #: Nobody was told for certain: it may count, once, or not.
@@ -105,6 +106,16 @@ class ModelledService:
             return []
         what = f"epoch {epoch}, {'reports' if share is None else share}"
         return [f"{what}: {people} published of {least} accepted and {most - least} in doubt"]
+
+
+def urls_of_people(folder: Path, epochs: int = 400) -> dict[str, str]:
+    """The setting that names a file with the URLs of everyone's records."""
+    path = folder / "urls.tsv"
+    pairs = [(epoch, n) for epoch in range(epochs) for n in range(41)]
+    path.write_text(
+        "".join(f"query {e} {n:03}\thttps://site-{n:03}.example/{e}\n" for e, n in pairs)
+    )
+    return {"click_graph__url_table_file": str(path)}
 
 
 def now_ms() -> int:

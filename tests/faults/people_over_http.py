@@ -25,10 +25,10 @@ from blendstream.blender.registry import randomizer_for
 from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
 from blendstream.streams.names import Share
 from blendstream.streams.releases.epoch_state import EpochState
-from tests.epoch_service import MASTER
 from tests.faults.modelled_service import ModelledService, now_ms
+from tests.service.builder import APPLICATION
+from tests.service.settings import MASTER
 
-APPLICATION = "people"
 #: New ones in every round, of records and of reports.
 PEOPLE = 40
 EVERY_S = 0.5

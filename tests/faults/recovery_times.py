@@ -24,8 +24,8 @@ from blendstream.streams.releases.epoch_state import EpochState
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.count_store import CountTables
 from blendstream.streams.tables.redis import connect_redis
-from tests.epoch_service import Service
 from tests.faults.people_over_http import Round
+from tests.service.epochs import EpochService
 
 EVERY_S = 0.25
 _SHORT = {"redis.timeout_s": "1"}
@@ -50,7 +50,7 @@ class Recovery:
 class RecoveryTimes:
     """Samples of one service, for as long as `watch` runs."""
 
-    made: Service
+    made: EpochService
     rounds: Callable[[], list[Round]]
     epochs: Callable[[], dict[int, EpochState]]
     ends: list[tuple[float, Offsets]] = field(default_factory=list)

@@ -23,19 +23,19 @@ from pathlib import Path
 import numpy as np
 
 from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
-from blendstream.agents.tokens import add_token
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.names import Share
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import EpochState, Stage
-from tests.epoch_service import Part, StartedGateway, service
 from tests.faults.cut_off_service import THREE_BROKERS
-from tests.faults.modelled_service import ModelledService, now_ms
+from tests.faults.modelled_service import ModelledService, now_ms, urls_of_people
 from tests.faults.node_faults import FAULTS
 from tests.faults.peer_links import LinkedCluster
-from tests.faults.people_over_http import APPLICATION, PeopleOverHttp
+from tests.faults.people_over_http import PeopleOverHttp
 from tests.faults.recovery_times import Recovery, RecoveryTimes
 from tests.faults.test_release_once import same_bytes_everywhere
+from tests.service.epochs import epoch_service
+from tests.service.processes import Part
 
 WINDOW_S = 20
 #: How long all processes may take to start, and a service to be itself again, on a machine that
@@ -53,7 +53,7 @@ MOMENTS = {
 }
 #: With fewer people than this, settings say, nothing is published of them.
 FEW = 20
-KINDS = {"worker": "worker_main", "jobs": "jobs", "gateway": "gateway"}
+KINDS = ("worker", "jobs", "gateway")
 
 Replicated = LocalRedisCluster | LocalSentinels
 
@@ -96,11 +96,7 @@ class ReplicatedService(ModelledService):
         return list(self._live.get(kind, ()))
 
     def gateway_urls(self) -> list[str]:
-        return [
-            part.url
-            for part in self._live.get("gateway", ())
-            if isinstance(part, StartedGateway) and part.running
-        ]
+        return [part.url for part in self._live.get("gateway", ()) if part.running]
 
     async def supervise(self) -> None:
         """Start another for each that ended, as an operator's supervisor does."""
@@ -272,27 +268,20 @@ async def replicated_service(
     **more: str,
 ) -> AsyncIterator[ReplicatedService]:
     """Everything running, and people sending. `each`: how many processes of a kind."""
-    urls, tokens = folder / "urls.tsv", folder / "tokens"
-    pairs = [(epoch, n) for epoch in range(400) for n in range(41)]
-    urls.write_text(
-        "".join(f"query {e} {n:03}\thttps://site-{n:03}.example/{e}\n" for e, n in pairs)
-    )
     settings = THREE_BROKERS | {
         "epoch__window_s": str(window_s),
-        "click_graph__url_table_file": str(urls),
-        "gateway__token_file": str(tokens),
+        **urls_of_people(folder),
         # As long as the grace allows: else a busy machine alone makes gateways answer 503.
         "gateway__delivery_deadline_s": "2.5",
         **more,
     }
-    token = add_token(tokens, APPLICATION)
-    async with service(cluster.url, redis.url, partitions=3, **settings) as made:
+    async with epoch_service(cluster.url, redis.url, partitions=3, **settings) as made:
         # The first window ends when the processes have started and people have sent.
         made.change(epoch__origin_unix_s=str(int(time.time()) - window_s + min(14, window_s)))
         running = ReplicatedService(made=made, window_s=window_s, cluster=cluster, redis=redis)
         running.people = PeopleOverHttp(
             running,
-            token,
+            made.token,
             running.gateway_urls,
             np.random.default_rng(seed),
             lambda: list(running._epochs.values()),

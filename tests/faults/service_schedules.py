@@ -26,11 +26,11 @@ from blendstream.streams.names import Share
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.wire.estimates_document import EstimatesDocument
-from tests.epoch_service import Part
 from tests.faults.breakable_servers import BreakableServers, Step, pick
 from tests.faults.modelled_service import now_ms
 from tests.faults.replicated_service import ReplicatedService, replicated_service
 from tests.faults.test_release_once import STEPS, same_bytes_everywhere
+from tests.service.processes import Part
 
 #: The steps of a release and of a seal at which jobs are killed or paused.
 JOB_STEPS = (

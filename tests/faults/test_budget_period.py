@@ -28,11 +28,11 @@ from blendstream.streams.releases.filtered_estimates import (
 from blendstream.streams.releases.optin_release import SelectionNumbers
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
-from tests.epoch_service import Service, service
 from tests.faults.test_release_once import RELEASES, all_entries, same_bytes_everywhere
 from tests.faults.test_release_outages import flush_redis
 from tests.integration.test_epochs_end_to_end import shorten, take_part
-from tests.job_bench import Clock, bench
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, bench
 
 T = 3
 #: One budget of (4, 1e-5) for three epochs, and a limit that allows for no second one.
@@ -43,7 +43,7 @@ ONE_BUDGET = {
 }
 
 
-async def known_after(made: Service, epoch: int) -> tuple[set, set]:
+async def known_after(made: EpochService, epoch: int) -> tuple[set, set]:
     """The records of an epoch's head list, and those of them that stay known."""
     state = (await made.book()).epochs[epoch]
     assert state.head_list is not None
@@ -53,7 +53,7 @@ async def known_after(made: Service, epoch: int) -> tuple[set, set]:
     return set(head_list.records), set(head_list.records) - gone
 
 
-async def refiltered(made: Service, epochs: range) -> list[bytes]:
+async def refiltered(made: EpochService, epochs: range) -> list[bytes]:
     """Each publication with its filtered estimate made again, from what readers have: the topics
     of head lists and estimates."""
     heads = await made.published(made.topics.head_lists.name)
@@ -81,7 +81,7 @@ async def refiltered(made: Service, epochs: range) -> list[bytes]:
 async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kafka, own_redis):
     """Jobs die between draw and commit, the worker dies, Redis is emptied. Then the next epoch does
     not open until it has a budget of its own."""
-    async with service(kafka.url, own_redis.url, **shorten(), **ONE_BUDGET) as made:
+    async with epoch_service(kafka.url, own_redis.url, **shorten(), **ONE_BUDGET) as made:
         worker = made.start_worker()
         made.order("head-lists.drawn", "kill")
         made.start_jobs()
@@ -126,9 +126,8 @@ async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kaf
             assert known <= listed
 
         # With a limit that allows for another budget the next epoch begins a period of its own.
-        for part in made.parts[1:]:
-            if "jobs" in part.name:
-                part.kill()
+        for part in made.of_kind("jobs"):
+            part.kill()
         made.change(budget__optin_epsilon_limit="8", budget__optin_delta_limit="2e-5")
         made.start_jobs()
         state = await made.until_stage(T, Stage.COLLECTING, timeout_s=60)
@@ -141,7 +140,7 @@ async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kaf
 async def test_no_epoch_opens_with_a_log_that_lacks_what_was_published(kafka, redis_server):
     """An older copy of the log would open, and draw, epochs of the period again."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url, **ONE_BUDGET) as made:
+    async with epoch_service(kafka.url, redis_server.url, **ONE_BUDGET) as made:
         topic = made.topics.head_lists.name
         async with bench(made, clock) as jobs:
             await jobs.keep()

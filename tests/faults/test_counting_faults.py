@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from blendstream.streams.names import Stem
-from tests.counting import STARTED_S, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import throttle_fetches
+from tests.service.builder import STARTED_S
+from tests.service.counting import Installation, contributors, installation, optin_entries
 
 if TYPE_CHECKING:
     from blendstream.agents.local import LocalKafka, LocalRedis

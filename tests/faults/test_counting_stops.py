@@ -28,10 +28,11 @@ from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.tables.count_store import CountTables
-from tests.counting import MASTER, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic, delete_records, delete_topics
 from tests.release_entries import estimates_entry
 from tests.report_frames import encode_reports
+from tests.service.counting import Installation, contributors, installation, optin_entries
+from tests.service.settings import MASTER
 
 if TYPE_CHECKING:
     from blendstream.agents.local import LocalKafka, LocalRedis

@@ -7,7 +7,7 @@ What is not a failure: a report that was never accepted and is counted all the s
 landed after its sender was told to send again; it counts once.
 """
 
-# ruff: noqa: ASYNC110, ASYNC210 - a test has the event loop to itself, and may wait.
+# ruff: noqa: ASYNC210 - a test has the event loop to itself, and may wait.
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ import pytest
 from blendstream.agents.gateway.submit.frame_producer import FrameProducer, make_producer
 from blendstream.agents.local import LocalKafka
 from blendstream.streams.names import Stem
-from tests.gateway_service import (
-    GatewayService,
-    GatewayUnderTest,
-    counted,
-    head_list_document,
-    running,
-)
 from tests.kafka_topics import SOON_BACK
+from tests.service.builder import Service
+from tests.service.builder import service as built
+from tests.service.processes import Gateway
+from tests.service.waiting import until
+from tests.service.written_log import head_list_document
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -83,18 +81,17 @@ class Senders:
         return answer.status_code
 
 
-async def _started(service: GatewayService, reports: int) -> Senders:
-    await service.create()
-    service.log.open_epoch(7)
-    service.log.seal_records(7)
-    head_list = service.log.publish_head_list(head_list_document(7, records=reports))
+async def _started(service: Service, reports: int) -> Senders:
+    service.releases.open_epoch(7)
+    service.releases.seal_records(7)
+    head_list = service.releases.publish_head_list(head_list_document(7, records=reports))
     return Senders(head_list, reports)
 
 
-async def _assert_counted_once(service: GatewayService, senders: Senders) -> None:
+async def _assert_counted_once(service: Service, senders: Senders) -> None:
     """Every accepted report is in Redis exactly once, every other at most once."""
     service.start_worker()
-    tables = await counted(service, Stem.CLIENT_REPORTS, 7, len(senders.accepted))
+    tables = await service.until_total(Stem.CLIENT_REPORTS, 7, len(senders.accepted))
     cells = await tables.cell_counts(7, range(service.partitions), len(senders.reports) + 1)
     await tables.close()
     lost = [cell for cell in senders.accepted if cells[cell] != 1]
@@ -106,18 +103,17 @@ async def test_a_gateway_killed_under_load_loses_nothing_it_accepted(
     kafka, redis_server, name_prefix
 ):
     """kill -9 in the middle of hundreds of frames; senders go to another gateway."""
-    service = GatewayService(
-        kafka.url, name_prefix, redis__url=redis_server.url, worker__session_timeout_s="6"
-    )
-    with running(service):
+    async with built(kafka.url, redis_server.url, name_prefix) as service:
         senders = await _started(service, 1500)
-        victims = [service.start().wait_ready() for _ in range(2)]
-        survivor = service.start().wait_ready()
+        victims = [service.start_gateway().wait_ready() for _ in range(2)]
+        survivor = service.start_gateway().wait_ready()
         senders.gateways = [g.url for g in (*victims, survivor)]
         sending = asyncio.create_task(senders.send_all())
         for number, victim in enumerate(victims, start=1):
-            while len(senders.accepted) < 400 * number and not sending.done():
-                await asyncio.sleep(0.01)
+            enough = 400 * number
+            await until(
+                lambda n=enough: len(senders.accepted) >= n or sending.done(), f"{enough} accepted"
+            )
             victim.kill()
             assert not sending.done(), "it must be killed under load"
         senders.gateways = [survivor.url]
@@ -139,17 +135,10 @@ def breakable():
 @pytest.fixture
 async def broken(breakable, redis_server, name_prefix):
     """A service on that broker, and a gateway."""
-    service = GatewayService(
-        breakable.url,
-        name_prefix,
-        redis__url=redis_server.url,
-        kafka__request_timeout_s="2",
-        gateway__delivery_deadline_s="2",
-        worker__session_timeout_s="6",
-    )
-    with running(service):
+    soon = {"kafka__request_timeout_s": "2", "gateway__delivery_deadline_s": "2"}
+    async with built(breakable.url, redis_server.url, name_prefix, **soon) as service:
         senders = await _started(service, 400)
-        gateway = service.start().wait_ready()
+        gateway = service.start_gateway().wait_ready()
         senders.gateways = [gateway.url]
         yield service, senders, gateway
 
@@ -183,17 +172,16 @@ async def test_a_stop_ends_within_its_one_deadline_while_the_broker_is_paused(br
     """Answering, flushing and disconnecting share it: what came after it would be killed."""
     service, senders, other = broken
     deadline_s = 6.0
-    gateway = service.start(gateway__stop_deadline_s=str(deadline_s)).wait_ready()
+    gateway = service.start_gateway(gateway__stop_deadline_s=str(deadline_s)).wait_ready()
     senders.gateways = [gateway.url]
     async with httpx.AsyncClient(timeout=20) as client:
         assert await senders.send(client, 0) == 202
         breakable.pause()
         try:
             waiting = [asyncio.create_task(senders.send(client, n)) for n in range(1, 40)]
-            while _held_bytes(gateway) == 0:
-                await asyncio.sleep(0.01)
+            await until(lambda: _held_bytes(gateway), "a report that waits")
             began = time.monotonic()
-            stopped = await asyncio.to_thread(gateway.terminate)
+            stopped = await asyncio.to_thread(gateway.stop)
             took_s = time.monotonic() - began
             answers = await asyncio.gather(*waiting)
         finally:
@@ -212,9 +200,7 @@ async def test_a_stop_ends_within_its_one_deadline_while_the_broker_is_paused(br
 
 async def test_a_producer_that_cannot_be_flushed_leaves_nothing_behind(breakable, name_prefix):
     """Each one that was replaced while a partition had no leader kept its connections for ever."""
-    service = GatewayService(breakable.url, name_prefix)
-    with running(service):
-        await service.create()
+    async with built(breakable.url, prefix=name_prefix) as service:
         before = asyncio.all_tasks()
         producer = FrameProducer(lambda: make_producer(service.settings.kafka))
         await producer.start()
@@ -225,14 +211,12 @@ async def test_a_producer_that_cannot_be_flushed_leaves_nothing_behind(breakable
             await producer.stop(0.5)
             with pytest.raises(ConnectionError):
                 await stuck
-            async with asyncio.timeout(5):
-                while asyncio.all_tasks() - before:
-                    await asyncio.sleep(0.01)
+            await until(lambda: not asyncio.all_tasks() - before, "the end of its tasks", 5)
         finally:
             breakable.resume()
 
 
-def _held_bytes(gateway: GatewayUnderTest) -> float:
+def _held_bytes(gateway: Gateway) -> float:
     return float(re.findall(r"^blender_gateway_held_bytes (\S+)$", gateway.metrics(), re.M)[0])
 
 
@@ -241,11 +225,10 @@ async def test_a_stopped_broker_makes_the_gateway_unready_and_coming_back_ready(
     """Away is unready, not dead; nothing accepted before or after is lost."""
     service, senders, gateway = broken
     sending = asyncio.create_task(senders.send_all())
-    while len(senders.accepted) < 100:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(senders.accepted) >= 100, "100 accepted")
     breakable.kill()
     await _until_status(gateway, 503)
-    assert gateway.process.poll() is None
+    assert gateway.running
     breakable.restart()
     await _until_status(gateway, 200)
     await sending
@@ -254,15 +237,13 @@ async def test_a_stopped_broker_makes_the_gateway_unready_and_coming_back_ready(
     await _assert_counted_once(service, senders)
 
 
-async def _until_status(gateway: GatewayUnderTest, status: int, timeout_s: float = 90) -> None:
-    until = time.monotonic() + timeout_s
+async def _until_status(gateway: Gateway, status: int, timeout_s: float = 90) -> None:
     async with httpx.AsyncClient(timeout=20) as client:
-        while time.monotonic() < until:
-            answer = await client.get(f"{gateway.url}/readyz")
-            if answer.status_code == status:
-                return
-            await asyncio.sleep(0.2)
-    raise AssertionError(f"/readyz did not say {status}: {answer.text}\n{gateway.output()[-3000:]}")
+
+        async def said() -> bool:
+            return (await client.get(f"{gateway.url}/readyz")).status_code == status
+
+        await until(said, f"/readyz with {status}", timeout_s, about=gateway.tail)
 
 
 @pytest.mark.more
@@ -293,10 +274,9 @@ async def test_a_slow_broker_slows_senders_down_and_loses_nothing(broken, breaka
 @pytest.mark.parametrize("off_s", [30.0, pytest.param(-30.0, marks=pytest.mark.slow)])
 async def test_a_gateway_whose_clock_is_off_is_unready_and_takes_nothing(kafka, name_prefix, off_s):
     """Five seconds are allowed. It would otherwise put records into the wrong epoch."""
-    service = GatewayService(kafka.url, name_prefix)
-    with running(service):
+    async with built(kafka.url, prefix=name_prefix) as service:
         senders = await _started(service, 10)
-        gateway, good = service.start(clock_off_s=off_s), service.start()
+        gateway, good = service.start_gateway(clock_off_s=off_s), service.start_gateway()
         ready = ""
         for _ in range(3000):
             try:

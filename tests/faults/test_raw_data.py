@@ -21,8 +21,9 @@ from blendstream.streams.releases.compacted_topics import PublishedMarks
 from blendstream.streams.releases.entries import Kind, Shortfall
 from blendstream.streams.releases.epoch_state import KEPT_EPOCHS
 from blendstream.streams.releases.retention import LogTrimmer
-from tests.epoch_service import Service, service
-from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, JobBench, bench, count_records, some_records
+from tests.service.settings import GRAPHS
 
 pytestmark = pytest.mark.more
 
@@ -38,18 +39,18 @@ async def abandon(jobs: JobBench, *epochs: int) -> None:
         await turn.commit([entries.epoch_abandoned(epoch, "a drill") for epoch in epochs])
 
 
-async def raw_keys(made: Service) -> set[bytes]:
+async def raw_keys(made: EpochService) -> set[bytes]:
     """Keys under which queries and URLs lie."""
     return {key for key, held in (await made.redis_keys()).items() if b"query" in held}
 
 
-async def begins(made: Service) -> list[int]:
+async def begins(made: EpochService) -> list[int]:
     """Where each partition of the opt-in topic begins."""
     name = made.topics.of(OPTIN).name
     return [(await made.kafka.bounds(name, p)).begin for p in range(made.partitions)]
 
 
-async def counted_to(made: Service, partition: int, offset: int) -> None:
+async def counted_to(made: EpochService, partition: int, offset: int) -> None:
     """As a worker leaves it that has counted so far, and nothing of an open epoch."""
     tables = await made.tables(OPTIN)
     assert await tables.open(
@@ -67,7 +68,7 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
     """The old topics' bounds removed records of the new ones that nobody had counted, and the old
     ones' counts stayed in Redis for ever, as those of epochs did that the log had forgotten."""
     rng, clock = np.random.default_rng(31), Clock()
-    async with service(kafka.url, fault_redis.url, **GRAPHS) as made:
+    async with epoch_service(kafka.url, fault_redis.url, **GRAPHS) as made:
         async with bench(made, clock) as before:
             await before.keep()
             opened = list((await made.book()).epochs)
@@ -126,7 +127,7 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
             assert not owed
 
 
-async def many_epochs_pass(made: Service, jobs: JobBench) -> None:
+async def many_epochs_pass(made: EpochService, jobs: JobBench) -> None:
     """So many that the log keeps none of the epochs that are over now."""
     last = (await made.book()).last
     assert last is not None

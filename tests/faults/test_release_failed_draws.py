@@ -25,9 +25,10 @@ from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import Service, service
 from tests.faults.test_release_once import HOUR_MS, releases, same_bytes_everywhere
-from tests.job_bench import GRAPHS, Clock, JobBench, bench, count_records, some_records, with_graph
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, JobBench, bench, count_records, some_records, with_graph
+from tests.service.settings import GRAPHS
 
 
 class FailingNoise(RepeatableNoise):
@@ -46,7 +47,7 @@ class FailingNoise(RepeatableNoise):
         return drawn
 
 
-async def _ready_to_draw(made: Service, jobs: JobBench, epoch: int) -> None:
+async def _ready_to_draw(made: EpochService, jobs: JobBench, epoch: int) -> None:
     """An epoch sealed and counted; with a click graph's share where it owes one."""
     counts = some_records(0, np.random.default_rng(epoch))
     if "click_graph.share" in made.values:
@@ -64,7 +65,7 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
     """Whatever it failed of; also after a restart; and the next epoch is released."""
     clock, noise = Clock(), FailingNoise()
     errors = [MemoryError(), FloatingPointError(), OSError("getrandom"), ParameterError("no")]
-    async with service(kafka.url, redis_server.url) as made:
+    async with epoch_service(kafka.url, redis_server.url) as made:
         async with bench(made, clock, dice=ReleaseDice(noise)) as jobs:
             await jobs.keep()
             for epoch, error in enumerate(errors):
@@ -100,7 +101,7 @@ async def test_opt_in_estimates_that_fail_abandon_no_epoch(
     """
     clock = Clock()
     async with (
-        service(kafka.url, redis_server.url, privacy__profile=profile) as made,
+        epoch_service(kafka.url, redis_server.url, privacy__profile=profile) as made,
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
@@ -129,7 +130,7 @@ async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repe
 ):
     """The epoch goes on without one; the head list is drawn from other people."""
     clock, noise = Clock(), FailingNoise()
-    async with service(kafka.url, redis_server.url, **GRAPHS) as made:
+    async with epoch_service(kafka.url, redis_server.url, **GRAPHS) as made:
         async with bench(made, clock, dice=ReleaseDice(noise)) as jobs:
             await jobs.keep()
             for epoch in range(3):
@@ -165,7 +166,7 @@ async def test_running_jobs_outlive_a_failed_draw(kafka, redis_server):
     """One kind's failure is no reason to end the others, nor to draw again at every restart."""
     clock, noise = Clock(), FailingNoise(MemoryError())
     async with (
-        service(kafka.url, redis_server.url) as made,
+        epoch_service(kafka.url, redis_server.url) as made,
         bench(made, clock) as hands,
     ):
         await hands.keep()
@@ -199,7 +200,7 @@ async def test_nothing_is_drawn_before_a_failed_draw_is_written_down(
 
     clock, noise = Clock(), FailingWithKafka(MemoryError())
     async with (
-        service(fault_kafka.url, redis_server.url, kafka__request_timeout_s="2") as made,
+        epoch_service(fault_kafka.url, redis_server.url, kafka__request_timeout_s="2") as made,
         bench(made, clock, dice=ReleaseDice(noise)) as jobs,
     ):
         await jobs.keep()
@@ -226,7 +227,7 @@ async def test_a_draw_that_fails_too_late_leaves_the_release_of_another_job_alon
     """A paused job wakes up, draws, fails: by then the epoch has its head list."""
     clock, noise = Clock(), FailingNoise(MemoryError())
     async with (
-        service(kafka.url, redis_server.url) as made,
+        epoch_service(kafka.url, redis_server.url) as made,
         bench(made, clock, dice=ReleaseDice(noise)) as sleeper,
         bench(made, clock) as other,
     ):
@@ -251,7 +252,7 @@ async def test_a_failure_before_drawing_is_tried_again_until_the_deadline(
     """Nothing was drawn, so nothing is lost by trying; and no epoch waits for ever."""
     clock, urls = Clock(), tmp_path / "urls.tsv"
     urls.touch()
-    async with service(
+    async with epoch_service(
         kafka.url, redis_server.url, click_graph__url_table_file=str(urls), **GRAPHS
     ) as made, bench(made, clock) as jobs:  # fmt: skip
         urls.unlink()

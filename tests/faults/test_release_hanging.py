@@ -37,18 +37,18 @@ from blendstream.streams.releases.compacted_topics import PublishedMarks
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.log import Turn
-from tests.epoch_service import Service, service
 from tests.faults.test_release_once import releases, same_bytes_everywhere
 from tests.hanging import hang
-from tests.job_bench import Clock, JobBench, bench, count_records, some_records
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, JobBench, bench, count_records, some_records
 
 #: So that a wait for a blocked log ends soon.
 SOON = {"kafka__request_timeout_s": "3", "jobs__transaction_timeout_s": "3"}
 
 
 @pytest.fixture
-async def made(kafka, redis_server) -> AsyncIterator[Service]:
-    async with service(kafka.url, redis_server.url, **SOON) as running:
+async def made(kafka, redis_server) -> AsyncIterator[EpochService]:
+    async with epoch_service(kafka.url, redis_server.url, **SOON) as running:
         yield running
 
 
@@ -56,7 +56,7 @@ async def made(kafka, redis_server) -> AsyncIterator[Service]:
 class Operator:
     """Types the commands of the runbook's ReleaseLogBlocked, as they are printed there."""
 
-    made: Service
+    made: EpochService
     folder: Path
 
     def __post_init__(self) -> None:
@@ -88,11 +88,11 @@ class Operator:
 
 
 @pytest.fixture
-def operator(made: Service, tmp_path: Path) -> Operator:
+def operator(made: EpochService, tmp_path: Path) -> Operator:
     return Operator(made, tmp_path)
 
 
-async def sealed(made: Service, jobs: JobBench, epoch: int = 0) -> None:
+async def sealed(made: EpochService, jobs: JobBench, epoch: int = 0) -> None:
     """An epoch whose head list is due."""
     await jobs.keep()
     await count_records(made, epoch, some_records(epoch, np.random.default_rng(epoch)))
@@ -122,7 +122,7 @@ async def drawn_release(
 
 
 async def transaction_hangs(
-    made: Service, owner: str, records: Sequence[tuple[bytes, bytes]]
+    made: EpochService, owner: str, records: Sequence[tuple[bytes, bytes]]
 ) -> int:
     """The offset at which it begins."""
     topic = made.topics.releases.name
@@ -137,7 +137,7 @@ def an_entry(entry: entries.Entry) -> list[tuple[bytes, bytes]]:
 @pytest.mark.timeout(120)
 async def test_a_blocked_log_is_said_with_its_offset_and_no_verb_hangs(
     operator: Operator,
-    made: Service,
+    made: EpochService,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -183,7 +183,7 @@ async def test_a_blocked_log_is_said_with_its_offset_and_no_verb_hangs(
 
 @pytest.mark.timeout(120)
 async def test_a_job_that_takes_over_reads_the_release_that_hangs_and_draws_none(
-    made: Service, monkeypatch: pytest.MonkeyPatch
+    made: EpochService, monkeypatch: pytest.MonkeyPatch
 ):
     """No operator is needed where the transaction has the id of a kind of job."""
     async with bench(made, Clock()) as jobs, bench(made, jobs_clock := Clock()) as other:
@@ -199,7 +199,7 @@ async def test_a_job_that_takes_over_reads_the_release_that_hangs_and_draws_none
 
 @pytest.mark.timeout(180)
 async def test_the_runbooks_commands_end_a_hanging_transaction_and_abandon_the_lost_draw(
-    operator: Operator, made: Service, monkeypatch: pytest.MonkeyPatch
+    operator: Operator, made: EpochService, monkeypatch: pytest.MonkeyPatch
 ):
     """Of an id that no job has, it can only be aborted; and its noise was drawn."""
     async with bench(made, Clock()) as jobs:
@@ -238,7 +238,7 @@ async def test_the_runbooks_commands_end_a_hanging_transaction_and_abandon_the_l
 
 
 @pytest.mark.timeout(120)
-async def test_a_head_list_that_anyone_may_have_seen_is_not_drawn_again(made: Service):
+async def test_a_head_list_that_anyone_may_have_seen_is_not_drawn_again(made: EpochService):
     """Kafka removed the entry of a release that it had acknowledged, or an older log was restored
     and the jobs were started without a word: the log says that the epoch is still to be drawn."""
     topic = made.topics.head_lists.name

@@ -25,9 +25,8 @@ from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.log import CommitRefused, Fenced
-from tests.epoch_service import Service, service
-from tests.job_bench import (
-    GRAPHS,
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import (
     JOBS,
     Clock,
     JobBench,
@@ -38,13 +37,14 @@ from tests.job_bench import (
     url_table,
     with_graph,
 )
+from tests.service.settings import GRAPHS
 
 HOUR_MS = 3_600_000
 STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
 RELEASES = ("click_graph_released", "head_list_released", "estimate_released")
 
 
-def all_entries(made: Service) -> list[dict]:
+def all_entries(made: EpochService) -> list[dict]:
     """Every committed entry of the log, by a reader of the test's own."""
     reader = Consumer(
         {
@@ -69,11 +69,11 @@ def all_entries(made: Service) -> list[dict]:
             found += entries.decode(message.value())
 
 
-def releases(made: Service, name: str) -> Counter[int]:
+def releases(made: EpochService, name: str) -> Counter[int]:
     return Counter(e["epoch"] for e in all_entries(made) if e["entry"] == name)
 
 
-async def same_bytes_everywhere(made: Service, epochs: range) -> None:
+async def same_bytes_everywhere(made: EpochService, epochs: range) -> None:
     """What the log committed so far is what the topics hold, for every one of these epochs."""
     book = await made.book()
     heads = await made.published(made.topics.head_lists.name)
@@ -100,7 +100,7 @@ async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(
     rng, clock = np.random.default_rng(3), Clock()
     steps = STEPS if thorough else ("committed",)
     async with (
-        service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
+        epoch_service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
         bench(made, clock) as sleeper,
         bench(made, clock) as other,
     ):
@@ -146,7 +146,7 @@ async def test_two_jobs_racing_release_once(kafka, redis_server, tmp_path: Path)
     """Both read, both may draw; one commits."""
     rng, clock = np.random.default_rng(4), Clock()
     async with (
-        service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
+        epoch_service(kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
         bench(made, clock) as one,
         bench(made, clock) as two,
     ):
@@ -189,7 +189,7 @@ async def test_jobs_that_were_down_for_three_epochs_catch_up_in_order(kafka, red
     """Epochs were open ahead, so records went on being accepted and counted."""
     rng, clock = np.random.default_rng(5), Clock()
     async with (
-        service(kafka.url, redis_server.url, epoch__epochs_ahead="3") as made,
+        epoch_service(kafka.url, redis_server.url, epoch__epochs_ahead="3") as made,
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
@@ -216,7 +216,7 @@ async def test_jobs_that_were_down_for_three_epochs_catch_up_in_order(kafka, red
 async def test_a_head_list_of_several_megabytes_is_released_and_read_whole(kafka, redis_server):
     """Records with long URLs, more than fit into one Kafka record however well they compress."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         texts = [b"q%d\thttps://%s.example/" % (n, secrets.token_hex(450).encode())
                  for n in range(4000)]  # fmt: skip
@@ -240,7 +240,7 @@ async def test_a_head_list_of_several_megabytes_is_released_and_read_whole(kafka
 async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_server):
     """Devices and gateways were told the old ones; the next epoch has the new."""
     rng, clock = np.random.default_rng(6), Clock()
-    async with service(kafka.url, redis_server.url) as made:
+    async with epoch_service(kafka.url, redis_server.url) as made:
         async with bench(made, clock) as before:
             await before.keep()
         await count_records(made, 0, some_records(0, rng))
@@ -270,7 +270,7 @@ async def test_jobs_of_two_versions_side_by_side_release_once(kafka, redis_serve
     states a term of privacy that the older one does not know, the older one stops there.
     """
     rng, clock = np.random.default_rng(9), Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as older:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as older:
         await older.keep()
         made.change(privacy__epsilon="2", privacy__head_list_cells="4")
         async with bench(made, clock) as newer:
@@ -313,7 +313,7 @@ async def test_jobs_of_two_versions_side_by_side_release_once(kafka, redis_serve
             assert not [step for step in older.steps[drawn:] if step.endswith("drawn")]
 
 
-def _append(made: Service, entry: dict) -> None:
+def _append(made: EpochService, entry: dict) -> None:
     """A committed record of another version."""
     producer = Producer({"bootstrap.servers": made.settings.kafka.bootstrap, "acks": "all"})
     producer.produce(
@@ -328,7 +328,7 @@ async def test_jobs_stop_at_epochs_that_are_open_in_other_topics(kafka, redis_se
     """An epoch's entries stay in the topics it was opened with: in others nothing of it would be
     counted, and it would be published as if few had taken part."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url) as made:
+    async with epoch_service(kafka.url, redis_server.url) as made:
         async with bench(made, clock) as before:
             await before.keep()
         made.change(topics__partitions="4", topics__version="2")
@@ -356,7 +356,7 @@ async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
 ):
     """Both end; the service goes on."""
     rng, clock = np.random.default_rng(8), Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         few = {Share.S: Counter({b"q\tu": 5}), Share.T: Counter()}
         await count_records(made, 0, few)
@@ -386,7 +386,7 @@ async def test_the_limit_pauses_the_service_and_the_next_period_resumes_it(kafka
     period_s = 6 * 3600
     clock.now_ms = clock.now_ms // (period_s * 1000) * period_s * 1000 + 1_000
     async with (
-        service(
+        epoch_service(
             kafka.url, redis_server.url, budget__period_s=str(period_s),
             budget__optin_epsilon_limit="8", budget__client_epsilon_limit="8",
         ) as made,
@@ -415,7 +415,7 @@ async def test_the_limit_pauses_the_service_and_the_next_period_resumes_it(kafka
 async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka, redis_server):
     """Drawing again until one is accepted would make the release depend on the draw."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         texts = [
             b"q%d\thttps://%s.example/" % (n, secrets.token_hex(60).encode()) for n in range(90)
@@ -444,7 +444,7 @@ async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadli
 ):
     """No honest counter makes them; somebody's hand in Redis may. No epoch waits for ever."""
     rng, clock = np.random.default_rng(9), Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         for epoch in range(2):
             await count_records(made, epoch, some_records(epoch, rng))
@@ -482,7 +482,7 @@ async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadli
         assert not any(b":1:cells" in key for key in await made.redis_keys())
 
 
-def _limit_record_size(made: Service, most: str) -> None:
+def _limit_record_size(made: EpochService, most: str) -> None:
     """Set what the log's topic takes, as an operator might by mistake."""
     admin = AdminClient({"bootstrap.servers": made.settings.kafka.bootstrap})
     entry = ConfigEntry("max.message.bytes", most, incremental_operation=AlterConfigOpType.SET)

@@ -25,12 +25,11 @@ from blendstream.streams.releases.log import CommitInDoubt
 from blendstream.streams.settings import Settings
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import Service, service
 from tests.faults.tcp_proxy import CuttingProxy
 from tests.faults.test_release_once import RELEASES, releases, same_bytes_everywhere
 from tests.integration.test_epochs_end_to_end import optin_counts
-from tests.job_bench import (
-    GRAPHS,
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import (
     Clock,
     JobBench,
     bench,
@@ -40,6 +39,7 @@ from tests.job_bench import (
     url_table,
     with_graph,
 )
+from tests.service.settings import GRAPHS
 
 #: In the order in which an epoch owes them.
 RELEASED = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
@@ -62,7 +62,9 @@ async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(
     options = dict(proxy.broker_options(port, controller))
     options["controller.quorum.voters"] = f"1@127.0.0.1:{controller}"
     with LocalKafkaOn(port, controller, options) as broker:
-        async with service(broker.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made:
+        async with epoch_service(
+            broker.url, redis_server.url, **GRAPHS, **url_table(tmp_path)
+        ) as made:
             values = made.values | {
                 "kafka.url": f"kafka://127.0.0.1:{proxy.port}", "kafka.request_timeout_s": "3",
             }  # fmt: skip
@@ -100,7 +102,7 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
     disturbed = RELEASED if thorough else (Kind.HEAD_LISTS,)
     clock = Clock()
     async with (
-        service(fault_kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
+        epoch_service(fault_kafka.url, redis_server.url, **GRAPHS, **url_table(tmp_path)) as made,
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
@@ -122,7 +124,7 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
         await _one_of_each(made)
 
 
-async def _make_due(made: Service, jobs: JobBench, kind: Kind) -> None:
+async def _make_due(made: EpochService, jobs: JobBench, kind: Kind) -> None:
     """All that epoch 0 needs for this kind of release."""
     rng = np.random.default_rng(12)
     book: ReleaseBook = await made.until(made.book)  # The broker may just have come back.
@@ -137,7 +139,7 @@ async def _make_due(made: Service, jobs: JobBench, kind: Kind) -> None:
     await jobs.keep()
 
 
-async def _all_done(made: Service, jobs: JobBench, kind: Kind) -> None:
+async def _all_done(made: EpochService, jobs: JobBench, kind: Kind) -> None:
     """Do what a job does whose server may just have come back, until nothing is left to do."""
 
     async def nothing_left() -> bool:
@@ -146,7 +148,7 @@ async def _all_done(made: Service, jobs: JobBench, kind: Kind) -> None:
     await made.until(nothing_left, 60, f"the end of {kind.value}")
 
 
-async def _one_of_each(made: Service) -> None:
+async def _one_of_each(made: EpochService) -> None:
     """Epoch 0 has one release of every kind, and every reader reads the same."""
     await made.until_stage(0, Stage.PUBLISHED)
     for name in RELEASES:
@@ -165,7 +167,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
     urls = tmp_path / "urls.tsv"
     urls.write_text("".join(f"query 0 {n:03}\thttps://site-{n:03}.example/0\n" for n in range(41)))
     async with (
-        service(
+        epoch_service(
             kafka.url,
             single_redis.url,
             epoch__origin_unix_s=str(origin),
@@ -241,7 +243,7 @@ async def test_a_stop_ends_within_its_deadline_with_a_server_hung(
     kafka = request.getfixturevalue("own_kafka" if hung == "kafka" else "kafka")
     redis = request.getfixturevalue("own_redis" if hung == "redis" else "redis_server")
     server = kafka if hung == "kafka" else redis
-    async with service(kafka.url, redis.url, jobs__stop_deadline_s="4") as made:
+    async with epoch_service(kafka.url, redis.url, jobs__stop_deadline_s="4") as made:
         jobs = made.start_jobs()
         await made.until_stage(0, Stage.COLLECTING, timeout_s=40)
         server.pause()
@@ -266,7 +268,7 @@ class LocalKafkaOn(LocalKafka):
         super()._prepare()
 
 
-async def _click_graph_is_what_was_sent(made: Service, jobs: JobBench, urls: Path) -> None:
+async def _click_graph_is_what_was_sent(made: EpochService, jobs: JobBench, urls: Path) -> None:
     """Released, and as `blender` draws it from what was sent, with the same dice."""
 
     async def released() -> ReleasedDocument | None:
@@ -287,7 +289,7 @@ async def _click_graph_is_what_was_sent(made: Service, jobs: JobBench, urls: Pat
     assert {row["query"]: row["count"] for row in document["queries"]} == drawn.queries
 
 
-async def _counted(made: Service, stem: Stem) -> None:
+async def _counted(made: EpochService, stem: Stem) -> None:
     tables = await made.tables(stem)
 
     async def caught_up() -> bool:
@@ -301,7 +303,7 @@ async def _counted(made: Service, stem: Stem) -> None:
     await tables.close()
 
 
-async def flush_redis(made: Service) -> None:
+async def flush_redis(made: EpochService) -> None:
     from blendstream.streams.tables.redis import connect_redis
 
     client = await connect_redis(made.settings.redis)
@@ -309,7 +311,7 @@ async def flush_redis(made: Service) -> None:
     await client.aclose()
 
 
-async def _until_released(made: Service, jobs, kind: Kind, stage: Stage):
+async def _until_released(made: EpochService, jobs, kind: Kind, stage: Stage):
     async def released() -> bool:
         await jobs.run(kind)
         return (await made.book()).epochs[0].stage is stage

@@ -20,16 +20,11 @@ import pytest
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
-from tests.epoch_service import Part, Service, service
 from tests.faults.test_release_once import RELEASES, STEPS, releases, same_bytes_everywhere
-from tests.job_bench import (
-    GRAPHS,
-    count_records,
-    count_reports,
-    some_records,
-    url_table,
-    with_graph,
-)
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import count_records, count_reports, some_records, url_table, with_graph
+from tests.service.processes import Part
+from tests.service.settings import GRAPHS
 
 #: Steps at which the log has the release: whoever sleeps there wakes up to nothing.
 SEEN = ("committed", "published")
@@ -54,7 +49,7 @@ async def test_disturbed_at_a_step_another_process_releases_once(
     """
     rng = np.random.default_rng(11)
     origin = str(int(time.time()) - 5)
-    async with service(kafka.url, redis_server.url, epoch__origin_unix_s=origin) as made:
+    async with epoch_service(kafka.url, redis_server.url, epoch__origin_unix_s=origin) as made:
         made.start_jobs()
         made.start_jobs()
         opened = await made.until_stage(0, Stage.COLLECTING)
@@ -108,7 +103,7 @@ async def test_click_graphs_disturbed_at_a_step_are_released_once(
     settings = {
         "epoch__origin_unix_s": str(int(time.time()) - 5), **GRAPHS, **url_table(tmp_path),
     }  # fmt: skip
-    async with service(kafka.url, redis_server.url, **settings) as made:
+    async with epoch_service(kafka.url, redis_server.url, **settings) as made:
         made.start_jobs()
         made.start_jobs()
         opened = await made.until_stage(0, Stage.COLLECTING)
@@ -137,7 +132,7 @@ async def test_click_graphs_disturbed_at_a_step_are_released_once(
         _end(made)
 
 
-def _end(made: Service) -> None:
+def _end(made: EpochService) -> None:
     for part in made.parts:
         part.terminate()
     ended = {part.wait(20) for part in made.parts}
@@ -147,7 +142,7 @@ def _end(made: Service) -> None:
 class Disturbance:
     """An order to one process, and what must follow from it."""
 
-    def __init__(self, made: Service, kind: Kind, step: str, action: str) -> None:
+    def __init__(self, made: EpochService, kind: Kind, step: str, action: str) -> None:
         self._made, self._kind, self._step, self._action = made, kind, step, action
         self._taken = f"lease_taken kind={kind.name.lower()} "
         self._leases = {part.pid: part.output().count(self._taken) for part in made.parts}
@@ -192,6 +187,6 @@ class Disturbance:
         )
 
 
-def _let_time_pass(made: Service, until_ms: int) -> None:
+def _let_time_pass(made: EpochService, until_ms: int) -> None:
     """To well after a window's end and its grace."""
     made.run_ahead(until_ms + 120_000 - time.time_ns() // 1_000_000)

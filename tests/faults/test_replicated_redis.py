@@ -10,7 +10,8 @@ import pytest
 
 from blendstream.agents.local import LocalKafka, LocalRedisCluster, LocalSentinels
 from blendstream.streams.names import Stem
-from tests.counting import STARTED_S, Installation, contributors, installation
+from tests.service.builder import STARTED_S
+from tests.service.counting import Installation, contributors, installation
 
 pytestmark = pytest.mark.more
 

@@ -24,8 +24,8 @@ from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
-from tests.epoch_service import Service
-from tests.job_bench import JOBS, Clock, JobBench, bench, count_records, some_records
+from tests.service.epochs import EpochService
+from tests.service.jobs import JOBS, Clock, JobBench, bench, count_records, some_records
 
 pytestmark = pytest.mark.more
 
@@ -33,10 +33,10 @@ pytestmark = pytest.mark.more
 @asynccontextmanager
 async def running(
     folder: Path, redis: LocalRedis, prefix: str, clock: Clock
-) -> AsyncIterator[tuple[Service, JobBench]]:
+) -> AsyncIterator[tuple[EpochService, JobBench]]:
     """The same installation on whatever a folder's broker remembers."""
     broker = await asyncio.to_thread(LocalKafka, folder)
-    made = Service(broker.url, redis.url, prefix)
+    made = EpochService(broker.url, redis.url, prefix)
     try:
         await made.create()
         async with bench(made, clock) as jobs:
@@ -106,7 +106,7 @@ async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spe
         )
 
 
-async def _refuses_what_would_do_harm(made: Service, jobs: JobBench, stopped_ms: int) -> None:
+async def _refuses_what_would_do_harm(made: EpochService, jobs: JobBench, stopped_ms: int) -> None:
     """While jobs run, or with a time that has not come; nothing changes."""
     before = (await made.book()).epochs
     held = Lease(jobs.context.redis, made.settings.topics.prefix, Kind.KEEPER, 60)

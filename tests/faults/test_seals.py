@@ -19,8 +19,8 @@ from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.seal_markers import SealMarkers
 from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.wire.frames import FrameKind
-from tests.epoch_service import Service, service
-from tests.job_bench import Clock, bench
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, bench
 
 OPTIN = Stem.OPTIN_RECORDS
 
@@ -30,7 +30,7 @@ def begun() -> dict[str, str]:
     return {"epoch__origin_unix_s": str(int(time.time()) - 5)}
 
 
-async def all_counted(made: Service, epoch: int) -> bool:
+async def all_counted(made: EpochService, epoch: int) -> bool:
     counted = await made.counted(epoch)
     return counted == {share: dict(made.sent.get((epoch, share), Counter())) for share in Share}
 
@@ -39,7 +39,7 @@ async def test_records_sent_after_a_dead_keepers_markers_are_counted(kafka, redi
     """It died between its markers and the seal. Nobody may go by those markers: what came behind
     them was accepted."""
     rng = np.random.default_rng(1)
-    async with service(kafka.url, redis_server.url, **begun()) as made:
+    async with epoch_service(kafka.url, redis_server.url, **begun()) as made:
         made.start_worker()
         made.start_jobs()
         opened = await made.until_stage(0, Stage.COLLECTING)
@@ -65,7 +65,10 @@ async def test_records_sent_after_a_dead_keepers_markers_are_counted(kafka, redi
 async def test_a_keeper_that_died_between_two_partitions_changes_nothing(kafka, redis_server):
     """Its markers lie in some partitions only; the next keeper marks all of them."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url, **begun()) as made, bench(made, clock) as jobs:
+    async with (
+        epoch_service(kafka.url, redis_server.url, **begun()) as made,
+        bench(made, clock) as jobs,
+    ):
         await jobs.keep()
         topic = made.topics.of(OPTIN).name
         await SealMarkers(made.settings.kafka).write(OPTIN, topic, 1, 0)
@@ -81,7 +84,10 @@ async def test_a_keeper_that_died_between_two_partitions_changes_nothing(kafka, 
 async def test_a_marker_before_the_time_is_thrown_away_and_repeated(kafka, redis_server, caplog):
     """A keeper whose clock is ahead, if only by a second, must wait for the brokers' clocks."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url, **begun()) as made, bench(made, clock) as jobs:
+    async with (
+        epoch_service(kafka.url, redis_server.url, **begun()) as made,
+        bench(made, clock) as jobs,
+    ):
         await jobs.keep()
         due_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
         clock.now_ms = due_ms + 1_000
@@ -98,7 +104,7 @@ async def test_a_marker_before_the_time_is_thrown_away_and_repeated(kafka, redis
         assert seal.bounds == (1, 1)
 
 
-async def _sealed(made: Service, jobs) -> bool:
+async def _sealed(made: EpochService, jobs) -> bool:
     await jobs.keep()
     return (await made.book()).epochs[0].stage is Stage.SEALED
 
@@ -114,7 +120,10 @@ async def test_a_stale_answer_about_the_end_of_a_partition_bounds_nothing(kafka,
     """140 accepted records were refused as late, because a seal's bounds were asked for."""
     clock = Clock()
     rng = np.random.default_rng(3)
-    async with service(kafka.url, redis_server.url, **begun()) as made, bench(made, clock) as jobs:
+    async with (
+        epoch_service(kafka.url, redis_server.url, **begun()) as made,
+        bench(made, clock) as jobs,
+    ):
         await jobs.keep()
         opened = (await made.book()).epochs[0]
         made.send_optin(opened, 100, rng)
@@ -134,7 +143,7 @@ async def test_a_stale_answer_about_the_end_of_a_partition_bounds_nothing(kafka,
 async def test_markers_say_where_they_lie_and_when_the_broker_got_them(
     kafka, redis_server, partitions: int
 ):
-    async with service(kafka.url, redis_server.url, partitions=partitions) as made:
+    async with epoch_service(kafka.url, redis_server.url, partitions=partitions) as made:
         topic, writer = made.topics.of(OPTIN).name, SealMarkers(made.settings.kafka)
         before_ms = time.time_ns() // 1_000_000
         first = await writer.write(OPTIN, topic, partitions, 7)
@@ -153,7 +162,7 @@ async def test_markers_say_where_they_lie_and_when_the_broker_got_them(
 async def test_jobs_whose_clock_is_ahead_give_up_their_leases_and_come_back(kafka, redis_server):
     """A clock 12 s ahead sealed early: 80 accepted reports were lost, and nobody was warned."""
     rng = np.random.default_rng(5)
-    async with service(kafka.url, redis_server.url, **begun()) as made:
+    async with epoch_service(kafka.url, redis_server.url, **begun()) as made:
         made.start_worker()
         jobs = made.start_jobs()
         opened = await made.until_stage(0, Stage.COLLECTING)
@@ -178,7 +187,7 @@ async def test_jobs_whose_clock_is_ahead_give_up_their_leases_and_come_back(kafk
         await made.until(lambda: all_counted(made, 0), 30, "every accepted record")
 
 
-async def leases(made: Service) -> set[str]:
+async def leases(made: EpochService) -> set[str]:
     """Which leases somebody holds."""
     client = await connect_redis(made.settings.redis)
     prefix = f"{made.settings.topics.prefix}:lease:"
@@ -187,5 +196,5 @@ async def leases(made: Service) -> set[str]:
     return {key.removeprefix(prefix) for key in found}
 
 
-async def gave_up(made: Service) -> bool:
+async def gave_up(made: EpochService) -> bool:
     return not await leases(made)

@@ -23,9 +23,10 @@ from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
-from tests.epoch_service import MASTER, service
 from tests.integration.test_epochs_end_to_end import shorten
-from tests.job_bench import Clock, bench, count_records, some_records
+from tests.service.epochs import epoch_service
+from tests.service.jobs import Clock, bench, count_records, some_records
+from tests.service.settings import MASTER
 
 READABLE = {"rdbcompression": "no"}
 
@@ -63,7 +64,7 @@ async def test_a_query_is_on_no_disk_after_its_release(own_kafka: LocalKafka):
     that raw data is deleted."""
     marker = f"marker {secrets.token_hex(8)}"
     with LocalRedis(options=READABLE) as redis:
-        async with service(
+        async with epoch_service(
             own_kafka.url, redis.url, partitions=1, **shorten(), topics__segment_s="1"
         ) as made:
             made.start_worker()
@@ -106,7 +107,7 @@ async def test_no_replica_keeps_a_query_on_its_disk_after_the_release(
     url, nodes = replicated
     marker, clock = f"marker {secrets.token_hex(8)}", Clock()
     folders = [node.folder for node in nodes]
-    async with service(kafka.url, url, partitions=1) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, url, partitions=1) as made, bench(made, clock) as jobs:
         await jobs.keep()
         records = some_records(0, np.random.default_rng(5))
         records[Share.S][f"{marker}\thttps://one.example/".encode()] = 1

@@ -19,19 +19,13 @@ from blendstream.agents.local.process_guard import StackError
 from blendstream.agents.local.replicated_redis import PRIMARY
 from tests.faults.breakable_servers import Step, nothing
 from tests.faults.slot_moves import move_slots, replicas_of
+from tests.service.settings import REPLICATED
 
 if TYPE_CHECKING:
     from blendstream.agents.local import LocalRedisCluster, LocalSentinels
     from blendstream.agents.local.local_cluster import ClusterNode
     from blendstream.agents.local.replicated_redis import RedisNode, SentinelNode
     from tests.faults.peer_links import LinkedCluster
-
-#: Settings of an installation on three brokers.
-REPLICATED = {
-    "topics__replication": "3",
-    "topics__min_insync_replicas": "2",
-    "topics__one_node": "false",
-}
 
 
 class ThreeBrokers(ABC):

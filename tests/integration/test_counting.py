@@ -29,8 +29,9 @@ from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.tables.redis import check_redis, connect_redis
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
-from tests.counting import ROOT, Installation, contributors, installation, optin_entries
 from tests.kafka_topics import create_topic
+from tests.service.counting import Installation, contributors, installation, optin_entries
+from tests.service.settings import ROOT
 
 if TYPE_CHECKING:
     from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis
@@ -170,9 +171,8 @@ async def test_the_clock_topic_is_made_small_and_an_older_one_will_do(
 
 async def test_servers_that_do_not_answer_are_told_in_one_line(made: Installation) -> None:
     """No half-started worker: the verb exits with 1 and says which server it was."""
-    for name, url in (("KAFKA", "kafka://127.0.0.1:9"), ("REDIS", "redis://127.0.0.1:9/0")):
-        worker = made.start_worker(**{f"BLENDSTREAM_{name}_URL": url,
-                                      "BLENDSTREAM_KAFKA_REQUEST_TIMEOUT_S": "1"})  # fmt: skip
+    for name, url in (("kafka", "kafka://127.0.0.1:9"), ("redis", "redis://127.0.0.1:9/0")):
+        worker = made.start_worker(**{f"{name}__url": url, "kafka__request_timeout_s": "1"})
         assert await asyncio.to_thread(worker.wait, 40) == 1
         last = worker.output().strip().splitlines()[-1]
         assert last.startswith("blendstream: ")

@@ -34,7 +34,8 @@ from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.schemas import schema
 from blendstream.streams.wire.statements import head_list_quantity
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import SHORT, Service, service
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.settings import SHORT
 
 SEED = 7
 
@@ -43,7 +44,7 @@ def shorten() -> dict[str, str]:
     return {name.replace(".", "__"): value for name, value in SHORT.items()}
 
 
-def optin_counts(made: Service, epoch: int) -> OptinCounts:
+def optin_counts(made: EpochService, epoch: int) -> OptinCounts:
     """What the test sent, as the job must have counted it: users without a record are users."""
     s, t = made.sent[epoch, Share.S], made.sent[epoch, Share.T]
     records = sorted(record for record in s.keys() | t.keys() if record is not None)
@@ -56,7 +57,7 @@ def optin_counts(made: Service, epoch: int) -> OptinCounts:
     )
 
 
-async def take_part(made: Service, epoch: int, rng: np.random.Generator) -> None:
+async def take_part(made: EpochService, epoch: int, rng: np.random.Generator) -> None:
     """Send records in the epoch's window, and reports as soon as its head list is there."""
     state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
     await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
@@ -73,7 +74,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
     kafka, redis_server
 ):
     """Record by record at sealing, byte by byte when published, with the same dice."""
-    async with service(kafka.url, redis_server.url, **shorten()) as made:
+    async with epoch_service(kafka.url, redis_server.url, **shorten()) as made:
         made.start_worker()
         made.start_jobs("--seed", str(SEED))
         await asyncio.gather(
@@ -157,7 +158,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
         await _raw_data_ends(made)
 
 
-async def _raw_data_ends(made: Service) -> None:
+async def _raw_data_ends(made: EpochService) -> None:
     """No text that was sent is left in Redis, in a log line, or readable from any topic, but for
     what was published."""
 

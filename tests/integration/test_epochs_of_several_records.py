@@ -17,9 +17,9 @@ from blendstream.streams.releases.optin_release import write_optin_release
 from blendstream.streams.tables.batch_verdict import Refusal
 from tests.agents.worker.test_entry_checks import delivered, judged_records, opened, records
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import service
-from tests.job_bench import Clock, bench, count_tally
 from tests.release_entries import book_of
+from tests.service.epochs import epoch_service
+from tests.service.jobs import Clock, bench, count_tally
 
 pytestmark = pytest.mark.more
 
@@ -69,7 +69,7 @@ async def test_a_user_counts_once_for_each_of_m_distinct_records_and_t_by_one(ka
     dice = ReleaseDice(RepeatableNoise(5), lambda: np.random.default_rng(5))
     clock = Clock()
     async with (
-        service(kafka.url, redis_server.url, privacy__records_per_optin_user="3") as made,
+        epoch_service(kafka.url, redis_server.url, privacy__records_per_optin_user="3") as made,
         bench(made, clock, dice=dice) as jobs,
     ):
         await jobs.keep()

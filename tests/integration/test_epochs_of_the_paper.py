@@ -20,8 +20,8 @@ from blendstream.streams.releases.optin_release import write_optin_release
 from blendstream.streams.wire.estimates_document import EstimatesDocument, Participants
 from blendstream.streams.wire.schemas import schema
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import service
-from tests.job_bench import Clock, bench, count_records, count_reports, some_records
+from tests.service.epochs import epoch_service
+from tests.service.jobs import Clock, bench, count_records, count_reports, some_records
 
 REPORTS = 500
 
@@ -34,7 +34,7 @@ async def test_an_epoch_of_the_paper_is_charged_drawn_and_published(kafka, redis
     dice = ReleaseDice(RepeatableNoise(6), lambda: np.random.default_rng(6))
     sent = some_records(0, rng)
     async with (
-        service(kafka.url, redis_server.url, privacy__profile="paper") as made,
+        epoch_service(kafka.url, redis_server.url, privacy__profile="paper") as made,
         bench(made, clock, dice=dice) as jobs,
     ):
         await jobs.keep()

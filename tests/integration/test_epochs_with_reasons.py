@@ -15,21 +15,16 @@ from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.doubles_jobs import RepeatableNoise
-from tests.epoch_service import Service, service
-from tests.job_bench import (
-    GRAPHS,
-    Clock,
-    JobBench,
-    bench,
-    count_records,
-    count_reports,
-    some_records,
-)
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, JobBench, bench, count_records, count_reports, some_records
+from tests.service.settings import GRAPHS
 
 pytestmark = pytest.mark.more
 
 
-async def _head_list(made: Service, jobs: JobBench, epoch: int, later_ms: int = 0) -> EpochState:
+async def _head_list(
+    made: EpochService, jobs: JobBench, epoch: int, later_ms: int = 0
+) -> EpochState:
     """Seal an epoch and release its head list, so much later than it could be."""
     state = (await made.book()).epochs[epoch]
     jobs.clock.now_ms = state.parameters.records_sealable_at_ms
@@ -39,7 +34,7 @@ async def _head_list(made: Service, jobs: JobBench, epoch: int, later_ms: int = 
     return (await made.book()).epochs[epoch]
 
 
-async def _publish(made: Service, jobs: JobBench, state: EpochState) -> EpochState:
+async def _publish(made: EpochService, jobs: JobBench, state: EpochState) -> EpochState:
     assert state.head_list is not None
     jobs.clock.now_ms = max(jobs.clock.now_ms, state.head_list.reports_until_ms + 360_000)
     await jobs.keep()
@@ -48,7 +43,7 @@ async def _publish(made: Service, jobs: JobBench, state: EpochState) -> EpochSta
     return (await made.book()).epochs[state.epoch]
 
 
-async def _says(made: Service, state: EpochState, outcome: str, *reasons: str) -> None:
+async def _says(made: EpochService, state: EpochState, outcome: str, *reasons: str) -> None:
     """The same in the log, in the document and in the operator's list."""
     assert state.stage is Stage.PUBLISHED
     assert state.estimates is not None
@@ -70,7 +65,9 @@ async def test_an_epoch_that_lacks_something_is_published_and_says_what(kafka, r
     rng, clock = np.random.default_rng(31), Clock()
     dice = ReleaseDice(RepeatableNoise(1), lambda: np.random.default_rng(1))
     async with (
-        service(kafka.url, redis_server.url, epoch__counting_deadline_s="1", **GRAPHS) as made,
+        epoch_service(
+            kafka.url, redis_server.url, epoch__counting_deadline_s="1", **GRAPHS
+        ) as made,
         bench(made, clock, dice=dice) as jobs,
     ):
         await jobs.keep()

@@ -26,29 +26,18 @@ from blendstream.streams.names import Share, Stem
 from blendstream.streams.tables.batch_verdict import SEPARATOR
 from tests.agents.gateway.test_app import estimates
 from tests.counted_records import record_counts
-from tests.gateway_service import (
-    ROOT,
-    GatewayService,
-    GatewayUnderTest,
-    counted,
-    head_list_document,
-    running,
-)
+from tests.service.builder import Service
+from tests.service.builder import service as built
+from tests.service.processes import Gateway
+from tests.service.settings import ROOT
+from tests.service.written_log import head_list_document
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 async def service(kafka, redis_server, name_prefix):
-    made = GatewayService(
-        kafka.url,
-        name_prefix,
-        redis__url=redis_server.url,
-        worker__session_timeout_s="6",
-        worker__stop_deadline_s="5",
-    )
-    with running(made):
-        await made.create()
+    async with built(kafka.url, redis_server.url, name_prefix) as made:
         yield made
 
 
@@ -69,13 +58,13 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
     Opt-in records are repeated within their epoch and in its grace, as senders do who did not get
     an answer before it ended.
     """
-    service.log.open_epoch(7)
-    service.log.seal_records(7)
-    head_list = service.log.publish_head_list(head_list_document(7))
-    gateway = service.start().wait_ready()
+    service.releases.open_epoch(7)
+    service.releases.seal_records(7)
+    head_list = service.releases.publish_head_list(head_list_document(7))
+    gateway = service.start_gateway().wait_ready()
     ends_s = int(time.time()) + 4
-    service.log.open_epoch(8, start_ms=(ends_s - 3600) * 1000)
-    service.log.open_epoch(9, start_ms=ends_s * 1000)
+    service.releases.open_epoch(8, start_ms=(ends_s - 3600) * 1000)
+    service.releases.open_epoch(9, start_ms=ends_s * 1000)
     service.start_worker()
     entries = reports(head_list, 200)
     users = [
@@ -105,15 +94,17 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
         in_grace = client.post("/v1/optin-records", json=users)
         assert in_grace.json() == {"verdicts": [{"status": "accepted"}] * 40}
 
-    tables = await counted(service, Stem.CLIENT_REPORTS, 7, 200)
+    tables = await service.until_total(Stem.CLIENT_REPORTS, 7, 200)
     cells = await tables.cell_counts(7, range(service.partitions), 51)
     assert cells.tolist() == [sum(1 for e in entries if e["answers"] == [[c]]) for c in range(51)]
     await tables.close()
-    tables = await counted(service, Stem.OPTIN_RECORDS, 8, 120, what="received")
+    tables = await service.until_total(Stem.OPTIN_RECORDS, 8, 120, "received")
     totals = [await tables.totals(p, 8) for p in range(service.partitions)]
     assert sum(t.get("counted", 0) for t in totals) == 40
     assert sum(t.get("refused:duplicate", 0) for t in totals) == 80
-    assert [await tables.totals(p, 9) for p in range(service.partitions)] == [{}] * 4
+    assert [await tables.totals(p, 9) for p in range(service.partitions)] == [
+        {}
+    ] * service.partitions
     total = 0
     for share in Share:
         records = await record_counts(tables, 8, share, range(service.partitions))
@@ -124,8 +115,8 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
     _nothing_personal(service, [f"user-{n}" for n in range(40)] + ["weather", "w.example"])
 
 
-def _nothing_personal(service: GatewayService, texts: list[str]) -> None:
-    for gateway in service.gateways:
+def _nothing_personal(service: Service, texts: list[str]) -> None:
+    for gateway in service.of_kind("gateway"):
         for written in (gateway.output(), gateway.metrics()):
             where = written.lower()
             for own in (gateway.port, gateway.metrics_port):  # Where it listens, said at its start.
@@ -136,13 +127,13 @@ def _nothing_personal(service: GatewayService, texts: list[str]) -> None:
 
 async def test_publications_are_served_as_they_are_released_and_metrics_stay_inside(service):
     """A release shows up without a restart, within moments, byte for byte."""
-    service.log.open_epoch(7)
-    gateway = service.start().wait_ready()
+    service.releases.open_epoch(7)
+    gateway = service.start_gateway().wait_ready()
     with httpx.Client(base_url=gateway.url, timeout=30) as client:
         assert client.get("/v1/head-lists/current").status_code == 404
-        service.log.seal_records(7)
+        service.releases.seal_records(7)
         document = head_list_document(7)
-        head_list = service.log.publish_head_list(document)
+        head_list = service.releases.publish_head_list(document)
         # A head list that this gateway may not have read yet is looked for, not refused.
         first = client.get(f"/v1/head-lists/{head_list}")
         assert first.status_code == 200
@@ -150,7 +141,7 @@ async def test_publications_are_served_as_they_are_released_and_metrics_stay_ins
         assert client.post("/v1/reports", json=reports(head_list, 1)[0]).status_code == 202
         assert client.get("/v1/head-lists/current").content == document.to_bytes()
         body = estimates(7)
-        service.log.publish_estimates(7, body)
+        service.releases.publish_estimates(7, body)
         await _until(lambda: client.get("/v1/estimates/latest").status_code == 200)
         assert client.get("/v1/estimates/latest").content == body
         states = client.get("/v1/epochs").json()["epochs"]
@@ -176,10 +167,10 @@ async def _until(condition, timeout_s: float = 20) -> None:
 
 async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
     """Rolling upgrades must not cost anybody a report."""
-    service.log.open_epoch(7)
-    service.log.seal_records(7)
-    head_list = service.log.publish_head_list(head_list_document(7))
-    gateway = service.start(gateway__linger_s="1").wait_ready()
+    service.releases.open_epoch(7)
+    service.releases.seal_records(7)
+    head_list = service.releases.publish_head_list(head_list_document(7))
+    gateway = service.start_gateway(gateway__linger_s="1").wait_ready()
 
     entries = reports(head_list, 20)  # a cell of its own for each
 
@@ -188,7 +179,7 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
             asyncio.create_task(client.post("/v1/reports", json=entry)) for entry in entries
         ]
         await _until(lambda: _held_bytes(gateway) > 0)
-        stopped = await asyncio.to_thread(gateway.terminate)
+        stopped = await asyncio.to_thread(gateway.stop)
         answers = await asyncio.gather(*under_way, return_exceptions=True)
 
     assert stopped == 0, gateway.output()
@@ -202,14 +193,14 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
     assert {answer.status_code for answer in begun.values()} == {202}
     assert "gateway_stopped" in gateway.output()
     service.start_worker()
-    tables = await counted(service, Stem.CLIENT_REPORTS, 7, len(begun))
+    tables = await service.until_total(Stem.CLIENT_REPORTS, 7, len(begun))
     cells = await tables.cell_counts(7, range(service.partitions), 51)
     await tables.close()
     assert [cells[cell] for cell in begun] == [1] * len(begun), "accepted, and counted once"
     assert cells.max() == 1
 
 
-def _held_bytes(gateway: GatewayUnderTest) -> float:
+def _held_bytes(gateway: Gateway) -> float:
     return float(re.findall(r"^blender_gateway_held_bytes (\S+)$", gateway.metrics(), re.M)[0])
 
 
@@ -219,7 +210,7 @@ async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service
     from blendstream.streams.epoch_keys import KeyRing
     from blendstream.streams.kafka.kafka_clients import KafkaInspector
 
-    service.log.open_epoch(7)
+    service.releases.open_epoch(7)
     kafka = KafkaInspector(service.settings.kafka)
     publications = Publications()
     fold = ReleaseFold(
@@ -239,7 +230,7 @@ async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service
     try:
         assert await reader.read_to_end()
         assert sorted(publications.epochs) == [7]
-        service.log.open_epoch(8)
+        service.releases.open_epoch(8)
         results = await asyncio.gather(*(reader.read_to_end() for _ in range(50)))
         assert all(results)
         assert sorted(publications.epochs) == [7, 8]
@@ -249,7 +240,7 @@ async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service
         await kafka.close()
 
 
-def _start_and_fail(service: GatewayService, **values: str) -> str:
+def _start_and_fail(service: Service, **values: str) -> str:
     run = subprocess.run(
         [sys.executable, "-m", "blendstream.agents.cli", "gateway"],
         cwd=ROOT,
@@ -287,7 +278,7 @@ async def test_it_serves_a_unix_socket_and_starts_again_after_kill_9(service, tm
     """Behind an edge it listens on a file, which a killed gateway leaves behind."""
     file = tmp_path / "gateway.sock"
     for _ in range(2):
-        gateway = service.start(gateway__unix_socket=str(file))
+        gateway = service.start_gateway(gateway__unix_socket=str(file))
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(file))) as edge:
 
             def alive(edge: httpx.Client = edge) -> bool:
@@ -304,15 +295,15 @@ async def test_it_serves_a_unix_socket_and_starts_again_after_kill_9(service, tm
 
 async def test_a_device_reports_through_the_gateway(service, tmp_path):
     """LocalClient and gateway, both real: fetch, check, randomise, send, counted once."""
-    service.log.open_epoch(7)
-    service.log.seal_records(7)
+    service.releases.open_epoch(7)
+    service.releases.seal_records(7)
     document = head_list_document(
         7, randomizer=RandomizerSpec("two-stage", 4.0, 1e-5), wildcards=True
     )
     randomizer = randomizer_for(document.head_list)
-    service.log.publish_head_list(document, cells_per_answer=randomizer.cells_per_answer)
-    service.log.open_epoch(8, cohorts=2)
-    gateway = service.start().wait_ready()
+    service.releases.publish_head_list(document, cells_per_answer=randomizer.cells_per_answer)
+    service.releases.open_epoch(8, cohorts=2)
+    gateway = service.start_gateway().wait_ready()
     service.start_worker()
     limits = Limits(
         epsilon_per_report=4.0,
@@ -346,6 +337,6 @@ async def test_a_device_reports_through_the_gateway(service, tmp_path):
     assert posts in gateway.metrics()
     assert (await asyncio.to_thread(other.report_now)).what is What.NOTHING_NEW
     assert posts in gateway.metrics(), "nothing was sent again"
-    await (await counted(service, Stem.CLIENT_REPORTS, 7, 1)).close()
-    await (await counted(service, Stem.OPTIN_RECORDS, 8, 1)).close()
+    await (await service.until_total(Stem.CLIENT_REPORTS, 7, 1)).close()
+    await (await service.until_total(Stem.OPTIN_RECORDS, 8, 1)).close()
     _nothing_personal(service, ["query 3", "r3.example", "user-1", "user-2"])

@@ -12,7 +12,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from blendstream.agents.tokens import add_token
 from blendstream.streams.names import Stem
-from tests.gateway_service import GatewayService, counted, opened, plan, running
+from tests.service.builder import Service
+from tests.service.builder import service as built
+from tests.service.written_log import opened, plan
 
 pytestmark = pytest.mark.integration
 
@@ -21,15 +23,7 @@ USERS = 25
 
 @pytest.fixture
 async def service(kafka, redis_server, name_prefix):
-    made = GatewayService(
-        kafka.url,
-        name_prefix,
-        redis__url=redis_server.url,
-        worker__session_timeout_s="6",
-        worker__stop_deadline_s="5",
-    )
-    with running(made):
-        await made.create()
+    async with built(kafka.url, redis_server.url, name_prefix) as made:
         yield made
 
 
@@ -45,9 +39,9 @@ async def test_same_user_ids_of_two_applications_are_counted_for_both(service):
     ended_s = int(time.time()) - 5
     before = opened(7, (ended_s - 3600) * 1000, plan())
     del before["user_id_spaces"]
-    service.log.commit(before)
-    service.log.open_epoch(8, start_ms=ended_s * 1000)
-    gateway = service.start().wait_ready()
+    service.releases.commit(before)
+    service.releases.open_epoch(8, start_ms=ended_s * 1000)
+    gateway = service.start_gateway().wait_ready()
     service.start_worker()
     with httpx.Client(base_url=gateway.url, timeout=30) as client:
         for token in tokens.values():
@@ -68,7 +62,7 @@ async def test_same_user_ids_of_two_applications_are_counted_for_both(service):
                 assert answer.json() == {"verdicts": [{"status": "accepted"}] * USERS}
 
     for epoch, users in ((7, USERS), (8, 2 * USERS)):
-        tables = await counted(service, Stem.OPTIN_RECORDS, epoch, 3 * USERS, what="received")
+        tables = await service.until_total(Stem.OPTIN_RECORDS, epoch, 3 * USERS, "received")
         totals = [await tables.totals(p, epoch) for p in range(service.partitions)]
         assert sum(t.get("counted", 0) for t in totals) == users
         assert sum(t.get("refused:duplicate", 0) for t in totals) == 3 * USERS - users
@@ -76,15 +70,18 @@ async def test_same_user_ids_of_two_applications_are_counted_for_both(service):
     _named_nowhere(service, [*tokens, "family-accounts", "1000000", str(1_000_000 + USERS - 1)])
 
 
-def _named_nowhere(service: GatewayService, names: list[str]) -> None:
+def _named_nowhere(service: Service, names: list[str]) -> None:
     """Neither in Kafka nor in what the gateway logs and measures."""
-    written = [service.gateways[0].output().encode(), service.gateways[0].metrics().encode()]
+    written = [
+        service.of_kind("gateway")[0].output().encode(),
+        service.of_kind("gateway")[0].metrics().encode(),
+    ]
     written += _messages(service)
     for name in names:
         assert not any(name.encode() in text for text in written), f"{name} was written down"
 
 
-def _messages(service: GatewayService) -> list[bytes]:
+def _messages(service: Service) -> list[bytes]:
     """Keys and values of every topic of the installation."""
     reader = Consumer(
         {

@@ -15,7 +15,7 @@ from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import split
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
-from tests.epoch_service import service
+from tests.service.epochs import epoch_service
 
 
 def told(name: str, **labels: str) -> float | None:
@@ -39,7 +39,7 @@ async def test_a_keeper_tells_its_lease_at_once_and_outlives_an_unreadable_publi
             )
 
     metrics.tell_lease(Kind.KEEPER, held=False)
-    async with service(kafka.url, redis_server.url) as made:
+    async with epoch_service(kafka.url, redis_server.url) as made:
         jobs = await Jobs.connect(made.settings, observe=watch)
         running = asyncio.create_task(jobs.run())
         try:
@@ -74,7 +74,7 @@ async def test_a_process_whose_job_fails_leaves_the_lease_to_another(
         if step.startswith("keeper."):
             raise StoreMismatch("the log must hold what this release writes")
 
-    async with service(kafka.url, redis_server.url, jobs__lease_s="30") as made:
+    async with epoch_service(kafka.url, redis_server.url, jobs__lease_s="30") as made:
         older = await Jobs.connect(made.settings, observe=fail)
         newer = await Jobs.connect(made.settings)
         running = [asyncio.create_task(older.run())]

@@ -16,8 +16,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from blendstream.streams.kafka.kafka_clients import producer_settings
 from blendstream.streams.settings import Settings
-from tests.counting import settings_values
 from tests.kafka_topics import create_topic
+from tests.service.settings import service_values
 
 if TYPE_CHECKING:
     from blendstream.agents.local import GivenServer, LocalKafka
@@ -55,7 +55,7 @@ async def test_a_broker_takes_the_second_batch_of_a_producer_whose_first_it_refu
 
 def test_our_producers_wait_for_each_answer() -> None:
     """Of aiokafka's, which the gateway uses, there is nothing to set: it never sends two."""
-    settings = Settings.from_values(settings_values("kafka://host:9092", "redis://host", "x", 1))
+    settings = Settings.from_values(service_values())
     given = producer_settings(settings.kafka)
     assert given["max.in.flight.requests.per.connection"] == 1
     assert given["enable.idempotence"] is True

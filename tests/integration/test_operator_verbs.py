@@ -32,11 +32,13 @@ from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.log import Fenced
 from blendstream.streams.wire.schemas import schema
-from tests.epoch_service import ROOT, Part, Service, service
-from tests.job_bench import Clock, JobBench, bench, count_records, count_reports, some_records
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, JobBench, bench, count_records, count_reports, some_records
+from tests.service.processes import Part
+from tests.service.settings import ROOT
 
 
-def verb(made: Service, *words: str) -> subprocess.CompletedProcess[str]:
+def verb(made: EpochService, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `blendstream ...` as an operator does."""
     return subprocess.run(
         [sys.executable, "-m", "blendstream.agents.cli", *words],
@@ -51,7 +53,7 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
 ):
     """One service, from open to verified."""
     rng, clock = np.random.default_rng(21), Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         await count_records(made, 0, some_records(0, rng))
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
@@ -123,7 +125,7 @@ async def test_a_service_that_never_was_is_refused_and_no_topic_is_made(
     assert [name for name in made if name_prefix in name] == []
 
 
-async def _programs_read_the_same(made: Service, capsys: pytest.CaptureFixture[str]) -> None:
+async def _programs_read_the_same(made: EpochService, capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` of each verb, and the list that is printed again at each change."""
     capsys.readouterr()
     await list_epochs(made.settings, as_json=True)
@@ -146,7 +148,7 @@ async def _programs_read_the_same(made: Service, capsys: pytest.CaptureFixture[s
     assert "published" in seen[-1]
 
 
-async def _changed_cells_are_found(made: Service, jobs: JobBench, width: int) -> None:
+async def _changed_cells_are_found(made: EpochService, jobs: JobBench, width: int) -> None:
     """A hand in Redis, among reports that were counted as sent."""
     cells = jobs.context.tables(Stem.CLIENT_REPORTS).key(0, 0, "cells")
     held = f"counted 500 reports of {width} cells, the tables hold"
@@ -160,7 +162,7 @@ async def _changed_cells_are_found(made: Service, jobs: JobBench, width: int) ->
 
 
 async def _nothing_follows_an_abandonment(
-    made: Service, jobs: JobBench, rng: np.random.Generator
+    made: EpochService, jobs: JobBench, rng: np.random.Generator
 ) -> None:
     """A job that has drawn already does not get its release in any more."""
     await count_records(made, 1, some_records(1, rng))
@@ -188,7 +190,7 @@ async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(
     rng, clock = np.random.default_rng(22), Clock()
     origin = str(clock.now_ms // 1000 - 5)
     async with (
-        service(kafka.url, own_redis.url, epoch__origin_unix_s=origin) as made,
+        epoch_service(kafka.url, own_redis.url, epoch__origin_unix_s=origin) as made,
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
@@ -231,7 +233,7 @@ async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(
         await made.until(partial(_counted_as_sent, made), 40)
 
 
-async def _counted_as_sent(made: Service) -> bool:
+async def _counted_as_sent(made: EpochService) -> bool:
     found = await made.counted(0)
     return all(found[share] == dict(made.sent.get((0, share), {})) for share in Share)
 
@@ -251,7 +253,7 @@ def _allow(redis: LocalRedis, command: str) -> None:
 async def test_rebuild_says_when_it_fails_half_way_again_and_when_nobody_counts(kafka, own_redis):
     """Waiting an hour for what cannot come helps nobody."""
     clock = Clock()
-    async with service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
         with pytest.raises(StoreUnavailable, match=r"1 are done so far; is `blendstream worker`"):
@@ -278,7 +280,7 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
     """Its URL table is the last published head list; the first epoch has none and says so."""
     rng, clock = np.random.default_rng(23), Clock()
     async with (
-        service(
+        epoch_service(
             kafka.url, redis_server.url, click_graph__share="0.2", click_graph__epsilon="3",
             click_graph__delta="0.001",
         ) as made,

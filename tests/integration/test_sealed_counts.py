@@ -15,8 +15,8 @@ from blendstream.streams.releases.sealed_counts import CountsMoved, SealedCounts
 from blendstream.streams.tables.batch_verdict import Delivery
 from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
-from tests.epoch_service import MASTER
 from tests.release_entries import book_of, opened_entry
+from tests.service.settings import MASTER
 
 RECORDS_PER_USER = 3
 KEYS = EpochKeys.derive(MASTER, 1)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +22,12 @@ from blendstream.agents.worker.counting_process import Worker
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.settings import Settings
-from tests.gateway_service import base_values
 from tests.kafka_topics import create_topic
 from tests.secured_servers import KEY_PASSWORD, PASSWORD, USER, Authority, SecuredKafka, TlsRelay
+from tests.service.settings import environment_of, service_values
+from tests.service.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
-ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 60
 
 
@@ -56,7 +54,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 categories=["+@all"],
             )  # fmt: skip
         relay = TlsRelay(*authority.issue("redis"), server.port)
-        values = base_values(kafka.secured_url, "secured", 2) | {
+        values = service_values(kafka.secured_url, prefix="secured") | {
             "kafka.tls_ca_file": str(authority.file),
             "kafka.tls_certificate_file": str(certificate),
             "kafka.tls_key_file": str(key),
@@ -71,11 +69,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         relay.close()
 
 
-def environment(values: dict[str, str]) -> dict[str, str]:
-    names = {f"BLENDSTREAM_{n.upper().replace('.', '_')}": values[n] for n in values}
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}/src:{ROOT}"} | names
-
-
 def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> None:
     """Gateway (aiokafka), worker (Faust, librdkafka) and jobs (transactions) each get in.
 
@@ -85,7 +78,7 @@ def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> No
     tokens = tmp_path / "tokens.txt"
     token = add_token(tokens, "app")
     ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
-    settings = environment(
+    settings = environment_of(
         secured.values
         | {"gateway.token_file": str(tokens), "gateway.port": str(ports["http"])}
         | {f"{name}.metrics_port": str(ports[name]) for name in ("gateway", "worker", "jobs")}
@@ -101,8 +94,8 @@ def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> No
             )
             for verb in ("jobs", "worker", "gateway")
         ]
-        wait_for(processes, lambda: http.get(f"{gateway}/readyz").status_code == 200)
-        wait_for(processes, lambda: http.get(f"{gateway}/v1/epochs").json()["collecting"])
+        come(processes, "readiness", lambda: http.get(f"{gateway}/readyz").status_code == 200)
+        come(processes, "an epoch", lambda: http.get(f"{gateway}/v1/epochs").json()["collecting"])
         records = [
             {"user_id": f"user {i}", "slot": 0, "query": "weather", "url": "https://w.example/"}
             for i in range(20)
@@ -114,7 +107,7 @@ def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> No
         )
         assert answer.status_code == 202, answer.text
         metrics = f"http://127.0.0.1:{ports['worker']}/metrics"
-        wait_for(processes, lambda: counted(http.get(metrics).text) == len(records))
+        come(processes, "all counted", lambda: counted(http.get(metrics).text) == len(records))
         for process in processes:
             process.stop(patience_s=20)
         for verb in ("jobs", "worker", "gateway"):
@@ -125,7 +118,7 @@ def test_records_go_all_the_way_over_tls(secured: Secured, tmp_path: Path) -> No
 
 def test_the_demo_leaves_nothing_on_servers_that_ask_who_comes(secured: Secured) -> None:
     """Its topics stayed on a Kafka over TLS, and nobody was told."""
-    given = environment(secured.values)
+    given = environment_of(secured.values)
     url = secured.values["redis.url"]
     stack = Stack(GivenServer(secured.kafka.secured_url), GivenServer(url))
     for name in ("demo-7.releases", "of-others"):
@@ -152,18 +145,17 @@ def test_the_demo_leaves_nothing_on_servers_that_ask_who_comes(secured: Secured)
     assert PASSWORD not in kafka + keys
 
 
-def wait_for(processes: list[Server], come: object) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        for process in processes:
-            assert process.running, process.last_words()
-        try:
-            if come():  # type: ignore[operator]
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.2)
-    raise AssertionError("\n".join(process.last_words() for process in processes))
+def come(processes: list[Server], what: str, condition: Callable[[], object]) -> None:
+    """Wait for it while all of them run."""
+
+    def words() -> str:
+        return "\n".join(process.last_words() for process in processes)
+
+    def come_while_all_run() -> object:
+        assert all(process.running for process in processes), words()
+        return condition()
+
+    wait_for(come_while_all_run, what, PATIENCE_S, forgive=httpx.HTTPError, about=words)
 
 
 def counted(metrics: str) -> float:

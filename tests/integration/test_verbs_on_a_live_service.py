@@ -16,8 +16,9 @@ import pytest
 from blendstream.agents.commands.verify import differences
 from blendstream.agents.local import LocalRedis
 from blendstream.streams.names import Stem
-from tests.epoch_service import ROOT, Service, service
-from tests.job_bench import Clock, bench
+from tests.service.epochs import EpochService, epoch_service
+from tests.service.jobs import Clock, bench
+from tests.service.settings import ROOT
 
 PATIENCE_S = 60
 
@@ -29,7 +30,7 @@ async def test_verify_raises_no_alarm_while_workers_count(kafka, redis_server):
     rng, clock = np.random.default_rng(31), Clock()
     origin = str(clock.now_ms // 1000 - 5)
     async with (
-        service(kafka.url, redis_server.url, epoch__origin_unix_s=origin) as made,
+        epoch_service(kafka.url, redis_server.url, epoch__origin_unix_s=origin) as made,
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
@@ -60,7 +61,7 @@ async def test_verify_raises_no_alarm_while_workers_count(kafka, redis_server):
 async def test_verify_looks_twice_before_it_raises_an_alarm(kafka, redis_server):
     """What a job is in the middle of is over a moment later; what stays is told."""
     clock, said = Clock(), []
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         key = jobs.context.tables(Stem.OPTIN_RECORDS).key(0, 0, "S")
         await jobs.context.redis.append(key, b"query\thttps://made-up.example/\t3\n")
@@ -76,7 +77,7 @@ async def test_verify_looks_twice_before_it_raises_an_alarm(kafka, redis_server)
 
 
 @contextlib.contextmanager
-def started(made: Service, *words: str, **output: int) -> Iterator[subprocess.Popen[str]]:
+def started(made: EpochService, *words: str, **output: int) -> Iterator[subprocess.Popen[str]]:
     """`blendstream ...` in the background."""
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | output
     with subprocess.Popen(
@@ -98,7 +99,7 @@ async def test_rebuild_interrupted_while_it_waits_says_that_nothing_is_left_to_d
 ):
     """An operator who loses patience must know whether the counts are gone or half gone."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         made.send_raw(Stem.CLIENT_REPORTS, 1, b"counted by nobody")
         with started(made, "rebuild") as verb:
@@ -123,7 +124,7 @@ async def test_rebuild_interrupted_while_it_forgets_says_which_partitions_are_fo
 ):
     """What is forgotten is counted again by itself; the rest is as it was: run it again."""
     clock = Clock()
-    async with service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         optin, reports = (made.topics.of(stem).name for stem in Stem)
         with own_redis.client() as client:
@@ -156,7 +157,7 @@ async def test_a_reader_that_goes_away_ends_what_only_shows_and_not_what_changes
 ):
     """`blendstream epochs | head -1` ended in a traceback; `rebuild | head -1` forgot one topic."""
     clock = Clock()
-    async with service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
+    async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         reader, writer = os.pipe()
         os.close(reader)

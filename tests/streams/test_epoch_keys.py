@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from blendstream.blender.paper.user_groups import PARTS
 from blendstream.streams.epoch_keys import EpochKeys, KeyRing, account
 from blendstream.streams.tables.fingerprints import siphash
-from tests.counting import scalar_siphash
+from tests.scalar_siphash import scalar_siphash
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "frames.json").read_text())["keys"]
 MASTER = bytes.fromhex(VECTORS["master"])

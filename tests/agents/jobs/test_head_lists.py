@@ -35,8 +35,8 @@ from blendstream.streams.settings.loading import Loaded
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.agents.jobs.model_log import ModelLog
 from tests.agents.jobs.test_epoch_schedule import START, WINDOW_MS, keep
-from tests.counting import settings_values
 from tests.doubles import NoNoise
+from tests.service.settings import service_values
 
 A, B, C, D, E = (Record("query", f"https://{name}.example/") for name in "abcde")
 USERS = 1000
@@ -136,9 +136,7 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
 
 def test_opendp_draws_head_lists_for_the_program_that_its_module_shows(monkeypatch):
     """Story: the program in the docstring named a class that was not there."""
-    settings = Settings.from_values(
-        settings_values("kafka://127.0.0.1:1", "redis://host", "blender", 1)
-    )
+    settings = Settings.from_values(service_values())
     handed: list[Instead] = []
 
     async def connect(_: Settings, **instead: Unpack[Instead]) -> None:

@@ -15,11 +15,11 @@ from aiokafka import ConsumerRecord
 from blendstream.agents.worker.faust_app import JoinedMessages, batches
 from blendstream.streams.settings import Settings
 from blendstream.streams.wire.frames import MAX_FRAME_BYTES
-from tests.counting import settings_values
+from tests.service.settings import service_values
 
 
 def settings(**values: str) -> Any:
-    given = settings_values("kafka://host:9092", "redis://host", "x", 1)
+    given = service_values()
     return Settings.from_values(given | {f"worker.{k}": v for k, v in values.items()}).worker
 
 

@@ -28,10 +28,10 @@ from blendstream.streams.wire.frames import (
     encode_marker,
     encode_optin_records,
 )
-from tests.counting import MASTER
 from tests.old_frames import as_version_1
 from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
 from tests.report_frames import encode_reports
+from tests.service.settings import MASTER
 
 START, END, GRACE, SKEW = 1_000_000, 2_000_000, 10_000, 500
 UNTIL = 3_000_000

@@ -18,11 +18,11 @@ from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.names import Stem
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import DeadLetter, Refusal
-from tests.counting import settings_values
+from tests.service.settings import service_values
 
 
 def new_app(**values: str) -> CountingApp:
-    given = settings_values("kafka://127.0.0.1:1", "redis://host", "x", 64)
+    given = service_values("kafka://127.0.0.1:1", "redis://host", "x", 64)
     return CountingApp(Settings.from_values(given | values), group="test")
 
 
@@ -31,7 +31,7 @@ class HangingCounter:
 
     stem = Stem.CLIENT_REPORTS
     topic = Topics(
-        Settings.from_values(settings_values("kafka://h", "redis://h", "x", 64))
+        Settings.from_values(service_values("kafka://h", "redis://h", "x", 64))
     ).client_reports
 
     def __init__(self) -> None:

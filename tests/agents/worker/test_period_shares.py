@@ -19,7 +19,7 @@ from blendstream.streams.tables.batch_verdict import Delivery, Refusal
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
-from tests.counting import MASTER
+from tests.service.settings import MASTER
 
 T = 3
 PLAN = plan(

@@ -19,7 +19,7 @@ from blendstream.streams.budget.ledger import Cost
 from blendstream.streams.settings import Settings
 from blendstream.streams.wire.canonical_json import canonical_json
 from tests.agents.jobs.model_log import plan
-from tests.gateway_service import base_values
+from tests.service.settings import service_values
 from tests.streams.wire.test_publication_documents import epoch_state
 
 #: The fold of the log turns these into a refusal that names the offset.
@@ -148,6 +148,6 @@ def test_shares_are_the_settings_to_the_millionth(
 @pytest.mark.parametrize("hook", ["", "attestation.hooks:admission"])
 def test_the_next_epoch_says_whether_devices_are_admitted(hook: str) -> None:
     """Estimates are computed epochs later, and must show what held when reports were taken."""
-    values = {**base_values("kafka://127.0.0.1:1", "x", 4), "gateway.admission": hook}
+    values = {**service_values(), "gateway.admission": hook}
 
     assert plan_from(Settings.from_values(values)).devices_admitted == bool(hook)

@@ -13,7 +13,7 @@ from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.releases.retention import LogTrimmer
 from blendstream.streams.settings import Settings
-from tests.counting import settings_values
+from tests.service.settings import service_values
 
 
 class Answers:
@@ -34,7 +34,7 @@ async def test_an_answer_without_an_offset_is_no_answer(monkeypatch: pytest.Monk
     """Taken for the release log's end, it made an epoch unknown that was there, and its frames were
     refused for good; taken for a seal, it would have made a whole epoch late.
     """
-    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    settings = Settings.from_values(service_values())
     log = KafkaInspector(settings.kafka)
     monkeypatch.setitem(log._readers, "read_uncommitted", Answers(-1001))
     with pytest.raises(StoreUnavailable):
@@ -47,7 +47,7 @@ async def test_nothing_is_removed_on_an_answer_without_an_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Taken for "no record is that young", it would have removed records that were not counted."""
-    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    settings = Settings.from_values(service_values())
     trimmer = LogTrimmer(settings.kafka)
     monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(-1001))
     with pytest.raises(StoreUnavailable):
@@ -62,7 +62,7 @@ async def test_nothing_is_removed_when_the_time_itself_comes_back_for_an_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """librdkafka keeps both in one field. Taken for an offset, it lies beyond every record."""
-    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    settings = Settings.from_values(service_values())
     trimmer = LogTrimmer(settings.kafka)
     monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(9, by_time=1_000))
     with pytest.raises(StoreUnavailable):
@@ -73,7 +73,7 @@ async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Cut off at 4, it says that no record is that young: of what lies behind it knows nothing."""
-    settings = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+    settings = Settings.from_values(service_values())
     trimmer = LogTrimmer(settings.kafka)
     monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(4, by_time=-1))
     assert await trimmer.bounds_before("records", 1_000, at_most=[7]) == [4]
@@ -81,7 +81,7 @@ async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
 
 async def test_after_a_failure_a_new_client_looks_the_leaders_up() -> None:
     """librdkafka's goes on asking a leader that is gone: counting stopped until it came back."""
-    values = settings_values(f"kafka://127.0.0.1:{free_port()}", "redis://127.0.0.1:1/0", "t", 1)
+    values = service_values(f"kafka://127.0.0.1:{free_port()}", "redis://127.0.0.1:1/0", "t", 1)
     settings = Settings.from_values({**values, "kafka.request_timeout_s": "0.3"})
     log = KafkaInspector(settings.kafka)
     asked = log._reader("read_uncommitted")

@@ -17,12 +17,12 @@ from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.releases.reader import LogFollower, LogReader, UnknownFrame
 from blendstream.streams.settings import Settings
 from tests.agents.worker.test_entry_checks import opened
-from tests.counting import settings_values
 from tests.listed_log import ListedLog, listed_log
+from tests.service.settings import service_values
 
 __all__ = ["listed_log"]
 
-SETTINGS = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+SETTINGS = Settings.from_values(service_values())
 OPTIN = Stem.OPTIN_RECORDS
 DAMAGED = {"entry": "epoch_opened", "epoch": "not a number"}
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blendstream.streams.tables.fingerprints import FingerprintTable, siphash
-from tests.counting import scalar_siphash
+from tests.scalar_siphash import scalar_siphash
 
 KEY = bytes(range(16))
 

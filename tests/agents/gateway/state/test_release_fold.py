@@ -19,7 +19,8 @@ from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.settings import Settings
-from tests.gateway_service import MASTER, base_values, head_list_document, opened, plan
+from tests.service.settings import MASTER, service_values
+from tests.service.written_log import head_list_document, opened, plan
 
 NOW_MS = int(time.time()) * 1000
 
@@ -31,7 +32,7 @@ class Log:
         self.publications = Publications()
         self.fold = ReleaseFold(
             self.publications,
-            topics=Topics(Settings.from_values(base_values("kafka://127.0.0.1:1", "x", 4))),
+            topics=Topics(Settings.from_values(service_values())),
             **{"history_epochs": 5, "keys": KeyRing({"k1": MASTER})} | options,
         )
         self.book = ReleaseBook()
@@ -296,7 +297,7 @@ def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
 
 def test_a_start_looks_back_to_the_opening_of_the_epochs_that_it_must_know():
     """One that collects now was opened long ago where epochs open far ahead."""
-    values = base_values("kafka://127.0.0.1:1", "x", 4) | {"budget.period_s": "7200"}
+    values = service_values() | {"budget.period_s": "7200"}
     values |= {"epoch.window_s": "3600", "epoch.epochs_ahead": "100", "gateway.history_epochs": "5"}
 
     assert _looked_back_s(Settings.from_values(values)) >= 105 * 3600

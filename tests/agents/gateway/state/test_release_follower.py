@@ -14,12 +14,12 @@ from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
-from tests.counting import settings_values
 from tests.listed_log import ListedLog, listed_log
+from tests.service.settings import service_values
 
 __all__ = ["listed_log"]
 
-SETTINGS = Settings.from_values(settings_values("kafka://127.0.0.1:1", "redis://host", "x", 1))
+SETTINGS = Settings.from_values(service_values())
 
 
 class TwoBrokers(KafkaInspector):

@@ -25,7 +25,7 @@ from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.state.test_release_fold import Log
-from tests.gateway_service import MASTER
+from tests.service.settings import MASTER
 
 #: Epoch 8 follows epoch 7; five seconds of skew are allowed, sixty of grace.
 WINDOW_MS, GRACE_MS, SKEW_MS = 3_600_000, 60_000, 5_000

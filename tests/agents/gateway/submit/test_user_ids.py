@@ -17,7 +17,8 @@ from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway, optin_target
 from tests.agents.gateway.state.test_release_fold import Log
-from tests.gateway_service import MASTER, opened, plan
+from tests.service.settings import MASTER
+from tests.service.written_log import opened, plan
 
 WINDOW_MS = 3_600_000
 START_MS = 4_000_000_000_000

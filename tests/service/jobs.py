@@ -30,7 +30,7 @@ from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Tally
 from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
 from blendstream.streams.tables.redis import connect_redis
-from tests.epoch_service import Service
+from tests.service.epochs import EpochService
 
 JOBS: dict[Kind, Release[Any, Any]] = {
     release.kind: release for release in (HEAD_LISTS, ESTIMATES, CLICK_GRAPHS)
@@ -56,7 +56,7 @@ class Clock:
 class JobBench:
     """One job process's worth of context."""
 
-    def __init__(self, context: JobContext, clock: Clock, made: Service) -> None:
+    def __init__(self, context: JobContext, clock: Clock, made: EpochService) -> None:
         self.context = context
         self._made = made
         self.clock = clock
@@ -103,7 +103,7 @@ class JobBench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    made: Service,
+    made: EpochService,
     clock: Clock,
     *,
     dice: ReleaseDice | None = None,
@@ -125,7 +125,7 @@ async def bench(
 
 
 async def count_records(
-    made: Service, epoch: int, shares: dict[Share, Counter[bytes]], partition: int = 0
+    made: EpochService, epoch: int, shares: dict[Share, Counter[bytes]], partition: int = 0
 ) -> None:
     """Put opt-in counts into Redis, as counted; one record a user."""
     users = Counter({share: counts.total() for share, counts in shares.items()})
@@ -134,20 +134,25 @@ async def count_records(
     )
 
 
-async def count_tally(made: Service, epoch: int, tally: Tally, partition: int = 0) -> None:
+async def count_tally(made: EpochService, epoch: int, tally: Tally, partition: int = 0) -> None:
     """Put what was judged of opt-in records into Redis."""
     await _add(made, Stem.OPTIN_RECORDS, epoch, tally, partition)
 
 
 async def count_reports(
-    made: Service, epoch: int, size: int, reports: int, rng: np.random.Generator, width: int = 1
+    made: EpochService,
+    epoch: int,
+    size: int,
+    reports: int,
+    rng: np.random.Generator,
+    width: int = 1,
 ) -> None:
     """Put reports of so many cells each into Redis, as counted."""
     cells = rng.multinomial(width * reports, np.full(size, 1 / size)).astype(np.int64)
     await _add(made, Stem.CLIENT_REPORTS, epoch, Tally(received=reports, cells=cells), 0)
 
 
-async def _add(made: Service, stem: Stem, epoch: int, tally: Tally, partition: int) -> None:
+async def _add(made: EpochService, stem: Stem, epoch: int, tally: Tally, partition: int) -> None:
     tables = await made.tables(stem)
     stored = await tables.stored_state(partition)
     if stored.offset is None:
@@ -161,7 +166,7 @@ async def _add(made: Service, stem: Stem, epoch: int, tally: Tally, partition: i
     await pass_markers(made)
 
 
-async def pass_markers(made: Service) -> None:
+async def pass_markers(made: EpochService) -> None:
     """Move every partition's position over the markers that lie there, as a worker would.
 
     Only where no worker does it.
@@ -189,12 +194,6 @@ async def _open(tables: CountTables, partition: int) -> None:
         released_through=-1, lost=0, unreleased=[],
     )  # fmt: skip
     assert opened
-
-
-#: A click graph for every epoch, from a share of the opt-in users of its own.
-GRAPHS = {
-    "click_graph__share": "0.2", "click_graph__epsilon": "3", "click_graph__delta": "0.001",
-}  # fmt: skip
 
 
 def url_table(folder: Path, epochs: int = 8) -> dict[str, str]:

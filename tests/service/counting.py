@@ -1,4 +1,4 @@
-"""A whole installation for counting tests: topics, epochs, frames, workers, and what must come out.
+"""Frames that a test writes itself, and a model that knows what must become of every entry.
 
 `Installation` writes frames to a real broker and remembers every entry's fate, so that a test may
 do whatever it likes to the workers and servers and then ask `assert_exact`.
@@ -6,35 +6,24 @@ do whatever it likes to the workers and servers and then ask `assert_exact`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
 import secrets
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import numpy as np
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.kafka.kafka_clients import KafkaInspector, producer_settings
-from blendstream.streams.kafka.topics import Topics, ensure_topics
 from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
-from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import SEPARATOR, Refusal
 from blendstream.streams.tables.count_store import CountTables
-from blendstream.streams.tables.redis import connect_redis, text_of
+from blendstream.streams.tables.redis import text_of
 from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,
@@ -46,39 +35,12 @@ from tests.counted_records import record_counts
 from tests.old_frames import as_version_1
 from tests.release_entries import head_list_entries, opened_entry
 from tests.report_frames import encode_reports
+from tests.scalar_siphash import scalar_siphash
+from tests.service.builder import STARTED_S, Service, service
+from tests.service.processes import Part
+from tests.service.settings import IMPATIENT, MASTER
 
-MASTER = bytes(range(32))
-ROOT = Path(__file__).parent.parent
 HOUR_MS = 3_600_000
-#: A worker process has started by then, also on a machine that does ten other things.
-STARTED_S = 90.0
-
-
-def settings_values(kafka: str, redis: str, prefix: str, partitions: int) -> dict[str, str]:
-    """The few settings that a worker must have, with sessions short enough for fault tests."""
-    return {
-        "kafka.url": kafka,
-        "kafka.request_timeout_s": "5",
-        "redis.url": redis,
-        "redis.timeout_s": "1",
-        "budget.period_s": "864000",
-        "budget.period_epochs": "0",
-        "budget.optin_epsilon_limit": "100",
-        "budget.optin_delta_limit": "0.1",
-        "budget.client_epsilon_limit": "100",
-        "budget.client_delta_limit": "0.1",
-        "keys.master_secrets": f"k1={MASTER.hex()}",
-        "keys.current_id": "k1",
-        "topics.prefix": prefix,
-        "topics.partitions": str(partitions),
-        "topics.replication": "1",
-        "topics.min_insync_replicas": "1",
-        "topics.one_node": "true",
-        "worker.session_timeout_s": "3",
-        "worker.stall_exit_s": "60",
-        "worker.idle_check_s": "0.5",
-        "worker.stop_deadline_s": "5",
-    }
 
 
 @dataclass
@@ -113,74 +75,15 @@ class Expected:
         return {name: n for name, n in found.items() if n}
 
 
-class WorkerProcess:
-    """`blendstream worker` as a process that a test can disturb."""
+class Installation(Service):
+    """A service with an epoch book, frames and a model of their fate."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
-        self.log = log
-        self.metrics_port = int(environment["BLENDSTREAM_WORKER_METRICS_PORT"])
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "blendstream.agents.cli", "worker"],
-                cwd=ROOT,
-                env=environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        """SIGKILL: in the middle of whatever it does."""
-        self._process.kill()
-        self._process.wait(10)
-
-    def pause(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-    def terminate(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-
-    def wait(self, timeout_s: float = 20) -> int:
-        return self._process.wait(timeout_s)
-
-    def stop(self) -> int:
-        self.terminate()
-        return self.wait()
-
-    def output(self) -> str:
-        return self.log.read_text(errors="replace")
-
-
-class Installation:
-    """Topics, an epoch book, frames with a model of their fate, and worker processes."""
-
-    def __init__(
-        self, kafka: str, redis: str, prefix: str, *, partitions: int = 2, **values: str
-    ) -> None:
-        self.partitions = partitions
-        self.values = settings_values(kafka, redis, prefix, partitions) | {
-            name.replace("__", "."): value for name, value in values.items()
-        }
-        self.settings = Settings.from_values(self.values)
-        self.topics = Topics(self.settings)
-        self.kafka = KafkaInspector(self.settings.kafka)
+    def __init__(self, *where: str, **options: Any) -> None:
+        super().__init__(*where, **IMPATIENT | options)
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
         #: Frames are sent as gateways of before wrote them.
         self.version_1 = False
-        self.published: list[Entry] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="counting-")
-        self._workers: list[WorkerProcess] = []
-        self._producer = Producer(producer_settings(self.settings.kafka) | {"linger.ms": 5})
+        self.published_entries: list[Entry] = []
         self._undelivered: list[str] = []
         self._ids: dict[int, bytes] = {}
         self._lists: dict[int, tuple[int, int, int]] = {}
@@ -189,37 +92,6 @@ class Installation:
         self._positions: dict[tuple[Stem, int], int] = {}
         self._seen: set[tuple[Stem, int, bytes, int]] = set()
         self._sent_records: set[tuple[int, bytes, bytes]] = set()
-
-    # --- life -----------------------------------------------------------------------------------
-
-    async def create(self) -> None:
-        await ensure_topics(self.settings, self.kafka)
-
-    def close(self) -> None:
-        for worker in self._workers:
-            if worker.running:
-                worker.resume()
-                worker.kill()
-        with contextlib.suppress(FileNotFoundError):
-            self._folder.cleanup()
-
-    def environment(self) -> dict[str, str]:
-        given = {
-            f"BLENDSTREAM_{name.replace('.', '_').upper()}": v for name, v in self.values.items()
-        }
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        return kept | given | {"PYTHONPATH": f"{ROOT}/src:{ROOT}"}
-
-    def start_worker(self, **more: str) -> WorkerProcess:
-        environment = self.environment() | more
-        environment["BLENDSTREAM_WORKER_METRICS_PORT"] = str(_free_port())
-        log = Path(self._folder.name) / f"worker-{len(self._workers)}.log"
-        worker = WorkerProcess(environment, log)
-        self._workers.append(worker)
-        return worker
-
-    def logs(self) -> str:
-        return "\n".join(f"--- {w.log.name}\n{w.output()[-6000:]}" for w in self._workers)
 
     # --- epochs ---------------------------------------------------------------------------------
 
@@ -231,7 +103,7 @@ class Installation:
             self._delivered(error, message)
             offsets.append(message.offset())
 
-        self._producer.produce(
+        self.producer.produce(
             self.topics.releases.name,
             key=entries.ENTRY_KEY,
             value=entries.encode(together),
@@ -239,7 +111,7 @@ class Installation:
             on_delivery=delivered,
         )
         self._flush()
-        self.published += together
+        self.published_entries += together
         (offset,) = offsets
         assert offset is not None
         return offset
@@ -281,13 +153,13 @@ class Installation:
 
     def send(self, stem: Stem, partition: int, value: bytes) -> None:
         """Write bytes as they are; the caller says what is to become of them."""
-        self._producer.produce(
+        self.producer.produce(
             self.topics.of(stem).name,
             value=value,
             partition=partition,
             on_delivery=self._delivered,
         )
-        self._producer.poll(0)
+        self.producer.poll(0)
 
     def _send_frame(self, stem: Stem, partition: int, frame: bytes) -> None:
         self.send(stem, partition, as_version_1(frame) if self.version_1 else frame)
@@ -308,7 +180,7 @@ class Installation:
             self._undelivered.append("acknowledged without an offset")
 
     def _flush(self) -> None:
-        if self._producer.flush(60) != 0:
+        if self.producer.flush(60) != 0:
             raise AssertionError("the broker did not acknowledge in a minute")
         # What never got into the log must not look as if the worker had lost it.
         assert not self._undelivered, f"the test could not send: {self._undelivered}"
@@ -396,11 +268,6 @@ class Installation:
 
     # --- what came out --------------------------------------------------------------------------
 
-    async def tables(self, stem: Stem, timeout_s: float = 20.0) -> CountTables:
-        # With the patience of a test on a busy machine, which workers must not have.
-        client = await connect_redis(replace(self.settings.redis, timeout_s=timeout_s))
-        return CountTables(client, self.topics.of(stem).name, prefix=self.settings.topics.prefix)
-
     async def ends(self, stem: Stem) -> dict[int, int]:
         return await self.kafka.ends(self.topics.of(stem).name, range(self.partitions))
 
@@ -422,42 +289,17 @@ class Installation:
         finally:
             await tables.close()
 
-    async def ready(self, worker: WorkerProcess) -> bool:
+    async def ready(self, worker: Part) -> bool:
         """What /readyz answers."""
         return (await self.get(worker, "/readyz"))[0] == 200
 
-    async def get(self, worker: WorkerProcess, path: str) -> tuple[int, str]:
+    async def get(self, worker: Part, path: str) -> tuple[int, str]:
         async with httpx.AsyncClient() as client:
             try:
                 answer = await client.get(f"http://127.0.0.1:{worker.metrics_port}{path}")
             except httpx.TransportError:
                 return 0, ""
             return answer.status_code, answer.text
-
-    async def until(
-        self,
-        condition: Callable[[], Any],
-        timeout_s: float = STARTED_S,
-        what: str = "the condition",
-    ) -> None:
-        """Wait for something that must come; on failure show the workers' logs."""
-        from blendstream.streams.errors import StoreUnavailable
-
-        deadline = time.monotonic() + timeout_s
-        unanswered: StoreUnavailable | None = None
-        while True:
-            try:
-                answer = condition()
-                if await answer if asyncio.iscoroutine(answer) else answer:
-                    return
-                unanswered = None
-            except StoreUnavailable as error:
-                unanswered = error
-            if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"{what} did not come within {timeout_s} s ({unanswered})\n{self.logs()}"
-                )
-            await asyncio.sleep(0.1)
 
     async def until_counted(self, *stems: Stem, timeout_s: float = STARTED_S) -> None:
         for stem in stems or tuple(Stem):
@@ -550,55 +392,8 @@ def optin_entries(
     ]
 
 
-def scalar_siphash(key: bytes, data: bytes) -> int:
-    """SipHash-2-4 of one message, written from its description, for checking the fast one."""
-    mask = (1 << 64) - 1
-    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
-    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D]
-    v += [k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
-
-    def rotl(x: int, b: int) -> int:
-        return ((x << b) | (x >> (64 - b))) & mask
-
-    def rounds(times: int) -> None:
-        for _ in range(times):
-            v[0] = (v[0] + v[1]) & mask
-            v[1] = rotl(v[1], 13) ^ v[0]
-            v[0] = rotl(v[0], 32)
-            v[2] = (v[2] + v[3]) & mask
-            v[3] = rotl(v[3], 16) ^ v[2]
-            v[0] = (v[0] + v[3]) & mask
-            v[3] = rotl(v[3], 21) ^ v[0]
-            v[2] = (v[2] + v[1]) & mask
-            v[1] = rotl(v[1], 17) ^ v[2]
-            v[2] = rotl(v[2], 32)
-
-    rest = len(data) % 8
-    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data) - rest, 8)]
-    words.append(int.from_bytes(data[len(data) - rest :], "little") | (len(data) & 0xFF) << 56)
-    for word in words:
-        v[3] ^= word
-        rounds(2)
-        v[0] ^= word
-    v[2] ^= 0xFF
-    rounds(4)
-    return v[0] ^ v[1] ^ v[2] ^ v[3]
-
-
-def _free_port() -> int:
-    from blendstream.agents.local.ports import free_port
-
-    return free_port()
-
-
-@contextlib.asynccontextmanager
-async def installation(
-    kafka: str, redis: str, prefix: str, *, partitions: int = 2, **values: str
-) -> AsyncIterator[Installation]:
-    """An installation whose topics are there and whose workers end with it."""
-    made = Installation(kafka, redis, prefix, partitions=partitions, **values)
-    try:
-        await made.create()
-        yield made
-    finally:
-        made.close()
+def installation(
+    kafka: str, redis: str, prefix: str = "", *, partitions: int = 2, **values: str
+) -> contextlib.AbstractAsyncContextManager[Installation]:
+    """One whose topics are there and whose processes end with it."""
+    return service(kafka, redis, prefix, of=Installation, partitions=partitions, **values)
