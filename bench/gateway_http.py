@@ -78,7 +78,7 @@ def main() -> list[Table]:
         )
         service.releases.open_epoch(1)
         service.releases.seal_records(1)
-        head_list = service.releases.publish_head_list(head_list_document(1))
+        head_list = service.releases.publish_head_list(head_list_document(1)).id
         gateway = service.start_gateway().wait_ready(timeout_s=120)
         bare_port = free_port()
         bare = subprocess.Popen([sys.executable, "-m", "bench._bare_asgi", str(bare_port)])

@@ -31,9 +31,9 @@ from blendstream.streams.releases.filtered_estimates import (
 from blendstream.streams.releases.sealed_counts import ReportsRead
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
+from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
-from tests.agents.jobs.test_epoch_schedule import START, keep
-from tests.streams.wire.test_publication_documents import REFERENCE
+from tests.streams.wire.published_epochs import REFERENCE
 
 __all__ = ["EACH", "EPOCHS", "ONE", "DrawnService", "Spending", "only_shares"]
 

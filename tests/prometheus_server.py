@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +10,9 @@ import httpx
 
 from blendstream.agents.local.ports import free_port
 from tests.prometheus_rules import ALERTS, scaled
+from tests.service.waiting import wait_for
 
-__all__ = ["Prometheus", "until"]
-
-
-def until(ask: Callable[[], Any], what: str, within_s: float) -> Any:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if (found := ask()) is not None:
-            return found
-        time.sleep(0.3)
-    raise TimeoutError(f"{what} did not come within {within_s} s")
+__all__ = ["Prometheus"]
 
 
 FACTOR = 1 / 60
@@ -77,14 +67,14 @@ class Prometheus:
             if alert["state"] == "firing"
         }
 
-    def all_up(self) -> bool | None:
+    def all_up(self) -> bool:
         """Whether every process was scraped."""
         data = self.ask("query", query="sum(up) == 3")
-        return (data is not None and bool(data["result"])) or None
+        return data is not None and bool(data["result"])
 
     def wait_for(self, alert: tuple[str, str], *, firing: bool, within_s: float = 60) -> None:
-        def changed() -> bool | None:
+        def changed() -> bool:
             found = self.firing()
-            return True if found is not None and (alert in found) is firing else None
+            return found is not None and (alert in found) is firing
 
-        until(changed, f"{alert} firing={firing}", within_s)
+        wait_for(changed, f"{alert} firing={firing}", within_s)

@@ -22,6 +22,7 @@ from blendstream.agents.local.demo.service import DemoService, EpochTimes
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.record import Record
 from blendstream.streams.wire.head_list_document import HeadListDocument
+from tests.service.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -246,15 +247,17 @@ class Watched:
         return self.service.stack.kafka.bootstrap
 
     def _until(self, ask: Callable[[], T | None], what: str) -> T:
-        deadline = time.monotonic() + EPOCH_PATIENCE_S
-        while time.monotonic() < deadline:
+
+        def words() -> str:
+            said = [p.last_words(20) for p in self.service.processes.values()]
+            return "\n".join([self.http.get("/v1/epochs").text, *said])
+
+        def asked() -> tuple[T] | None:
             self.service.check()
-            if (found := ask()) is not None:
-                return found
-            time.sleep(0.3)
-        words = "\n".join(p.last_words(20) for p in self.service.processes.values())
-        states = self.http.get("/v1/epochs").text
-        raise TimeoutError(f"{what} did not come in {EPOCH_PATIENCE_S} s\n{states}\n{words}")
+            found = ask()
+            return None if found is None else (found,)
+
+        return wait_for(asked, what, EPOCH_PATIENCE_S, about=words)[0]
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.agents.gateway.doubles import make_gateway
 from tests.browser.publications import DAY_S, publications
+from tests.service.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,10 +128,7 @@ def serving(documents: list[EstimatesDocument], pause: PauseNotice | None = None
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    deadline = time.monotonic() + 30
-    while not (started and started[0].started):
-        assert time.monotonic() < deadline, "the gateway did not start"
-        time.sleep(0.02)
+    wait_for(lambda: started and started[0].started, "the gateway", 30, every_s=0.02)
     yield Site(f"http://127.0.0.1:{port}", documents, all_held[0])
     started[0].should_exit = True
     thread.join(30)

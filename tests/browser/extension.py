@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +16,7 @@ from typing import TypeVar
 from playwright.sync_api import BrowserContext, Page, Playwright, Worker
 
 from blendstream.streams.user_tokens import mint_user_token
+from tests.service.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -31,18 +32,6 @@ QUICK = {
     "minWindowS": "2",
     "maxWaitS": "4",
 }
-
-
-def until(condition: Callable[[], T], what: str, timeout_s: float = 60) -> T:
-    """What the condition comes to, once that is true.
-
-    It must ask the browser something: Playwright notices what happens only while it is asked.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come within {timeout_s} s"
-        time.sleep(0.1)
-    return value
 
 
 def permitted(folder: Path) -> Path:
@@ -81,7 +70,8 @@ class Extension:
     def wait_for_first_page(self) -> None:
         """Installing it opens its options; a tab opened meanwhile might be taken for that."""
         opened = "chrome.runtime.getContexts({ contextTypes: ['TAB'] })"
-        until(lambda: self.worker.evaluate(opened), "the options page", 20)
+        # Playwright notices what happens only while it is asked.
+        wait_for(lambda: self.worker.evaluate(opened), "the options page", 20)
 
     def open(self, name: str) -> Page:
         """One of its pages, complete."""

@@ -23,10 +23,10 @@ from tests.browser.extension import (
     fill,
     permitted,
     search_site,
-    until,
 )
 from tests.browser.publications import publications
 from tests.browser.real_service import CELL, QUERY, URL, RealService, real_service
+from tests.service.waiting import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -85,15 +85,15 @@ def test_what_is_searched_and_opened_is_sent_counted_and_found_offline(
         spent = extension.open("results.html")
 
         page = search_and_open(extension, site)
-        until(lambda: searches_kept(extension, spent) == "1", "the search")
+        wait_for(lambda: searches_kept(extension, spent) == "1", "the search")
         # A link within the site, a click that the page invented, and another page of the site.
         page.click("#own")
         page.evaluate("document.querySelector('#other').click()")
         page.goto(f"{site}/elsewhere?q=secret")
         page.click("#other")
         service.publish_head_list(7)
-        until(lambda: "Windows answered" in extension.told(spent), "the status")
-        until(lambda: extension.told(spent)["Windows answered"].startswith("1"), "the report")
+        wait_for(lambda: "Windows answered" in extension.told(spent), "the status")
+        wait_for(lambda: extension.told(spent)["Windows answered"].startswith("1"), "the report")
 
         assert service.cells(7, 1) == [int(cell == CELL) for cell in range(51)]
         assert extension.told(spent)["ε spent"].endswith("20 of 40")
@@ -102,16 +102,16 @@ def test_what_is_searched_and_opened_is_sent_counted_and_found_offline(
         document = publications()[-1]
         service.releases.publish_estimates(7, replace(document, epoch=7).to_bytes())
         first = document.queries[0].query
-        until(lambda: first in spent.locator("#trends").inner_text(), "the trends")
+        wait_for(lambda: first in spent.locator("#trends").inner_text(), "the trends")
 
         # An epoch without results follows. The extension asks again, and keeps the results.
         empty = replace(document, epoch=8, outcome="empty", records=(), queries=(), agreement=None)
         service.releases.open_epoch(8)
         service.releases.seal_records(8)
         service.releases.publish_estimates(8, empty.to_bytes(), EpochOutcome.EMPTY)
-        until(lambda: httpx.get(f"{service.url}/v1/estimates/8").status_code == 200, "epoch 8")
+        wait_for(lambda: httpx.get(f"{service.url}/v1/estimates/8").status_code == 200, "epoch 8")
         published_s = time.time()
-        until(lambda: fetched_at_s(spent) > published_s, "another look at the results")
+        wait_for(lambda: fetched_at_s(spent) > published_s, "another look at the results")
         assert first in spent.locator("#trends").inner_text()
         assert extension.complaints == []
 
@@ -152,7 +152,7 @@ def test_a_page_that_changes_its_address_by_script_is_noted_by_the_new_address(
 
     def click() -> None:
         page.click("#result")
-        until(lambda: len(extension.worker.evaluate(RECORDS)) == len(noted), "the record")
+        wait_for(lambda: len(extension.worker.evaluate(RECORDS)) == len(noted), "the record")
 
     page.goto(f"{site}/find?q=first")
     click()
@@ -194,7 +194,7 @@ def test_searches_are_sent_as_they_are_only_after_agreeing_to_that(
         assert "sent as they are" in options.inner_text("#state")
         search_and_open(extension, site, "Query  1")
         spent = extension.open("results.html")
-        until(lambda: searches_kept(extension, spent) == "1", "the search")
+        wait_for(lambda: searches_kept(extension, spent) == "1", "the search")
 
         service.open_epoch_that_ends_soon(20)
 
@@ -260,7 +260,7 @@ def test_lost_storage_turns_it_off_and_is_not_taken_for_a_new_device(
     """The note that it had begun is kept apart from IndexedDB: no second budget."""
     extension.turn_on(service.url)
     spent = extension.open("results.html")
-    until(lambda: "ε spent" in extension.told(spent), "the status")
+    wait_for(lambda: "ε spent" in extension.told(spent), "the status")
     extension.worker.evaluate(
         "new Promise((done) => (indexedDB.deleteDatabase('blendstream').onsuccess = done))"
     )
@@ -286,7 +286,7 @@ def test_permission_that_is_taken_away_turns_it_off(driver: Playwright, tmp_path
             kept = extension.worker.evaluate("chrome.storage.local.get('settings')")["settings"]
             return kept["on"], kept["optIn"]
 
-        until(lambda: stored() == (False, None), "turning it off")
+        wait_for(lambda: stored() == (False, None), "turning it off")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -14,7 +14,8 @@ from blendstream.agents.gateway.state.metrics import GATEWAY
 from blendstream.agents.jobs.metrics import _BOOK, JOBS
 from blendstream.agents.worker.metrics import WORKER
 from tests.prometheus_rules import DASHBOARD, as_grafana_asks, expressions, metrics_in, panels
-from tests.prometheus_server import Prometheus, until
+from tests.prometheus_server import Prometheus
+from tests.service.waiting import wait_for
 
 
 def declared() -> set[str]:
@@ -179,8 +180,8 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     places = {name: f"http://127.0.0.1:{s.server_port}/metrics" for name, s in servers.items()}
     prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), places)
     try:
-        until(prometheus.all_up, "Prometheus sees every process", 60)
-        until(
+        wait_for(prometheus.all_up, "Prometheus sees every process", 60)
+        wait_for(
             lambda: (
                 (prometheus.ask("query", query="rate(process_cpu_seconds_total[1m])") or {}).get(
                     "result"

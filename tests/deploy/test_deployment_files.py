@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,19 @@ import yaml
 
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import load_settings
+from tests.deploy.deploy_folder import (
+    CONTAINER,
+    DEPLOY,
+    REPOSITORY,
+    UNITS,
+    deployments,
+    kubernetes,
+    run,
+    secrets,
+)
 
 pytestmark = pytest.mark.long
 
-REPOSITORY = Path(__file__).parents[2]
-DEPLOY = REPOSITORY / "deploy"
-CONTAINER = DEPLOY / "container"
 LOCK = REPOSITORY / "requirements.lock"
 SERVER_LOCK = CONTAINER / "requirements-server.lock"
 BUILD_LOCK = CONTAINER / "requirements-build.lock"
@@ -25,42 +31,10 @@ YAML_FILES = sorted([*DEPLOY.rglob("*.yaml"), *DEPLOY.rglob("*.yml")])
 SETTINGS_FILES = sorted(DEPLOY.rglob("settings*.toml")) + sorted(
     (DEPLOY / "settings").glob("*.toml")
 )
-UNITS = sorted((DEPLOY / "systemd").glob("blendstream-*.service"))
 #: What follows an image's version: a registry may put another image under the same version.
 DIGEST = "@sha256:[0-9a-f]{64}"
 #: The processes, and the ports of their metrics.
 PROCESSES = {"gateway": 9101, "worker": 9102, "jobs": 9103}
-
-
-def run(*command: object) -> subprocess.CompletedProcess[str]:
-    """Run a linter that pip or the system brought."""
-    first, *rest = map(str, command)
-    beside = Path(sys.executable).with_name(first)
-    return subprocess.run(
-        [str(beside) if beside.exists() else first, *rest],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=REPOSITORY,
-    )
-
-
-def kubernetes() -> list[dict]:
-    """Every object of the Kubernetes files."""
-    return [
-        document
-        for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-        for document in yaml.safe_load_all(file.read_text())
-    ]
-
-
-def deployments() -> dict[str, dict]:
-    """The containers by the verb that they run."""
-    return {
-        document["spec"]["template"]["spec"]["containers"][0]["args"][0]: document
-        for document in kubernetes()
-        if document["kind"] == "Deployment"
-    }
 
 
 def test_the_image_follows_the_rules_for_images():
@@ -389,12 +363,6 @@ def test_prometheus_on_kubernetes_finds_every_process_under_the_name_the_alerts_
     for document in deployments().values():
         labels = document["spec"]["template"]["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "blendstream"
-
-
-def secrets() -> dict[str, str]:
-    """What the samples leave to the environment on purpose."""
-    pairs = ",".join(f"{name}={'00' * 32}" for name in ("first", "2026-a", "2025-b"))
-    return {"BLENDSTREAM_KEYS_MASTER_SECRETS": pairs}
 
 
 @pytest.mark.parametrize("file", SETTINGS_FILES, ids=lambda file: str(file.relative_to(DEPLOY)))

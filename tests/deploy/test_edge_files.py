@@ -5,7 +5,6 @@ import re
 import signal
 import ssl
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import yaml
 from blendstream.agents.local.local_edge import LocalEdge, configuration, write_certificate
 from blendstream.agents.local.ports import free_port
 from blendstream.streams.settings import load_settings
-from tests.deploy.test_deployment_files import (
+from tests.deploy.deploy_folder import (
     CONTAINER,
     DEPLOY,
     REPOSITORY,
@@ -23,6 +22,7 @@ from tests.deploy.test_deployment_files import (
     run,
     secrets,
 )
+from tests.service.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
@@ -138,13 +138,9 @@ def test_a_container_loads_a_renewed_certificate_and_stops_in_order(tmp_path):
 
 def eventually(port: int, holds) -> str:
     """The certificate that is served, once it is as wanted."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            found = ssl.get_server_certificate(("127.0.0.1", port))
-        except OSError:
-            found = ""
-        if holds(found):
-            return found
-        time.sleep(0.05)
-    raise AssertionError("not in time")
+
+    def served() -> str:
+        found = ssl.get_server_certificate(("127.0.0.1", port))
+        return found if holds(found) else ""
+
+    return wait_for(served, "the certificate", 20, forgive=OSError)

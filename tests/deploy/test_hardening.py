@@ -4,13 +4,7 @@ import re
 
 import pytest
 
-from tests.deploy.test_deployment_files import (
-    CONTAINER,
-    DEPLOY,
-    REPOSITORY,
-    deployments,
-    kubernetes,
-)
+from tests.deploy.deploy_folder import CONTAINER, DEPLOY, REPOSITORY, deployments, kubernetes
 
 pytestmark = pytest.mark.long
 

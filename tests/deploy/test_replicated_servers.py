@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from blendstream.agents.operations.fencing_checks import transactions, verificat
 from blendstream.agents.operations.findings import Finding, Grade
 from blendstream.agents.operations.installation_checks import elections, replication
 from blendstream.streams.settings import Settings, load_settings
+from tests.service.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -252,34 +252,33 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         yield Nodes(tmp_path, stack)
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        time.sleep(0.1)
-
-
 @pytest.mark.more
 def test_a_lost_primary_is_replaced_and_follows_when_it_returns(nodes):
     """The scripts as they are mounted, with names and ports of this machine."""
     first, second = nodes.ports
     primary = nodes.start("node.sh", first)
-    wait_for(lambda: nodes.role(first) == "master")
+    wait_for(lambda: nodes.role(first) == "master", "a primary")
     nodes.start("node.sh", second)
     for port in nodes.sentinel_ports:
         nodes.start("sentinel.sh", port)
-    wait_for(nodes.know_each_other)
+    wait_for(nodes.know_each_other, "Sentinels that know each other")
     assert nodes.primaries() == {first}
     nodes.client(first).set("kept", "1")
-    wait_for(lambda: nodes.role(second) == "slave" and nodes.client(second).get("kept") == "1")
+    wait_for(
+        lambda: nodes.role(second) == "slave" and nodes.client(second).get("kept") == "1",
+        "a replica with the key",
+    )
     told = nodes.client(first).config_get("*")
     assert (told["appendonly"], told["maxmemory-policy"]) == ("yes", "noeviction")
     primary.kill()
     primary.wait()
-    wait_for(lambda: nodes.role(second) == "master" and nodes.primaries() == {second})
+    wait_for(
+        lambda: nodes.role(second) == "master" and nodes.primaries() == {second},
+        "another primary, known to all",
+    )
     assert nodes.client(second).get("kept") == "1"
     # It asks the Sentinels, and does not come back as a second primary.
     nodes.start("node.sh", first)
-    wait_for(lambda: nodes.role(first) == "slave")
+    wait_for(lambda: nodes.role(first) == "slave", "the old primary as a replica")
     nodes.client(second).set("after", "2")
-    wait_for(lambda: nodes.client(first).get("after") == "2")
+    wait_for(lambda: nodes.client(first).get("after") == "2", "the new key")

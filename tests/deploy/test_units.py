@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests import unit_limits
-from tests.deploy.test_deployment_files import REPOSITORY, UNITS, run
+from tests.deploy.deploy_folder import REPOSITORY, UNITS, run
 
 pytestmark = pytest.mark.long
 

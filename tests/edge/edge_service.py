@@ -14,7 +14,7 @@ import psutil
 
 from blendstream.agents.local.local_edge import LocalEdge
 from blendstream.agents.local.ports import free_port
-from tests.agents.gateway.submit.test_hostile_bodies import large_estimates
+from tests.agents.gateway.published import large_estimates
 from tests.edge.attacks import LARGE_CSV, Attack, Honest, attacking, honest_reports, send_report
 from tests.service.builder import Service, running_service
 from tests.service.processes import Gateway
@@ -78,7 +78,7 @@ def edge_service(
         for epoch in (1, 2):
             service.releases.open_epoch(epoch)
             service.releases.seal_records(epoch)
-            head_list = service.releases.publish_head_list(head_list_document(epoch))
+            head_list = service.releases.publish_head_list(head_list_document(epoch)).id
         service.releases.publish_estimates(1, large_estimates(records))
         gateway = service.start_gateway(gateway__unix_socket=str(edge.socket())).wait_ready(60)
         yield EdgeService(service, gateway, edge, head_list)

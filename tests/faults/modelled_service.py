@@ -18,8 +18,8 @@ from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import Seal, Stage
 from blendstream.streams.releases.optin_release import read_optin_release
 from blendstream.streams.wire.estimates_document import EstimatesDocument
-from tests.faults.test_release_once import all_entries
 from tests.service.epochs import EpochService
+from tests.service.released import all_entries
 
 #: What the log holds once for each epoch.
 ONCE = (

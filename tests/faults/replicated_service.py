@@ -33,9 +33,10 @@ from tests.faults.node_faults import FAULTS
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.people_over_http import PeopleOverHttp
 from tests.faults.recovery_times import Recovery, RecoveryTimes
-from tests.faults.test_release_once import same_bytes_everywhere
 from tests.service.epochs import epoch_service
 from tests.service.processes import Part
+from tests.service.released import same_bytes_everywhere
+from tests.service.waiting import until
 
 WINDOW_S = 20
 #: How long all processes may take to start, and a service to be itself again, on a machine that
@@ -158,12 +159,14 @@ class ReplicatedService(ModelledService):
             return await self._recovered(fault_s)
 
     async def _recovered(self, fault_s: float) -> Recovery:
-        while True:
+        def recovered() -> Recovery | None:
             recovery = self.times.since(fault_s)
             passed = time.monotonic() - fault_s
-            if (recovery.whole and passed > SHOWS_WITHIN_S) or passed > RECOVERED_WITHIN_S:
-                return recovery
-            await asyncio.sleep(0.25)
+            over = (recovery.whole and passed > SHOWS_WITHIN_S) or passed > RECOVERED_WITHIN_S
+            return recovery if over else None
+
+        found: Recovery = await until(recovered, "recovery", 2 * RECOVERED_WITHIN_S, every_s=0.25)
+        return found
 
     # --- what must hold -------------------------------------------------------------------------
 

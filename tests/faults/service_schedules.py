@@ -29,8 +29,8 @@ from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.faults.breakable_servers import BreakableServers, Step, pick
 from tests.faults.modelled_service import now_ms
 from tests.faults.replicated_service import ReplicatedService, replicated_service
-from tests.faults.test_release_once import STEPS, same_bytes_everywhere
 from tests.service.processes import Part
+from tests.service.released import STEPS, same_bytes_everywhere
 
 #: The steps of a release and of a seal at which jobs are killed or paused.
 JOB_STEPS = (

@@ -27,8 +27,8 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.names import Share
 from blendstream.streams.releases.epoch_state import Stage
 from tests.faults.cut_off_service import CutOffService, service_to_cut_off
-from tests.faults.test_release_once import same_bytes_everywhere
 from tests.kafka_topics import create_topic
+from tests.service.released import same_bytes_everywhere
 
 pytestmark = pytest.mark.more
 

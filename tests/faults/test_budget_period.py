@@ -28,11 +28,10 @@ from blendstream.streams.releases.filtered_estimates import (
 from blendstream.streams.releases.optin_release import SelectionNumbers
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
-from tests.faults.test_release_once import RELEASES, all_entries, same_bytes_everywhere
-from tests.faults.test_release_outages import flush_redis
-from tests.integration.test_epochs_end_to_end import shorten, take_part
-from tests.service.epochs import EpochService, epoch_service
+from tests.service.epochs import EpochService, epoch_service, take_part
 from tests.service.jobs import Clock, bench
+from tests.service.released import RELEASES, all_entries, same_bytes_everywhere
+from tests.service.settings import SHORT
 
 T = 3
 #: One budget of (4, 1e-5) for three epochs, and a limit that allows for no second one.
@@ -81,7 +80,7 @@ async def refiltered(made: EpochService, epochs: range) -> list[bytes]:
 async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kafka, own_redis):
     """Jobs die between draw and commit, the worker dies, Redis is emptied. Then the next epoch does
     not open until it has a budget of its own."""
-    async with epoch_service(kafka.url, own_redis.url, **shorten(), **ONE_BUDGET) as made:
+    async with epoch_service(kafka.url, own_redis.url, **SHORT, **ONE_BUDGET) as made:
         worker = made.start_worker()
         made.order("head-lists.drawn", "kill")
         made.start_jobs()
@@ -91,7 +90,7 @@ async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kaf
         ]
         await made.disturbed(90)
         worker.kill()
-        await flush_redis(made)
+        await made.flush_redis()
         made.start_worker()
         made.start_jobs()
         await asyncio.gather(*people)

@@ -120,15 +120,11 @@ async def test_redis_goes_and_comes_back(
         prepare(made)
         send_some(made, rng)
         worker = made.start_worker()
-
-        async def unready() -> bool:
-            return await made.ready(worker) is False
-
         await made.until(lambda: made.ready(worker), STARTED_S, "readiness")
         send_some(made, rng)
         fault_redis.kill() if how == "killed" else fault_redis.pause()
         send_some(made, rng)
-        await made.until(unready, 30, "unreadiness")
+        await made.until(lambda: made.unready(worker), what="a worker that lives and is unready")
         await asyncio.to_thread(fault_redis.start if how == "killed" else fault_redis.resume)
         send_some(made, rng)
         await made.until_counted()

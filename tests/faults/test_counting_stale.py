@@ -20,11 +20,11 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector, LogBounds
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
 from blendstream.streams.tables.batch_verdict import Refusal
-from tests.faults.test_counting_stops import Bench, send
 from tests.kafka_topics import delete_records
 from tests.release_entries import estimates_entry
 from tests.report_frames import encode_reports
 from tests.service.counting import Installation, contributors
+from tests.service.counting_in_process import Bench, send
 
 pytestmark = pytest.mark.faults
 REPORTS = Stem.CLIENT_REPORTS

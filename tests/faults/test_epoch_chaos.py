@@ -17,10 +17,9 @@ import pytest
 
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.releases.epoch_state import Stage
-from tests.faults.test_release_once import RELEASES, STEPS, all_entries, same_bytes_everywhere
-from tests.integration.test_epochs_end_to_end import shorten
 from tests.service.epochs import EpochService, epoch_service
-from tests.service.settings import GRAPHS
+from tests.service.released import RELEASES, STEPS, all_entries, same_bytes_everywhere
+from tests.service.settings import GRAPHS, SHORT
 
 KINDS = ("click-graphs", "head-lists", "estimates", "keeper")
 EPOCHS = 4
@@ -55,7 +54,7 @@ async def test_jobs_killed_and_paused_at_random_steps_release_each_epoch_once(
 ):
     """Two processes at a time; a paused one wakes up long after its lease is gone."""
     dice, rng = random.Random(seed), np.random.default_rng(seed)
-    async with epoch_service(kafka.url, redis_server.url, **shorten(), **GRAPHS) as made:
+    async with epoch_service(kafka.url, redis_server.url, **SHORT, **GRAPHS) as made:
         made.start_worker()
         stop = asyncio.Event()
         feeding = asyncio.create_task(_feed(made, rng, stop))

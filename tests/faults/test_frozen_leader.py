@@ -17,6 +17,7 @@ from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import KafkaSettings
 from tests.faults.peer_links import LinkedCluster
 from tests.kafka_topics import create_topic
+from tests.service.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.more]
 
@@ -52,7 +53,7 @@ async def test_what_the_others_write_is_read_although_the_old_leader_still_answe
     try:
         await asyncio.wait_for(reader.reached(1), 60)
         fault_cluster.cut(leader)
-        await asyncio.to_thread(wait_for_others, fault_cluster)
+        await until(fault_cluster.others_lead, "other leaders", 90)
         others = fault_cluster.bootstrap_of(fault_cluster.others)
         await asyncio.to_thread(append, others, topic)
         written = time.monotonic()
@@ -75,10 +76,3 @@ async def follow(reader: LogFollower) -> None:
     """As a gateway does: read whatever comes."""
     while True:
         await reader.step()
-
-
-def wait_for_others(cluster: LinkedCluster) -> None:
-    deadline = time.monotonic() + 90
-    while not cluster.others_lead():
-        assert time.monotonic() < deadline, "no other broker leads"
-        time.sleep(0.2)

@@ -84,7 +84,7 @@ class Senders:
 async def _started(service: Service, reports: int) -> Senders:
     service.releases.open_epoch(7)
     service.releases.seal_records(7)
-    head_list = service.releases.publish_head_list(head_list_document(7, records=reports))
+    head_list = service.releases.publish_head_list(head_list_document(7, records=reports)).id
     return Senders(head_list, reports)
 
 

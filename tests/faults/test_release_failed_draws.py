@@ -25,9 +25,10 @@ from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from tests.doubles_jobs import RepeatableNoise
-from tests.faults.test_release_once import HOUR_MS, releases, same_bytes_everywhere
+from tests.service.counting import HOUR_MS
 from tests.service.epochs import EpochService, epoch_service
 from tests.service.jobs import Clock, JobBench, bench, count_records, some_records, with_graph
+from tests.service.released import releases, same_bytes_everywhere
 from tests.service.settings import GRAPHS
 
 

@@ -37,10 +37,10 @@ from blendstream.streams.releases.compacted_topics import PublishedMarks
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.log import Turn
-from tests.faults.test_release_once import releases, same_bytes_everywhere
 from tests.hanging import hang
 from tests.service.epochs import EpochService, epoch_service
 from tests.service.jobs import Clock, JobBench, bench, count_records, some_records
+from tests.service.released import releases, same_bytes_everywhere
 
 #: So that a wait for a blocked log ends soon.
 SOON = {"kafka__request_timeout_s": "3", "jobs__transaction_timeout_s": "3"}

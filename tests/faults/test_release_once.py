@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from blendstream.agents.jobs.release_failures import ReleaseFailed
@@ -37,58 +37,10 @@ from tests.service.jobs import (
     url_table,
     with_graph,
 )
+from tests.service.released import RELEASES, STEPS, all_entries, releases, same_bytes_everywhere
 from tests.service.settings import GRAPHS
 
 HOUR_MS = 3_600_000
-STEPS = ("before_drawing", "drawn", "sent", "committed", "published")
-RELEASES = ("click_graph_released", "head_list_released", "estimate_released")
-
-
-def all_entries(made: EpochService) -> list[dict]:
-    """Every committed entry of the log, by a reader of the test's own."""
-    reader = Consumer(
-        {
-            "bootstrap.servers": made.settings.kafka.bootstrap,
-            "group.id": "test",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    reader.assign([TopicPartition(made.topics.releases.name, 0, 0)])
-    found = []
-    while True:
-        message = reader.poll(10)
-        assert message is not None, "the log could not be read"
-        if message.error() is not None:
-            assert message.error().code() == KafkaError._PARTITION_EOF
-            reader.close()
-            return found
-        if message.key() == entries.ENTRY_KEY:
-            found += entries.decode(message.value())
-
-
-def releases(made: EpochService, name: str) -> Counter[int]:
-    return Counter(e["epoch"] for e in all_entries(made) if e["entry"] == name)
-
-
-async def same_bytes_everywhere(made: EpochService, epochs: range) -> None:
-    """What the log committed so far is what the topics hold, for every one of these epochs."""
-    book = await made.book()
-    heads = await made.published(made.topics.head_lists.name)
-    estimates = await made.published(made.topics.estimates.name)
-    graphs = await made.published(made.topics.click_graphs.name)
-    for epoch in epochs:
-        state = book.epochs[epoch]
-        assert state.stage in (Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED)
-        if state.head_list is not None:
-            assert heads[epoch] == await made.document(state.head_list.head_list)
-        if state.estimates is not None:
-            assert estimates[epoch] == await made.document(state.estimates.document)
-        assert (state.click_graph is None) == (epoch not in graphs)
-        if state.click_graph is not None:
-            assert graphs[epoch] == await made.document(state.click_graph.document)
 
 
 @pytest.mark.timeout(180)

@@ -26,9 +26,7 @@ from blendstream.streams.settings import Settings
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.doubles_jobs import RepeatableNoise
 from tests.faults.tcp_proxy import CuttingProxy
-from tests.faults.test_release_once import RELEASES, releases, same_bytes_everywhere
-from tests.integration.test_epochs_end_to_end import optin_counts
-from tests.service.epochs import EpochService, epoch_service
+from tests.service.epochs import EpochService, epoch_service, optin_counts
 from tests.service.jobs import (
     Clock,
     JobBench,
@@ -39,6 +37,7 @@ from tests.service.jobs import (
     url_table,
     with_graph,
 )
+from tests.service.released import RELEASES, releases, same_bytes_everywhere
 from tests.service.settings import GRAPHS
 
 #: In the order in which an epoch owes them.
@@ -192,9 +191,9 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         await jobs.keep()
 
         # Sealed: flushed whole, before the click graph and before the head list.
-        await flush_redis(made)
+        await made.flush_redis()
         await _click_graph_is_what_was_sent(made, jobs, urls)
-        await flush_redis(made)
+        await made.flush_redis()
         head_list = await _until_released(made, jobs, Kind.HEAD_LISTS, Stage.REPORTING)
         expected = build_head_list(
             "sharp", optin_counts(made, 0), state.parameters.plan.privacy, RepeatableNoise(5)
@@ -215,7 +214,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         # Reports sealed: flushed whole.
         clock.now_ms = state.head_list.reports_until_ms + 120_000
         await jobs.keep()
-        await flush_redis(made)
+        await made.flush_redis()
         await _until_released(made, jobs, Kind.ESTIMATES, Stage.PUBLISHED)
         state = (await made.book()).epochs[0]
         assert state.estimates is not None
@@ -224,7 +223,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         assert document.outcome == "complete"
 
         # Published: flushed, and rolled back once more.
-        await flush_redis(made)
+        await made.flush_redis()
         await asyncio.to_thread(single_redis.rollback, early)
         await jobs.keep()
         await same_bytes_everywhere(made, range(1))
@@ -301,14 +300,6 @@ async def _counted(made: EpochService, stem: Stem) -> None:
 
     await made.until(caught_up, 40, f"the end of {stem}")
     await tables.close()
-
-
-async def flush_redis(made: EpochService) -> None:
-    from blendstream.streams.tables.redis import connect_redis
-
-    client = await connect_redis(made.settings.redis)
-    await client.flushall()
-    await client.aclose()
 
 
 async def _until_released(made: EpochService, jobs, kind: Kind, stage: Stage):

@@ -20,10 +20,10 @@ import pytest
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
-from tests.faults.test_release_once import RELEASES, STEPS, releases, same_bytes_everywhere
 from tests.service.epochs import EpochService, epoch_service
 from tests.service.jobs import count_records, count_reports, some_records, url_table, with_graph
 from tests.service.processes import Part
+from tests.service.released import RELEASES, STEPS, releases, same_bytes_everywhere
 from tests.service.settings import GRAPHS
 
 #: Steps at which the log has the release: whoever sleeps there wakes up to nothing.

@@ -23,10 +23,10 @@ from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
-from tests.integration.test_epochs_end_to_end import shorten
 from tests.service.epochs import epoch_service
 from tests.service.jobs import Clock, bench, count_records, some_records
-from tests.service.settings import MASTER
+from tests.service.settings import MASTER, SHORT
+from tests.service.waiting import until
 
 READABLE = {"rdbcompression": "no"}
 
@@ -45,10 +45,14 @@ def files_with(text: str, folders: Sequence[Path]) -> list[str]:
 
 
 async def until_none(text: str, folders: Sequence[Path], within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while found := await asyncio.to_thread(files_with, text, folders):
-        assert time.monotonic() < deadline, f"still in {found}"
-        await asyncio.sleep(0.5)
+    """Wait until no file has the text."""
+    found: list[str] = []
+
+    async def gone() -> bool:
+        found[:] = await asyncio.to_thread(files_with, text, folders)
+        return not found
+
+    await until(gone, "disks without the text", within_s, every_s=0.5, about=lambda: f"in {found}")
 
 
 def save_snapshots(servers: Sequence[LocalRedis]) -> None:
@@ -65,7 +69,7 @@ async def test_a_query_is_on_no_disk_after_its_release(own_kafka: LocalKafka):
     marker = f"marker {secrets.token_hex(8)}"
     with LocalRedis(options=READABLE) as redis:
         async with epoch_service(
-            own_kafka.url, redis.url, partitions=1, **shorten(), topics__segment_s="1"
+            own_kafka.url, redis.url, partitions=1, **SHORT, topics__segment_s="1"
         ) as made:
             made.start_worker()
             made.start_jobs()

@@ -40,7 +40,7 @@ from blendstream.streams.tables.count_store import (
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.tables.redis import check_redis, connect_redis
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
-from tests.agents.worker.test_entry_checks import HEAD_LIST, KEYS, START, opened, published
+from tests.agents.worker.judged_entries import HEAD_LIST, KEYS, START, opened, published
 from tests.counted_records import record_counts
 from tests.release_entries import book_of
 from tests.report_frames import encode_reports

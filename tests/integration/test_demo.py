@@ -17,6 +17,8 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
+from tests.service.waiting import wait_for
+
 pytestmark = pytest.mark.more
 
 SMALL = ("--people", "8000")
@@ -87,25 +89,23 @@ class RunningDemo:
 
     def wait_for(self, pattern: str) -> None:
         """Until it was printed; whatever runs meanwhile is remembered."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not re.search(pattern, self.text):
-            assert time.monotonic() < deadline, f"{pattern} did not come:\n{self.text}"
-            assert self.process.poll() is None or re.search(pattern, self.text), self.text
+
+        def printed() -> bool:
+            ended = self.process.poll() is not None
+            found = re.search(pattern, self.text)
+            assert found or not ended, self.text
             self.look()
-            time.sleep(0.2)
+            return bool(found)
+
+        wait_for(printed, pattern, PATIENCE_S, every_s=0.2, about=lambda: self.text)
 
     def look(self) -> None:
         with suppress(psutil.NoSuchProcess):
             self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
 
     def assert_nothing_is_left(self) -> None:
-        deadline = time.monotonic() + 30
-        while (alive := [p for p in self.family if is_alive(p)]) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert alive == []
-        while (left := list(self.files.iterdir())) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert left == []
+        wait_for(lambda: not any(map(is_alive, self.family)), "the end of all processes", 30)
+        wait_for(lambda: not list(self.files.iterdir()), "the end of all files", 30)
 
 
 def is_alive(process: psutil.Process) -> bool:

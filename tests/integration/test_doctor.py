@@ -29,6 +29,7 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topics, ensure_topics
 from blendstream.streams.settings import Settings
 from tests.kafka_topics import create_topic
+from tests.service.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -241,10 +242,11 @@ def refuse_writes(client: redis.Redis, why: str) -> None:
     client.config_set("save", "3600 1")
     client.set("a", "b")
     client.bgsave()
-    deadline = time.monotonic() + 20
-    while client.info("persistence")["rdb_last_bgsave_status"] != "err":
-        assert time.monotonic() < deadline, "the snapshot did not fail"
-        time.sleep(0.05)
+    wait_for(
+        lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err",
+        "a snapshot that fails",
+        20,
+    )
 
 
 @pytest.mark.parametrize(

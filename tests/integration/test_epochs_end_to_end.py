@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from blendstream.blender.noise.exact_noise import laplace_variance
 from blendstream.blender.over_time.epoch_memory import EpochMemory
 from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
 from blendstream.blender.profiles import build_head_list
-from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.releases.epoch_state import Stage
@@ -34,39 +32,10 @@ from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.schemas import schema
 from blendstream.streams.wire.statements import head_list_quantity
 from tests.doubles_jobs import RepeatableNoise
-from tests.service.epochs import EpochService, epoch_service
+from tests.service.epochs import EpochService, epoch_service, optin_counts, take_part
 from tests.service.settings import SHORT
 
 SEED = 7
-
-
-def shorten() -> dict[str, str]:
-    return {name.replace(".", "__"): value for name, value in SHORT.items()}
-
-
-def optin_counts(made: EpochService, epoch: int) -> OptinCounts:
-    """What the test sent, as the job must have counted it: users without a record are users."""
-    s, t = made.sent[epoch, Share.S], made.sent[epoch, Share.T]
-    records = sorted(record for record in s.keys() | t.keys() if record is not None)
-    return OptinCounts(
-        records=records,
-        selection=np.array([s[r] for r in records], dtype=np.int64),
-        estimation=np.array([t[r] for r in records], dtype=np.int64),
-        selection_users=s.total(),
-        estimation_users=t.total(),
-    )
-
-
-async def take_part(made: EpochService, epoch: int, rng: np.random.Generator) -> None:
-    """Send records in the epoch's window, and reports as soon as its head list is there."""
-    state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
-    await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
-    made.send_optin(state, 900, rng, without=300)
-    state = await made.until_stage(
-        epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=60
-    )
-    head_list, head_list_id = await made.head_list(state)
-    made.send_reports(epoch, head_list, head_list_id, 1500, rng)
 
 
 @pytest.mark.timeout(300)
@@ -74,7 +43,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
     kafka, redis_server
 ):
     """Record by record at sealing, byte by byte when published, with the same dice."""
-    async with epoch_service(kafka.url, redis_server.url, **shorten()) as made:
+    async with epoch_service(kafka.url, redis_server.url, **SHORT) as made:
         made.start_worker()
         made.start_jobs("--seed", str(SEED))
         await asyncio.gather(

@@ -15,7 +15,7 @@ from blendstream.streams.names import Share
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.optin_release import write_optin_release
 from blendstream.streams.tables.batch_verdict import Refusal
-from tests.agents.worker.test_entry_checks import delivered, judged_records, opened, records
+from tests.agents.worker.judged_entries import delivered, judged_records, opened, records
 from tests.doubles_jobs import RepeatableNoise
 from tests.release_entries import book_of
 from tests.service.epochs import epoch_service

@@ -11,6 +11,7 @@ import aiokafka
 import pytest
 
 from tests.kafka_topics import create_topic
+from tests.service.waiting import until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -38,14 +39,12 @@ async def test_a_faust_agent_counts_every_message_across_a_restart_of_the_broker
     )
 
     async def counted(expected: int) -> int:
-        count = 0
-        for _ in range(900):
-            count = await redis_client.scard(f"{name_prefix}:counted")
-            if count >= expected:
-                break
+        async def enough() -> int:
             assert worker.poll() is None, (tmp_path / "worker.log").read_text()[-3000:]
-            await asyncio.sleep(0.1)
-        return int(count)
+            count = int(await redis_client.scard(f"{name_prefix}:counted"))
+            return count if count >= expected else 0
+
+        return await until(enough, f"{expected} counted", 90)
 
     async def send(numbers: range) -> None:
         for number in numbers:

@@ -24,12 +24,13 @@ from blendstream.localclient.local_client import LocalClient
 from blendstream.localclient.opting_in import OptIn
 from blendstream.streams.names import Share, Stem
 from blendstream.streams.tables.batch_verdict import SEPARATOR
-from tests.agents.gateway.test_app import estimates
+from tests.agents.gateway.published import estimates
 from tests.counted_records import record_counts
 from tests.service.builder import Service
 from tests.service.builder import service as built
 from tests.service.processes import Gateway
 from tests.service.settings import ROOT
+from tests.service.waiting import until
 from tests.service.written_log import head_list_document
 
 pytestmark = pytest.mark.integration
@@ -60,7 +61,7 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
     """
     service.releases.open_epoch(7)
     service.releases.seal_records(7)
-    head_list = service.releases.publish_head_list(head_list_document(7))
+    head_list = service.releases.publish_head_list(head_list_document(7)).id
     gateway = service.start_gateway().wait_ready()
     ends_s = int(time.time()) + 4
     service.releases.open_epoch(8, start_ms=(ends_s - 3600) * 1000)
@@ -133,7 +134,7 @@ async def test_publications_are_served_as_they_are_released_and_metrics_stay_ins
         assert client.get("/v1/head-lists/current").status_code == 404
         service.releases.seal_records(7)
         document = head_list_document(7)
-        head_list = service.releases.publish_head_list(document)
+        head_list = service.releases.publish_head_list(document).id
         # A head list that this gateway may not have read yet is looked for, not refused.
         first = client.get(f"/v1/head-lists/{head_list}")
         assert first.status_code == 200
@@ -142,7 +143,9 @@ async def test_publications_are_served_as_they_are_released_and_metrics_stay_ins
         assert client.get("/v1/head-lists/current").content == document.to_bytes()
         body = estimates(7)
         service.releases.publish_estimates(7, body)
-        await _until(lambda: client.get("/v1/estimates/latest").status_code == 200)
+        await until(
+            lambda: client.get("/v1/estimates/latest").status_code == 200, "the publication"
+        )
         assert client.get("/v1/estimates/latest").content == body
         states = client.get("/v1/epochs").json()["epochs"]
         assert [(e["epoch"], e["state"]) for e in states] == [(7, "published")]
@@ -157,19 +160,11 @@ async def test_publications_are_served_as_they_are_released_and_metrics_stay_ins
     assert "blender_gateway_ready 1" in metrics
 
 
-async def _until(condition, timeout_s: float = 20) -> None:
-    for _ in range(int(timeout_s * 20)):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not happen")
-
-
 async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
     """Rolling upgrades must not cost anybody a report."""
     service.releases.open_epoch(7)
     service.releases.seal_records(7)
-    head_list = service.releases.publish_head_list(head_list_document(7))
+    head_list = service.releases.publish_head_list(head_list_document(7)).id
     gateway = service.start_gateway(gateway__linger_s="1").wait_ready()
 
     entries = reports(head_list, 20)  # a cell of its own for each
@@ -178,7 +173,7 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
         under_way = [
             asyncio.create_task(client.post("/v1/reports", json=entry)) for entry in entries
         ]
-        await _until(lambda: _held_bytes(gateway) > 0)
+        await until(lambda: _held_bytes(gateway) > 0, "a report that waits")
         stopped = await asyncio.to_thread(gateway.stop)
         answers = await asyncio.gather(*under_way, return_exceptions=True)
 
@@ -282,12 +277,9 @@ async def test_it_serves_a_unix_socket_and_starts_again_after_kill_9(service, tm
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(file))) as edge:
 
             def alive(edge: httpx.Client = edge) -> bool:
-                try:
-                    return edge.get("http://gateway/healthz", timeout=5).status_code == 200
-                except httpx.TransportError:
-                    return False
+                return edge.get("http://gateway/healthz", timeout=5).status_code == 200
 
-            await _until(alive)
+            await until(alive, "the gateway", forgive=httpx.TransportError, about=gateway.tail)
         assert f"unix:{file}" in gateway.output()
         assert "gateway_needs_edge" not in gateway.output()
         gateway.kill()

@@ -13,16 +13,11 @@ from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.telemetry.metrics import SERVER_UP
+from tests.service.waiting import until
 
 
 def up(server: str) -> float:
     return float(SERVER_UP.labels(server)._value.get())
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - a gauge tells nobody
-            await asyncio.sleep(0.05)
 
 
 async def every_call_fails(*calls: Callable[[], Awaitable[object]]) -> None:
@@ -44,9 +39,9 @@ async def test_a_cluster_that_goes_and_comes_back_is_seen_to_do_so(
     watch = ServerWatch(log, topic, redis, prefix="test", every_s=0.05)
     watching = asyncio.create_task(watch.run())
     try:
-        await until(lambda: up("kafka") == up("redis") == 1)
+        await until(lambda: up("kafka") == up("redis") == 1, "both up")
         own_cluster_redis.stop()
-        await until(lambda: up("redis") == 0)
+        await until(lambda: up("redis") == 0, "Redis down")
         # The second answer is another one than the first, which still had connections.
         for _ in range(3):
             await every_call_fails(lease.hold, lease.taken)
@@ -56,7 +51,7 @@ async def test_a_cluster_that_goes_and_comes_back_is_seen_to_do_so(
         assert up("kafka") == 1
 
         own_cluster_redis.start()
-        await until(lambda: up("redis") == 1)
+        await until(lambda: up("redis") == 1, "Redis up")
         assert await lease.hold(), "the holder knows its lease again"
         own_cluster_redis.stop()
         lease.held = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -23,6 +23,7 @@ from blendstream.streams.tables.redis_files import (
     may_rewrite,
     rewrite_files,
 )
+from tests.service.waiting import until
 
 MARKER = b"a query that was removed"
 
@@ -49,13 +50,6 @@ def slow_down(server: LocalRedis, keys: int) -> None:
         client.config_set("rdb-key-save-delay", 10_000)
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
-
-
 async def test_a_rewrite_that_began_before_the_removal_does_not_count(
     own_redis: LocalRedis, client: Client
 ):
@@ -68,7 +62,7 @@ async def test_a_rewrite_that_began_before_the_removal_does_not_count(
         plain.unlink("text")
     report = await rewrite_files(client, 60)
     assert report == RewriteReport(1, {})
-    await eventually(lambda: not on_disk(own_redis))
+    await until(lambda: not on_disk(own_redis), "disks without the text")
 
 
 async def test_a_rewrite_that_takes_too_long_is_reported_and_awaited_no_longer(
@@ -115,13 +109,13 @@ async def test_a_server_that_refuses_is_reported_by_jobs_and_doctor(
 
         rewriting.request()
         refused = metrics.FILES_WITH_TEXT.labels(NotRewritten.REFUSED)
-        await eventually(lambda: refused._value.get() == 1)
+        await until(lambda: refused._value.get() == 1, "the metric")
         assert rewriting._task is not None
         await asyncio.wait_for(rewriting._task, 5)  # It asks no more.
         with own_redis.client() as plain:
             plain.execute_command("ACL SETUSER", "app", "+@all")
         rewriting.request()
-        await eventually(lambda: refused._value.get() == 0)
+        await until(lambda: refused._value.get() == 0, "the end of it")
         assert removal(await may_rewrite(made)).grade is Grade.OK
     finally:
         await rewriting.close()
@@ -142,9 +136,9 @@ async def test_a_replica_that_was_away_is_asked_again_and_no_other(monkeypatch: 
         try:
             rewriting.request()
             away = metrics.FILES_WITH_TEXT.labels(NotRewritten.UNREACHABLE)
-            await eventually(lambda: away._value.get() == 1, 40)
+            await until(lambda: away._value.get() == 1, "the metric")
             replica.resume()
-            await eventually(lambda: away._value.get() == 0, 40)
+            await until(lambda: away._value.get() == 0, "the end of it")
             assert rewriting._task is not None
             await asyncio.wait_for(rewriting._task, 5)
             for node in servers.nodes:

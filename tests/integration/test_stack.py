@@ -19,6 +19,7 @@ from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis, Stack,
 from blendstream.agents.local.jars import cached_jars, kafka_jars
 from blendstream.agents.local.local_server import ticking
 from tests.kafka_topics import create_topic
+from tests.service.waiting import wait_for
 
 
 async def committed(bootstrap: str, topic: str) -> list[bytes]:
@@ -138,9 +139,7 @@ def test_what_takes_longer_than_a_moment_says_how_long_it_has_taken():
     """Silence looks like a hang."""
     said: list[str] = []
     with ticking(said.append, "waiting", every_s=0.01):
-        deadline = time.monotonic() + 10
-        while len(said) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: len(said) >= 2, "two lines", 10)
     ended = len(said)
     time.sleep(0.05)
 
@@ -222,13 +221,8 @@ def test_the_command_prints_addresses_and_leaves_nothing_when_it_ends(ending, tm
     if ending == signal.SIGINT:
         assert command.returncode == 0
         assert "stopped" in said
-    deadline = time.monotonic() + 30
-    while any(map(is_alive, family)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [process for process in family if is_alive(process)] == []
-    while (left := list(tmp_path.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
+    wait_for(lambda: not any(map(is_alive, family)), "the end of all processes", 30)
+    wait_for(lambda: not list(tmp_path.iterdir()), "the end of all files", 30)
 
 
 def test_with_an_edge_it_says_where_a_gateway_must_listen(kafka, redis_server):
@@ -368,22 +362,18 @@ def test_a_fetch_whose_parent_is_killed_leaves_neither_maven_nor_half_a_cache(tm
     }
     fetching = subprocess.Popen([sys.executable, "-c", FETCH], cwd=ROOT, env=environment)
     try:
-        _wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        pid = tmp_path / "pid"
+        wait_for(lambda: pid.exists() and pid.read_text().strip(), "Maven")
         maven = psutil.Process(int((tmp_path / "pid").read_text()))
     finally:
         fetching.kill()
         fetching.wait(10)
-    _wait_until(lambda: not maven.is_running() or maven.status() == psutil.STATUS_ZOMBIE)
-    _wait_until(lambda: not list((tmp_path / "files").iterdir()))
+    wait_for(
+        lambda: not maven.is_running() or maven.status() == psutil.STATUS_ZOMBIE, "Maven's end"
+    )
+    wait_for(lambda: not list((tmp_path / "files").iterdir()), "its files to be gone")
     left = [file.name for file in (tmp_path / "cache/blendstream").iterdir()]
     assert [name for name in left if not name.endswith(".lock")] == []
-
-
-def _wait_until(true):
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 INNER = """
@@ -414,17 +404,12 @@ def test_a_test_run_that_fails_or_is_killed_leaves_no_server(ending, tmp_path):
         env={**environment, "ENDING": ending, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
     )
     marker = tmp_path / "folder"
-    deadline = time.monotonic() + 90
-    while not (marker.exists() and marker.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: marker.exists() and marker.read_text(), "the inner test", 90)
     folder = Path(marker.read_text())
     if ending == "killed":
         run.kill()
     assert run.wait(90) == (1 if ending == "failed" else -signal.SIGKILL)
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-    assert not folder.exists()
+    wait_for(lambda: not folder.exists(), "the end of its folder", 90)
     assert not [
         p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])
     ]

@@ -28,7 +28,8 @@ from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.tables.redis_files import NotRewritten
 from tests.prometheus_rules import as_grafana_asks, expressions, metrics_in
-from tests.prometheus_server import Prometheus, until
+from tests.prometheus_server import Prometheus
+from tests.service.waiting import wait_for
 from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, watched_service
 
 pytestmark = [pytest.mark.timeout(420), pytest.mark.more]
@@ -156,7 +157,7 @@ def prometheus(watched: Watched, tmp_path_factory: pytest.TempPathFactory) -> It
     """Debian's, with the shipped rules sixty times as fast; it sees the publication come."""
     server = Prometheus(tmp_path_factory.mktemp("prometheus"), watched.service.metrics)
     try:
-        until(server.all_up, "Prometheus sees every process", 60)
+        wait_for(server.all_up, "Prometheus sees every process", 60)
         yield server
     finally:
         server.close()
@@ -185,7 +186,7 @@ def scraped(watched: Watched, published: dict[str, Any]) -> dict[str, dict[str, 
         sent = {stem: n + BROKEN_FRAMES for stem, n in watched.accepted.items()}
         return found if last >= published["epoch"] and received == sent else None
 
-    return until(complete, "metrics that show the publication", 60)
+    return wait_for(complete, "metrics that show the publication", 60)
 
 
 def value(families: dict[str, Metric], name: str, **labels: str) -> float:
@@ -299,7 +300,7 @@ def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
             if d is not None
         ]
 
-    until(is_published, "a publication with these numbers", 30)
+    wait_for(is_published, "a publication with these numbers", 30)
     assert value(jobs, "blender_epsilon_limit", group="optin") == 1e6
     assert value(jobs, "blender_delta_limit", group="optin") == 1.0
     for group in GROUPS:
@@ -326,7 +327,7 @@ def test_the_dashboard_marks_a_publication_when_it_comes(prometheus, published):
         found = [] if data is None else data["result"]
         return [float(at) for series in found for at, _ in series["values"]] or None
 
-    assert max(until(marks, "a mark of the publication", 30)) > published["window_end_s"]
+    assert max(wait_for(marks, "a mark of the publication", 30)) > published["window_end_s"]
 
 
 def test_every_query_of_the_dashboard_is_answered(prometheus, published):
@@ -349,7 +350,7 @@ def test_every_query_of_the_dashboard_is_answered(prometheus, published):
         ]
 
     assert len(asked) > 60
-    until(lambda: not unanswered() or None, "a rate has two samples", 30)
+    wait_for(lambda: not unanswered(), "a rate has two samples", 30)
 
 
 def test_a_stopped_worker_fires_and_clears(watched, prometheus, scraped):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from blendstream.localclient.cli import main
+from tests.localclient.publications import over_time, publication
 from tests.localclient.support import Gateway, head_list
-from tests.localclient.test_search import over_time, publication
 
 LIMITS = ["--epsilon", "4", "--delta", "1e-5", "--period-epsilon", "8", "--period-delta", "1e-4"]
 

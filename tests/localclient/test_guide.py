@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.localclient.publications import publication
 from tests.localclient.support import Gateway, head_list
-from tests.localclient.test_search import publication
 
 GUIDE = Path(__file__).parents[2] / "docs" / "localclient.md"
 

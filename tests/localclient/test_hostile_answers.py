@@ -31,6 +31,7 @@ from blendstream.localclient.local_client import _Parts
 from blendstream.localclient.search import PublishedResult
 from blendstream.localclient.state import State
 from blendstream.streams.wire.head_list_document import MalformedDocument
+from tests.localclient.publications import publication
 from tests.localclient.support import (
     END,
     HOUR,
@@ -44,7 +45,6 @@ from tests.localclient.support import (
     limits,
     state_of,
 )
-from tests.localclient.test_search import publication
 
 SECRET = "zq-secret"
 #: Everything JSON can say where something else belongs; 10^400 is no float, 2^70 fits no column.

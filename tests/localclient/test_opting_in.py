@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from blendstream.blender.values.errors import ParameterError
-from blendstream.localclient import HeadListRefused, LocalClient, OptIn, What
+from blendstream.localclient import HeadListRefused, OptIn, What
 from blendstream.localclient.state import Mode
+from tests.localclient.collecting_epochs import WHO, collecting, opted_in
 from tests.localclient.support import (
     DAY,
     END,
@@ -24,23 +25,6 @@ from tests.localclient.support import (
     limits,
     state_of,
 )
-
-WHO = OptIn("sonja@example", "application-token")
-
-
-def collecting(**changes: int) -> dict[str, int]:
-    return {
-        "epoch": 8,
-        "window_start_s": START,
-        "window_end_s": END,
-        "optin_until_s": END + HOUR,
-        "records_per_user": 2,
-        **changes,
-    }
-
-
-def opted_in(gateway: Gateway, folder: Path, clock: ManualClock, seed: int = 1) -> LocalClient:
-    return device(gateway, folder, clock, seed=seed, opt_in=WHO)
 
 
 def test_records_go_out_late_in_the_window_with_the_token(

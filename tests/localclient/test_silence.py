@@ -12,6 +12,7 @@ import pytest
 
 from blendstream.localclient import HeadListRefused, LimitReached, LocalClient, What
 from blendstream.localclient.state import Mode
+from tests.localclient.collecting_epochs import collecting, opted_in
 from tests.localclient.support import (
     DAY,
     END,
@@ -26,7 +27,6 @@ from tests.localclient.support import (
     limits,
     state_of,
 )
-from tests.localclient.test_opting_in import collecting, opted_in
 
 #: As many windows of an hour as have passed since 1970 when these tests begin.
 HIGHEST = (END + HOUR) // HOUR

@@ -7,7 +7,6 @@ import inspect
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from tests.localclient.support import (
     spec,
     state_of,
 )
+from tests.service.waiting import until
 
 
 def test_threads_that_report_at_once_spend_once(
@@ -118,15 +118,9 @@ async def test_the_loop_reports_by_itself_and_survives_refusals(
     gateway.show(head_list(randomizer=spec(epsilon=9.0)))
     running = asyncio.create_task(client.run())
     try:
-        await _until(lambda: "localclient_refused" in caplog.text)
+        await until(lambda: "localclient_refused" in caplog.text, "the refusal")
         gateway.show(head_list(reports_until_s=int(clock()) + 4))
-        await _until(lambda: len(gateway.posted) == 1)
+        await until(lambda: len(gateway.posted) == 1, "the report")
     finally:
         running.cancel()
     assert "an epsilon within this device's 4.0" in caplog.text
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)

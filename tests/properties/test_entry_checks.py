@@ -15,7 +15,7 @@ from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import FrameKind, encode_marker
-from tests.agents.worker.test_entry_checks import (
+from tests.agents.worker.judged_entries import (
     KEYS,
     START,
     delivered,

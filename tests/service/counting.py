@@ -293,6 +293,10 @@ class Installation(Service):
         """What /readyz answers."""
         return (await self.get(worker, "/readyz"))[0] == 200
 
+    async def unready(self, worker: Part) -> bool:
+        """Whether it answers, and with no."""
+        return (await self.get(worker, "/readyz"))[0] == 503
+
     async def get(self, worker: Part, path: str) -> tuple[int, str]:
         async with httpx.AsyncClient() as client:
             try:

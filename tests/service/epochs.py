@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 import zlib
 from collections import Counter
 from typing import Any
@@ -13,11 +15,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from blendstream.agents.worker.entry_checks import _shares as shares_of_contributors
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.cells import HeadList
+from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
 from blendstream.streams.epoch_keys import EpochKeys, PeriodShares
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.names import Share, Stem
-from blendstream.streams.releases.epoch_state import EpochState
+from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.wire.frames import (
     Frame,
@@ -32,7 +35,7 @@ from tests.report_frames import encode_reports
 from tests.service.builder import Service, service
 from tests.service.settings import MASTER
 
-__all__ = ["EpochService", "epoch_service"]
+__all__ = ["EpochService", "epoch_service", "optin_counts", "take_part"]
 
 
 class EpochService(Service):
@@ -205,6 +208,11 @@ class EpochService(Service):
             held[topic].append(zlib.decompress(b"".join(parts[n] for n in sorted(parts))))
         return {topic: b"\0".join(pieces) for topic, pieces in held.items()}
 
+    async def flush_redis(self) -> None:
+        client = await connect_redis(self.settings.redis)
+        await client.flushall()
+        await client.aclose()
+
     async def redis_keys(self) -> dict[bytes, bytes]:
         """Every key under the prefix with its dump, to search for text."""
         client = await connect_redis(self.settings.redis)
@@ -226,6 +234,31 @@ class EpochService(Service):
             }
         await tables.close()
         return found
+
+
+def optin_counts(made: EpochService, epoch: int) -> OptinCounts:
+    """What the test sent, as the job must have counted it: users without a record are users."""
+    s, t = made.sent[epoch, Share.S], made.sent[epoch, Share.T]
+    records = sorted(record for record in s.keys() | t.keys() if record is not None)
+    return OptinCounts(
+        records=records,
+        selection=np.array([s[r] for r in records], dtype=np.int64),
+        estimation=np.array([t[r] for r in records], dtype=np.int64),
+        selection_users=s.total(),
+        estimation_users=t.total(),
+    )
+
+
+async def take_part(made: EpochService, epoch: int, rng: np.random.Generator) -> None:
+    """Send records in the epoch's window, and reports as soon as its head list is there."""
+    state = await made.until_stage(epoch, Stage.COLLECTING, timeout_s=90)
+    await asyncio.sleep(max(0.0, state.parameters.window_start_ms / 1000 - time.time()))
+    made.send_optin(state, 900, rng, without=300)
+    state = await made.until_stage(
+        epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=60
+    )
+    head_list, head_list_id = await made.head_list(state)
+    made.send_reports(epoch, head_list, head_list_id, 1500, rng)
 
 
 def epoch_service(

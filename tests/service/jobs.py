@@ -23,7 +23,6 @@ from blendstream.agents.jobs.estimates import ESTIMATES
 from blendstream.agents.jobs.head_lists import HEAD_LISTS
 from blendstream.agents.jobs.job_context import JobContext, ReleaseDice
 from blendstream.agents.jobs.release_step import Release, publish_committed, release_step
-from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
@@ -81,14 +80,14 @@ class JobBench:
 
     async def keep(self) -> None:
         """Everything that the keeper has to do now."""
-        for _ in range(20):
-            with contextlib.suppress(StoreUnavailable):
-                while await self._keeper.step():
-                    pass
-                await pass_markers(self._made)
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError("the keeper could not do its work in twenty attempts")
+
+        async def kept() -> bool:
+            while await self._keeper.step():
+                pass
+            await pass_markers(self._made)
+            return True
+
+        await self._made.until(kept, what="an end of the keeper's work")
 
     async def run(self, kind: Kind) -> bool:
         return await release_step(self.context, JOBS[kind])

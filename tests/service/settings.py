@@ -62,11 +62,11 @@ def service_values(
 IMPATIENT = {"kafka__request_timeout_s": "5", "redis__timeout_s": "1"}
 #: Windows of a few seconds, as short as the rules between settings allow.
 SHORT = {
-    "epoch.window_s": "7",
-    "epoch.grace_s": "1.2",
-    "epoch.allowed_skew_s": "0.1",
-    "gateway.delivery_deadline_s": "0.9",
-    "gateway.linger_s": "0.01",
+    "epoch__window_s": "7",
+    "epoch__grace_s": "1__2",
+    "epoch__allowed_skew_s": "0__1",
+    "gateway__delivery_deadline_s": "0__9",
+    "gateway__linger_s": "0__01",
 }
 #: A click graph for every epoch, from a share of the opt-in users of its own.
 GRAPHS = {
@@ -87,8 +87,17 @@ def dotted(changes: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("__", "."): value for name, value in changes.items()}
 
 
+def variables_of(values: Mapping[str, object]) -> dict[str, str]:
+    """The same settings as environment variables."""
+
+    def text(value: object) -> str:
+        pairs = value.items() if isinstance(value, Mapping) else ()
+        return ",".join(f"{name}={part}" for name, part in pairs) or str(value)
+
+    return {f"BLENDSTREAM_{n.replace('.', '_').upper()}": text(v) for n, v in values.items()}
+
+
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
     """What a process of the service needs in its environment to have these settings."""
-    given = {f"BLENDSTREAM_{name.replace('.', '_').upper()}": v for name, v in values.items()}
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return kept | given | {"PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+    return kept | variables_of(values) | {"PYTHONPATH": f"{ROOT}/src:{ROOT}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Producer
@@ -70,40 +70,27 @@ def head_list_document(
     )
 
 
-class WrittenLog:
-    """Writes entries and documents as the jobs do, in one transaction each."""
+class InventedReleases:
+    """What jobs commit, invented by a test; `commit` says where it goes."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self._topic = topic
+    def __init__(self, partitions: int) -> None:
         self._partitions = partitions
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "transactional.id": f"test-{secrets.token_hex(8)}",
-                "max.in.flight.requests.per.connection": 1,
-                "log_level": 0,
-            }
-        )
-        self._producer.init_transactions(30)
 
-    def commit(self, entry: Mapping[str, Any], documents: Sequence[StoredDocument] = ()) -> None:
+    def commit(self, entry: Mapping[str, Any], *documents: StoredDocument) -> None:
         """The documents' parts, then the entry."""
-        self._producer.begin_transaction()
         for document in documents:
             for number, part in enumerate(document.parts):
                 self._write(entries.part_key(document.id, number), part)
         self._write(entries.ENTRY_KEY, entries.encode([entry]))
-        self._producer.commit_transaction(30)
 
     def _write(self, key: bytes, value: bytes) -> None:
-        self._producer.produce(self._topic, key=key, value=value, partition=0)
+        raise NotImplementedError
 
-    def open_epoch(self, epoch: int, *, start_ms: int | None = None, **changes: Any) -> EpochPlan:
+    def open_epoch(self, epoch: int, *, start_ms: int | None = None, **changes: Any) -> None:
         """Open an epoch; its window began a minute ago unless told otherwise."""
-        of = plan(**{"partitions": self._partitions} | changes)
         began = int(time.time()) * 1000 - 60_000
+        of = plan(**{"partitions": self._partitions} | changes)
         self.commit(opened(epoch, began if start_ms is None else start_ms, of))
-        return of
 
     def seal_records(self, epoch: int) -> None:
         """The opt-in side of the epoch is over."""
@@ -115,7 +102,7 @@ class WrittenLog:
         *,
         cells_per_answer: int = 1,
         reports_until_ms: int | None = None,
-    ) -> str:
+    ) -> StoredDocument:
         """Release a head list and an invented opt-in document."""
         stored = split("head_list", document.to_bytes())
         optin = split("optin", b"{}" + secrets.token_hex(8).encode())
@@ -130,13 +117,40 @@ class WrittenLog:
                 reports_until_ms=reports_until_ms or document.reports_until_s * 1000,
                 reasons=[],
             ),
-            [stored, optin],
+            stored,
+            optin,
         )
-        return stored.id
+        return stored
 
     def publish_estimates(
         self, epoch: int, body: bytes, outcome: EpochOutcome = EpochOutcome.COMPLETE
-    ) -> None:
+    ) -> StoredDocument:
         """Release an estimates document."""
         stored = split("estimates", body)
-        self.commit(entries.estimate_released(epoch, stored, outcome, []), [stored])
+        self.commit(entries.estimate_released(epoch, stored, outcome, []), stored)
+        return stored
+
+
+class WrittenLog(InventedReleases):
+    """Writes them to Kafka as the jobs do, in one transaction each."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__(partitions)
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"test-{secrets.token_hex(8)}",
+                "max.in.flight.requests.per.connection": 1,
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(30)
+
+    def commit(self, entry: Mapping[str, Any], *documents: StoredDocument) -> None:
+        self._producer.begin_transaction()
+        super().commit(entry, *documents)
+        self._producer.commit_transaction(30)
+
+    def _write(self, key: bytes, value: bytes) -> None:
+        self._producer.produce(self._topic, key=key, value=value, partition=0)

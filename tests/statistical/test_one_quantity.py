@@ -29,10 +29,10 @@ from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.tables.batch_verdict import Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
-from tests.agents.worker.test_entry_checks import KEYS, START, opened
+from tests.agents.worker.judged_entries import KEYS, START, opened
 from tests.doubles import SeededDice
 from tests.release_entries import book_of
-from tests.streams.releases.test_sealed_counts import Counted
+from tests.streams.releases.counted_partitions import Counted
 
 pytestmark = pytest.mark.statistical
 

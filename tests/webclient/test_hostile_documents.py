@@ -19,7 +19,7 @@ from blendstream.localclient import MalformedDocument, PublishedResult
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.vectors.device import documents, searches
-from tests.webclient.test_webclient import CLIENT, node
+from tests.webclient.node import CLIENT, node
 
 #: In place of any value of a document, and beside it.
 VALUES: list[Any] = [

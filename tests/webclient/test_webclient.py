@@ -14,25 +14,16 @@ from unicodedata import normalize
 
 import pytest
 
+from tests.localclient.publications import publication
 from tests.localclient.support import DAY, HOUR, serving
-from tests.localclient.test_search import publication
 from tests.vectors.device.conversations import day
+from tests.webclient.node import CLIENT, ROOT, node
 
-ROOT = Path(__file__).parents[2]
-CLIENT = ROOT / "webclient"
 HERE = Path(__file__).parent
 #: Bytes of all that is shipped, each file compressed as a server would. The gate.
 #: Compressed. `index.js` is what every visitor loads; `file-store.js` is for Node alone.
 MAX_BYTES = {"index.js": 11_500, "file-store.js": 2_500}
 NOW = 101 * DAY + HOUR
-
-
-def node(*arguments: str | Path) -> list[str]:
-    """Node's command line; before version 20 it hid the browser's cryptography."""
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
-    major = int(version.stdout.lstrip("v").split(".")[0])
-    more = ["--experimental-global-webcrypto"] if major < 20 else []
-    return ["node", *more, *map(str, arguments)]
 
 
 @pytest.mark.long

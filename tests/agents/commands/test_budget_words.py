@@ -18,7 +18,7 @@ from blendstream.streams.budget.budget_period import BudgetPeriod
 from blendstream.streams.budget.epoch_plan import EpochPlan, plan_from
 from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.settings import Settings
-from tests.agents.commands.test_ledger_verb import PERIOD_MS, START, kept
+from tests.agents.commands.kept_ledger import PERIOD_MS, START, kept
 from tests.agents.jobs.model_log import ModelLog
 
 DAY_S = 86_400

@@ -7,15 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from blendstream.agents.commands.ledger import show
-from blendstream.agents.jobs.job_context import limit_from
-from blendstream.streams.budget.epoch_plan import plan_from
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.settings import Settings
+from tests.agents.commands.kept_ledger import PERIOD_MS, START, kept
 from tests.agents.jobs.model_log import ModelLog
-from tests.agents.jobs.test_epoch_schedule import keep
 
-PERIOD_MS = 86_400_000
-START = 20_000 * PERIOD_MS
 EPOCHS_A_PERIOD = 2
 
 
@@ -25,14 +21,6 @@ def settings(make_settings: Callable[..., Settings]) -> Settings:
     most = {f"budget.{group}_epsilon_limit": 4.0 * EPOCHS_A_PERIOD for group in ("optin", "client")}
     most |= {"budget.period_epochs": 0}
     return make_settings({"budget.period_s": 86_400, "epoch.window_s": 21_600, **most})
-
-
-def kept(settings: Settings, now_ms: int, log: ModelLog) -> ModelLog:
-    """The log after the keeper did all that is due."""
-    plan = plan_from(settings)
-    changes = {name: getattr(plan, name) for name in plan.__slots__}
-    keep(log, now_ms, limit_from(settings), **changes)
-    return log
 
 
 def state(settings: Settings, log: ModelLog, now_ms: int) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from blendstream.agents.gateway.http.server import make_server
 from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.streams.settings.sections import GatewaySettings
 from tests.agents.gateway.doubles import TestGateway, make_gateway
+from tests.service.waiting import until, wait_for
 
 
 def patient_gateway() -> TestGateway:
@@ -48,10 +48,7 @@ class Live:
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         """Until something holds, or fail."""
-        deadline = time.monotonic() + 10
-        while not holds():
-            assert time.monotonic() < deadline, "it never came to hold"
-            time.sleep(0.002)
+        wait_for(holds, "what must hold", 10, every_s=0.002)
 
 
 @contextlib.contextmanager
@@ -71,8 +68,7 @@ def live_gateway(
         port = address[1] if isinstance(address, tuple) else 0
         started.append(Live(port, gateway, server, asyncio.get_running_loop()))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.005)
+        await until(lambda: server.started, "the server", every_s=0.005)
         ready.set()
         await serving
 
@@ -92,8 +88,7 @@ async def serving(gateway: TestGateway) -> AsyncIterator[int]:
     listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
     server = make_server(gateway.app, stop_s=1)
     running = asyncio.create_task(server.serve(sockets=[listening]))
-    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-        await asyncio.sleep(0.005)
+    await until(lambda: server.started, "the server", every_s=0.005)
     try:
         yield listening.getsockname()[1]
     finally:

@@ -28,7 +28,7 @@ from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.streams.releases.epoch_view import EpochView
 from tests.agents.gateway.doubles import HEAD_LIST, Reply, make_gateway
 from tests.agents.gateway.live import exchange, serving
-from tests.agents.gateway.test_app import estimates
+from tests.agents.gateway.published import estimates
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.filterwarnings("ignore")]
 

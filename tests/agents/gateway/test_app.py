@@ -23,39 +23,14 @@ from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire import submissions
 from blendstream.streams.wire.estimates_document import (
-    EstimatedCell,
     EstimatedQuery,
     EstimatedShare,
     EstimatesDocument,
-    Participants,
     PublishedAgreement,
 )
 from blendstream.streams.wire.schemas import schema
 from tests.agents.gateway.doubles import make_gateway, report
-
-
-def estimates(epoch: int, query: str = "weather, today") -> bytes:
-    figure = EstimatedShare(0.25, 0.0001, 0.2, 0.3)
-    return EstimatesDocument(
-        epoch=epoch,
-        window_start_s=epoch * 100,
-        window_end_s=epoch * 100 + 100,
-        reports_until_s=None,
-        outcome="complete",
-        reasons=(),
-        head_list_id=None,
-        parameters={},
-        mechanisms={},
-        participants=Participants(10, 5, 100),
-        records=(
-            EstimatedCell(query, "https://w.example/", figure, None, figure, 1.0, 0.25),
-            EstimatedCell(None, None, None, None, None, None, 0.75),
-        ),
-        queries=(),
-        agreement=None,
-        privacy={},
-        versions={},
-    ).to_bytes()
+from tests.agents.gateway.published import estimates
 
 
 def with_estimates(*epochs: int):

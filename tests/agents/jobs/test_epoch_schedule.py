@@ -21,40 +21,12 @@ from blendstream.streams.budget.ledger import GROUPS, Cost, Limit
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Shortfall
 from blendstream.streams.releases.epoch_state import ReleaseBook, Stage
+from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 
-START = 1_000 * WINDOW_MS
 ORDER = [
     Stage.COLLECTING, Stage.SEALED, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED,
 ]  # fmt: skip
-
-
-def keep(
-    log: ModelLog,
-    now_ms: int,
-    limit: Limit = PLENTY,
-    ahead: int = 1,
-    origin_ms: int = 0,
-    **changes: object,
-):
-    """Let the keeper do all it has to do now; returns what it waits for."""
-    while True:
-        move = next_keeper_move(
-            log.book, plan(**changes), limit, now_ms, epochs_ahead=ahead, origin_ms=origin_ms
-        )
-        if isinstance(move, epoch_schedule.Open):
-            log.commit(now_ms, entries.epoch_opened(move.parameters))
-        elif isinstance(move, epoch_schedule.SealRecords):
-            log.commit(now_ms, entries.records_sealed(move.epoch, [10 * move.epoch + 10] * 2))
-        elif isinstance(move, epoch_schedule.SealReports):
-            log.commit(now_ms, entries.reports_sealed(move.epoch, [10 * move.epoch + 10] * 2))
-        elif isinstance(move, epoch_schedule.Pause):
-            log.commit(
-                now_ms,
-                entries.service_paused(move.epoch, move.from_ms, move.resumes_at_ms, move.reason),
-            )
-        else:
-            return move
 
 
 ALL = [1_000_000, 1_000_000]

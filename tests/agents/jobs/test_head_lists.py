@@ -33,8 +33,8 @@ from blendstream.streams.releases.sealed_counts import OptinRead
 from blendstream.streams.settings import Settings
 from blendstream.streams.settings.loading import Loaded
 from blendstream.streams.wire.head_list_document import HeadListDocument
-from tests.agents.jobs.model_log import ModelLog
-from tests.agents.jobs.test_epoch_schedule import START, WINDOW_MS, keep
+from tests.agents.jobs.kept_epochs import START, keep
+from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
 from tests.doubles import NoNoise
 from tests.service.settings import service_values
 

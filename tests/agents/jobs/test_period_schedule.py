@@ -7,14 +7,8 @@ from dataclasses import replace
 import pytest
 
 from blendstream.blender.values.parameters import PrivacyParameters
-from blendstream.streams.budget.ledger import Cost, Limit
+from tests.agents.jobs.kept_epochs import IN_PERIODS, ONE_BUDGET, START, T, keep
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog, plan
-from tests.agents.jobs.test_epoch_schedule import START, keep
-
-T = 3
-IN_PERIODS = {"period_epochs": T, "known_records": 1000, "optin_cohorts": 1, "cohorts": T}
-#: One budget of (4, 1e-5) in ten windows.
-ONE_BUDGET = Limit(600, optin=Cost(4.0, 1e-5), clients=Cost(100.0, 0.1))
 
 
 def periods_of(log: ModelLog) -> list[tuple[int, int] | None]:

@@ -15,9 +15,8 @@ from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan
 from blendstream.streams.budget.ledger import GROUPS, Cost, Limit
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.epoch_state import ReleaseBook
+from tests.agents.jobs.kept_epochs import IN_PERIODS, ONE_BUDGET, START, keep
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
-from tests.agents.jobs.test_epoch_schedule import START, keep
-from tests.agents.jobs.test_period_schedule import IN_PERIODS, ONE_BUDGET
 
 
 def restored(log: ModelLog, found: list[EpochParameters]) -> ModelLog:

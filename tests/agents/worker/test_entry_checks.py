@@ -2,86 +2,48 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from typing import Any
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from blendstream.agents.worker.entry_checks import (
     MAX_DEAD_LETTERS,
-    judge_optin_records,
     judge_reports,
     unknown_to,
 )
-from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.entries import Entry
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery, Refusal
-from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import (
     FrameKind,
-    OptinEntry,
-    decode,
     encode_marker,
-    encode_optin_records,
+)
+from tests.agents.worker.judged_entries import (
+    END,
+    GRACE,
+    KEYS,
+    SKEW,
+    START,
+    UNTIL,
+    delivered,
+    judged_records,
+    opened,
+    person,
+    published,
+    records,
+    reports,
+    tables,
 )
 from tests.old_frames import as_version_1
-from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
+from tests.release_entries import book_of, estimates_entry, fold
 from tests.report_frames import encode_reports
-from tests.service.settings import MASTER
-
-START, END, GRACE, SKEW = 1_000_000, 2_000_000, 10_000, 500
-UNTIL = 3_000_000
-HEAD_LIST = bytes(range(32))
-KEYS = {n: EpochKeys.derive(MASTER, n) for n in range(1, 5)}
-
-
-def opened(epoch: int, **changes: Any) -> Entry:
-    terms: dict[str, Any] = {
-        "window_start_ms": START, "window_end_ms": END, "grace_ms": GRACE, "skew_ms": SKEW,
-        "shares_ppm": (600_000, 300_000, 100_000), "optin_partitions": 4, "report_partitions": 4,
-    }  # fmt: skip
-    return opened_entry(epoch, **terms | changes)
-
-
-def published(epoch: int, head_list_id: bytes = HEAD_LIST, **changes: Any) -> list[Entry]:
-    """Its records sealed and its head list out, in one commit."""
-    shape = {"cells": 10, "cells_per_answer": 2, "answers": 2, "reports_until_ms": UNTIL}
-    return head_list_entries(epoch, head_list_id, **shape | changes)
-
-
-def tables() -> dict[int, FingerprintTable]:
-    return defaultdict(FingerprintTable)
-
-
-def delivered(value: bytes, *, at: int = START, offset: int = 0) -> Delivery:
-    frame = decode(value)
-    return Delivery(offset, at, frame, len(value))  # type: ignore[arg-type]
-
-
-def person(number: int) -> bytes:
-    return number.to_bytes(16, "big")
-
-
-def reports(rows: list[list[int]], people: list[int] | None = None, epoch: int = 1) -> bytes:
-    who = [person(i) for i in people or range(len(rows))]
-    return encode_reports(epoch, HEAD_LIST, who, np.array(rows), 1)
-
-
-def records(*entries: tuple[int, int, bytes, bytes], epoch: int = 1) -> bytes:
-    return encode_optin_records(epoch, [OptinEntry(person(w), s, q, u) for w, s, q, u in entries])
 
 
 def judged_reports(*deliveries: Delivery, book: ReleaseBook | None = None) -> BatchVerdict:
     book = book or book_of(opened(1), published(1))
     return judge_reports(0, deliveries, book, KEYS, tables())
-
-
-def judged_records(*deliveries: Delivery, book: ReleaseBook | None = None) -> BatchVerdict:
-    return judge_optin_records(0, deliveries, book or book_of(opened(1)), KEYS, tables())
 
 
 # --- reports --------------------------------------------------------------------------------------

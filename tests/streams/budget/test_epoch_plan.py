@@ -20,7 +20,7 @@ from blendstream.streams.settings import Settings
 from blendstream.streams.wire.canonical_json import canonical_json
 from tests.agents.jobs.model_log import plan
 from tests.service.settings import service_values
-from tests.streams.wire.test_publication_documents import epoch_state
+from tests.streams.wire.published_epochs import epoch_state
 
 #: The fold of the log turns these into a refusal that names the offset.
 REFUSALS = (KeyError, TypeError, ValueError)

@@ -11,7 +11,7 @@ from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
 from blendstream.streams.releases.epoch_state import KEPT_EPOCHS, ReleaseBook, Stage
-from tests.agents.worker.test_entry_checks import (
+from tests.agents.worker.judged_entries import (
     END,
     GRACE,
     HEAD_LIST,

@@ -31,10 +31,10 @@ from blendstream.streams.releases.sealed_counts import ReportsRead
 from blendstream.streams.wire.estimates_document import DisputedRecords, EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.schemas import schema
+from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
-from tests.agents.jobs.test_epoch_schedule import START, keep
 from tests.doubles_jobs import RepeatableNoise
-from tests.streams.wire.test_publication_documents import REFERENCE
+from tests.streams.wire.published_epochs import REFERENCE
 
 RECORDS = [Record(f"query {n % 7}", f"https://{n}.example/") for n in range(20)]
 P = np.append(np.linspace(0.08, 0.01, 20), 0.1)

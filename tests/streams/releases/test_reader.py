@@ -16,7 +16,7 @@ from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.releases.reader import LogFollower, LogReader, UnknownFrame
 from blendstream.streams.settings import Settings
-from tests.agents.worker.test_entry_checks import opened
+from tests.agents.worker.judged_entries import opened
 from tests.listed_log import ListedLog, listed_log
 from tests.service.settings import service_values
 

@@ -12,7 +12,7 @@ from blendstream.agents.cli import main
 from blendstream.agents.tokens import ApplicationTokens, Sender, TokenFileError, add_token
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import Settings, load_settings
-from tests.streams.settings.test_settings import environment_of
+from tests.service.settings import variables_of
 
 REFUSED = (0o644, 0o604, 0o602, 0o660, 0o620, 0o666)
 TAKEN = (0o600, 0o400, 0o640, 0o440)
@@ -28,7 +28,7 @@ def complaint(file: Path, environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def environment(setting_values: dict[str, object]) -> dict[str, str]:
-    return environment_of(setting_values)
+    return variables_of(setting_values)
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_the_doctor_says_how_to_fix_it(
     tokens = tmp_path / "tokens.txt"
     add_token(tokens, "news-app")
     tokens.chmod(0o644)
-    for name, value in environment_of(setting_values).items():
+    for name, value in variables_of(setting_values).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("BLENDSTREAM_GATEWAY_TOKEN_FILE", str(tokens))
 

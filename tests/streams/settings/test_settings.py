@@ -11,18 +11,12 @@ import pytest
 from blendstream.streams.budget.epoch_plan import plan_from
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings import Settings, Url, declared_settings, load_settings
+from tests.service.settings import variables_of
 
 REPOSITORY = Path(__file__).parents[3]
 
 #: A budget for each epoch.
 EACH_EPOCH = {"budget.period_epochs": 0}
-
-
-def environment_of(values: dict[str, object]) -> dict[str, str]:
-    """The same settings as variables."""
-    secrets = values["keys.master_secrets"]
-    texts = {**values, "keys.master_secrets": ",".join(f"{k}={v}" for k, v in secrets.items())}
-    return {f"BLENDSTREAM_{name.replace('.', '_').upper()}": str(texts[name]) for name in texts}
 
 
 def problems_of(values: dict[str, object]) -> str:
@@ -36,7 +30,7 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(settin
     """An operator overrides one value of a shared file for one process."""
     file = tmp_path / "settings.toml"
     file.write_text("[epoch]\nwindow_s = 600\ngrace_s = 31\n")
-    environment = environment_of(setting_values) | {"BLENDSTREAM_EPOCH_GRACE_S": "41"}
+    environment = variables_of(setting_values) | {"BLENDSTREAM_EPOCH_GRACE_S": "41"}
 
     loaded = load_settings(file, environment)
 
@@ -48,7 +42,7 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(settin
 
 def test_kafka_url_and_redis_url_are_taken_and_the_prefixed_names_win(setting_values):
     """Hosting platforms set the plain names."""
-    environment = environment_of(setting_values)
+    environment = variables_of(setting_values)
     environment |= {"KAFKA_URL": "kafka://plain:1", "REDIS_URL": "redis://plain:2"}
     del environment["BLENDSTREAM_REDIS_URL"]
 
@@ -70,7 +64,7 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
     """Mending one at a time costs a restart each."""
     file = tmp_path / "settings.toml"
     file.write_text("[epoch]\nwindow_s = 'soon'\nwidth_s = 1\n[surprise]\nx = 1\n")
-    environment = environment_of(setting_values) | {
+    environment = variables_of(setting_values) | {
         "BLENDSTREAM_GATEWAY_PORT": "70000",
         "BLENDSTREAM_GATEWAY_PROT": "1",
     }
@@ -267,7 +261,7 @@ def test_a_secret_can_come_from_a_file_of_its_own(setting_values, tmp_path):
         (tmp_path / name).chmod(0o600)
     file = tmp_path / "settings.toml"
     file.write_text('[kafka]\nsasl_mechanism = "SCRAM-SHA-512"\nsasl_user = "me"\n')
-    environment = environment_of(setting_values) | {
+    environment = variables_of(setting_values) | {
         "BLENDSTREAM_KEYS_MASTER_SECRETS_FILE": str(tmp_path / "masters"),
         "BLENDSTREAM_KAFKA_SASL_PASSWORD_FILE": str(tmp_path / "password"),
         "BLENDSTREAM_KEYS_CURRENT_ID": "b",
@@ -290,7 +284,7 @@ def test_an_unreadable_file_is_named_alone(setting_values, tmp_path, content):
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    for environment in ({}, environment_of(setting_values)):
+    for environment in ({}, variables_of(setting_values)):
         with pytest.raises(SettingsError, match=r"settings file must be .*settings\.toml") as found:
             load_settings(None, environment | {"BLENDSTREAM_SETTINGS": str(file)})
         assert len(found.value.problems) == 1
@@ -305,7 +299,7 @@ def test_a_forgotten_file_is_said_first_and_only_where_something_is_missing(
         load_settings(None, {})
     assert found.value.problems[0].startswith("no settings file was read: name yours with --sett")
     (tmp_path / "settings.toml").write_text("")
-    wrong = environment_of(setting_values) | {"BLENDSTREAM_EPOCH_WINDOW_S": "soon"}
+    wrong = variables_of(setting_values) | {"BLENDSTREAM_EPOCH_WINDOW_S": "soon"}
     for file, environment in ((tmp_path / "settings.toml", {}), (None, wrong)):
         with pytest.raises(SettingsError) as found:
             load_settings(file, environment)

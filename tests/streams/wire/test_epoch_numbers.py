@@ -27,7 +27,7 @@ from blendstream.streams.wire.submissions import read_collecting_epoch
 from tests.agents.gateway.doubles import make_gateway
 from tests.localclient.support import head_list
 from tests.release_entries import book_of
-from tests.streams.wire.test_publication_documents import epoch_state, graph, published
+from tests.streams.wire.published_epochs import epoch_state, graph, published
 
 LAST = 2**53 - 1
 

@@ -2,101 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import pytest
 
 from blendstream.agents.gateway.gateway_process import _looked_back_s
-from blendstream.agents.gateway.state.publications import Publications, newest_with_rows
-from blendstream.agents.gateway.state.release_follower import ReleaseFold
+from blendstream.agents.gateway.state.publications import newest_with_rows
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch
-from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.releases.epoch_state import ReleaseBook
-from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.settings import Settings
+from tests.agents.gateway.state.folded_log import NOW_MS, Log
 from tests.service.settings import MASTER, service_values
-from tests.service.written_log import head_list_document, opened, plan
-
-NOW_MS = int(time.time()) * 1000
-
-
-class Log:
-    """Hands records to a fold as the reader does."""
-
-    def __init__(self, **options: Any) -> None:
-        self.publications = Publications()
-        self.fold = ReleaseFold(
-            self.publications,
-            topics=Topics(Settings.from_values(service_values())),
-            **{"history_epochs": 5, "keys": KeyRing({"k1": MASTER})} | options,
-        )
-        self.book = ReleaseBook()
-        self.offset = 0
-
-    def commit(self, entry: dict[str, Any], *documents: StoredDocument) -> None:
-        for document in documents:
-            for number, part in enumerate(document.parts):
-                self._record(entries.part_key(document.id, number), part)
-        self._record(entries.ENTRY_KEY, entries.encode([entry]))
-        self.fold.publish(self.book)
-
-    def _record(self, key: bytes, value: bytes) -> None:
-        record = LogRecord(self.offset, NOW_MS, key, value)
-        self.book.apply(*record)
-        self.fold.take(self.book, record)
-        self.offset += 1
-
-    def open_epoch(self, epoch: int, start_ms: int = NOW_MS - 60_000, **changes: Any) -> None:
-        self.commit(opened(epoch, start_ms, plan(**changes)))
-
-    def publish_head_list(
-        self,
-        epoch: int,
-        *,
-        cells_per_answer: int = 1,
-        reports_until_ms: int = NOW_MS + 1_000_000,
-    ) -> StoredDocument:
-        self.commit(entries.records_sealed(epoch, [0] * 4))
-        document = head_list_document(epoch)
-        stored = split("head_list", document.to_bytes())
-        optin = split("optin", b"{}%d" % epoch)
-        self.commit(
-            entries.head_list_released(
-                epoch,
-                [stored, optin],
-                cells=len(document.head_list.cells),
-                cells_per_answer=cells_per_answer,
-                answers=1,
-                wildcard_alone=False,
-                reports_until_ms=reports_until_ms,
-                reasons=[],
-            ),
-            stored,
-            optin,
-        )
-        return stored
-
-    def publish_estimates(
-        self, epoch: int, body: bytes, outcome: EpochOutcome = EpochOutcome.COMPLETE
-    ) -> StoredDocument:
-        stored = split("estimates", body)
-        self.commit(entries.estimate_released(epoch, stored, outcome, []), stored)
-        return stored
-
-    def publish_nothing(self, epoch: int) -> None:
-        """The epoch has too few people: no head list, and a publication without rows."""
-        self.open_epoch(epoch)
-        self.commit(entries.records_sealed(epoch, [0] * 4))
-        self.publish_estimates(epoch, b'{"epoch":%d}' % epoch, EpochOutcome.EMPTY)
-
-    def publish_click_graph(self, epoch: int) -> None:
-        stored = split("click-graph", b'{"graph":%d}' % epoch)
-        self.commit(entries.click_graph_released(epoch, stored, EpochOutcome.COMPLETE, []), stored)
+from tests.service.written_log import head_list_document
 
 
 def test_an_open_epoch_takes_records_with_the_terms_it_was_opened_with():
@@ -115,7 +34,7 @@ def test_an_open_epoch_takes_records_with_the_terms_it_was_opened_with():
 def test_a_released_head_list_is_served_and_reported_against():
     log = Log()
     log.open_epoch(7)
-    stored = log.publish_head_list(7)
+    stored = log.release_head_list(7)
 
     held = log.publications
     assert held.current_head_list == stored.id
@@ -135,14 +54,14 @@ def test_entries_go_to_the_topics_that_their_epoch_was_opened_with():
     """A gateway with yesterday's settings must not accept into topics that nobody counts."""
     log = Log()
     log.open_epoch(7, topic_version=2, partitions=8)
-    stored = log.publish_head_list(7)
+    stored = log.release_head_list(7)
     log.open_epoch(8, topic_version=3, partitions=16)
 
     reports = log.publications.report_targets[stored.id]
-    assert (reports.frames.topic, reports.partitions) == ("x.client-reports.v2", 8)
+    assert (reports.frames.topic, reports.partitions) == ("test.client-reports.v2", 8)
     records = log.publications.optin_targets.now(NOW_MS)
     assert records is not None
-    assert (records.frames.topic, records.partitions) == ("x.optin-records.v3", 16)
+    assert (records.frames.topic, records.partitions) == ("test.optin-records.v3", 16)
 
 
 @pytest.mark.parametrize("hook", [False, True])
@@ -153,7 +72,7 @@ def test_only_a_gateway_with_a_hook_takes_reports_of_an_epoch_that_was_opened_wi
     """A gateway restarted without its hook would let forged reports count as checked ones."""
     log = Log(admission=hook)
     log.open_epoch(7, devices_admitted=opened_with)
-    stored = log.publish_head_list(7)
+    stored = log.release_head_list(7)
 
     assert log.publications.report_targets[stored.id].admitted == (hook or not opened_with)
 
@@ -162,7 +81,7 @@ def test_frames_say_how_far_the_log_must_be_read_to_know_what_they_name():
     """Workers read so far before they refuse anything as unknown."""
     log = Log()
     log.open_epoch(7)
-    stored = log.publish_head_list(7)
+    stored = log.release_head_list(7)
     listed = log.offset
     log.open_epoch(8)
     opened_at = log.offset
@@ -178,7 +97,7 @@ def test_targets_keep_their_identity_while_the_log_moves_on():
     """Frames that are being filled are found by their target."""
     log = Log()
     log.open_epoch(7)
-    stored = log.publish_head_list(7)
+    stored = log.release_head_list(7)
     log.open_epoch(8)
     reports = log.publications.report_targets[stored.id]
     records = log.publications.optin_targets.now(NOW_MS)
@@ -193,7 +112,7 @@ def test_reports_on_a_list_whose_epoch_is_over_are_late_and_not_unknown():
     """The device held a real list; it learns to fetch the next one."""
     log = Log()
     log.open_epoch(7)
-    stored = log.publish_head_list(7)
+    stored = log.release_head_list(7)
     log.commit(entries.reports_sealed(7, [0] * 4))
     assert stored.id in log.publications.report_targets
     log.publish_estimates(7, b'{"schema":"x","epoch":7}')
@@ -208,7 +127,7 @@ def test_estimates_are_served_byte_for_byte_and_the_oldest_are_let_go():
     log = Log(history_epochs=3)
     for epoch in range(1, 6):
         log.open_epoch(epoch)
-        log.publish_head_list(epoch)
+        log.release_head_list(epoch)
         log.publish_estimates(epoch, b'{"epoch":%d}' % epoch)
 
     assert sorted(log.publications.estimates) == [3, 4, 5]
@@ -220,7 +139,7 @@ def test_the_newest_results_stay_while_empty_epochs_follow():
     """Devices fetch the newest results; epochs without any must not push them out."""
     log = Log(history_epochs=3)
     log.open_epoch(1)
-    log.publish_head_list(1)
+    log.release_head_list(1)
     # Too few people ends an epoch before devices have reported on the one before it.
     log.publish_nothing(2)
     log.publish_estimates(1, b'{"epoch":1}')
@@ -239,7 +158,7 @@ def test_a_document_whose_bytes_are_not_its_name_stops_the_reader():
     """Half a publication, or another one, must never be served."""
     log = Log()
     log.open_epoch(7)
-    log.commit(entries.records_sealed(7, [0] * 4))
+    log.seal_records(7)
     stored = split("head_list", head_list_document(7).to_bytes())
     optin = split("optin", b"{}")
     entry = entries.head_list_released(
@@ -261,15 +180,15 @@ def test_documents_of_jobs_that_write_side_by_side_are_kept_apart():
     """The keeper's entries and other documents' parts may stand between two parts."""
     log = Log()
     log.open_epoch(6)
-    log.publish_head_list(6)
+    log.release_head_list(6)
     log.open_epoch(7)
-    log.commit(entries.records_sealed(7, [0] * 4))
+    log.seal_records(7)
     document = head_list_document(7)
     stored, optin = split("head_list", document.to_bytes()), split("optin", b"{}")
     estimates = split("estimates", b'{"epoch":6}')
-    log._record(entries.part_key(stored.id, 0), stored.parts[0])
+    log._write(entries.part_key(stored.id, 0), stored.parts[0])
     log.commit(entries.estimate_released(6, estimates, EpochOutcome.COMPLETE, []), estimates)
-    log._record(entries.part_key(optin.id, 0), optin.parts[0])
+    log._write(entries.part_key(optin.id, 0), optin.parts[0])
     log.commit(
         entries.head_list_released(
             7, [stored, optin], cells=51, cells_per_answer=1, answers=1, wildcard_alone=False,
@@ -289,7 +208,7 @@ def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
     stored = split("estimates", b'{"epoch":3}')
     log.commit(entries.estimate_released(3, stored, EpochOutcome.COMPLETE, []))
     log.open_epoch(7)
-    head_list = log.publish_head_list(7)
+    head_list = log.release_head_list(7)
 
     assert log.publications.estimates == {}
     assert log.publications.current_head_list == head_list.id
@@ -330,12 +249,12 @@ def test_what_a_job_commits_after_its_epoch_was_given_up_is_not_served():
     world once saw for ever, under an address that any cache keeps, could not be taken back."""
     log = Log()
     log.open_epoch(6)
-    current = log.publish_head_list(6)
+    current = log.release_head_list(6)
     log.open_epoch(7)
-    log.commit(entries.records_sealed(7, [0] * 4))
+    log.seal_records(7)
     log.commit(entries.epoch_abandoned(7, "an operator said so"))
     log.publish_click_graph(7)
-    late = log.publish_head_list(7)
+    late = log.release_head_list(7)
     log.publish_estimates(7, b'{"epoch":7}')
 
     held = log.publications
@@ -349,11 +268,11 @@ def test_a_click_graph_that_comes_after_the_head_list_is_not_served():
     """The jobs never write it to its topic: both places must show the same."""
     log = Log()
     log.open_epoch(7)
-    log.commit(entries.records_sealed(7, [0] * 4))
+    log.seal_records(7)
     log.publish_click_graph(7)
-    log.publish_head_list(7)
+    log.release_head_list(7)
     log.open_epoch(8)
-    log.publish_head_list(8)
+    log.release_head_list(8)
     log.publish_click_graph(8)
 
     assert sorted(log.publications.click_graphs) == [7]
@@ -363,10 +282,10 @@ def test_no_device_is_sent_to_a_list_whose_epoch_ended_early():
     """It would spend its budget on a report that is refused as late."""
     log = Log()
     log.open_epoch(6)
-    past = log.publish_head_list(6, reports_until_ms=NOW_MS - 1)
+    past = log.release_head_list(6, reports_until_ms=NOW_MS - 1)
     log.publish_estimates(6, b'{"epoch":6}')
     log.open_epoch(7)
-    cut_short = log.publish_head_list(7)
+    cut_short = log.release_head_list(7)
     assert log.publications.current_head_list == cut_short.id
 
     log.commit(entries.epoch_abandoned(7, "an operator said so"))

@@ -24,7 +24,7 @@ from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
 from tests.agents.gateway.doubles import TestGateway, make_gateway
-from tests.agents.gateway.state.test_release_fold import Log
+from tests.agents.gateway.state.folded_log import Log
 from tests.service.settings import MASTER
 
 #: Epoch 8 follows epoch 7; five seconds of skew are allowed, sixty of grace.
@@ -52,7 +52,7 @@ class Both:
         log.open_epoch(7, START_MS - WINDOW_MS, **terms)
         log.open_epoch(8, START_MS, **terms)
         log.open_epoch(9, END_MS, **terms)
-        self.head_list = log.publish_head_list(7, reports_until_ms=END_MS).id
+        self.head_list = log.release_head_list(7, reports_until_ms=END_MS).id
         self.publications = log.publications
         self.book = log.book
         self.tokens = folder / "tokens"

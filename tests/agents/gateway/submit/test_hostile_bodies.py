@@ -21,16 +21,11 @@ import pytest
 from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.streams.settings.sections import GatewaySettings
-from blendstream.streams.wire.estimates_document import (
-    EstimatedCell,
-    EstimatedShare,
-    EstimatesDocument,
-    Participants,
-)
 from blendstream.streams.wire.submissions import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
 from tests.agents.gateway.doubles import HEAD_LIST, TestGateway, make_gateway, report, report_target
 from tests.agents.gateway.live import serving
 from tests.agents.gateway.loop_time import garbage_as_in_a_gateway, longest_pause, longest_stretch
+from tests.agents.gateway.published import large_estimates
 
 #: What one request may take of the loop at a time, in seconds of a quiet machine's processor time.
 LIMIT_S = 0.05
@@ -277,30 +272,6 @@ async def test_a_body_that_would_unpack_to_much_is_not_unpacked(application):
                 send, port, path, token, packed, "content-encoding: gzip"
             )
             assert (status, took_s < limit_s()) == (415, True)
-
-
-def large_estimates(records: int) -> bytes:
-    figure = EstimatedShare(0.25123456789, 0.000123456789, 0.2123456789, 0.3123456789)
-    return EstimatesDocument(
-        epoch=1,
-        window_start_s=0,
-        window_end_s=100,
-        reports_until_s=None,
-        outcome="complete",
-        reasons=(),
-        head_list_id=None,
-        parameters={},
-        mechanisms={},
-        participants=Participants(10, 5, 100),
-        records=tuple(
-            EstimatedCell(f"query {i}", f"https://{i}.example/", figure, figure, figure, 0.5, 0.25)
-            for i in range(records)
-        ),
-        queries=(),
-        agreement=None,
-        privacy={},
-        versions={},
-    ).to_bytes()
 
 
 @pytest.mark.parametrize("path", ["/v1/estimates/1", "/v1/estimates", "/v1/series?table=records"])

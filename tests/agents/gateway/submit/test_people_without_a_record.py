@@ -22,9 +22,9 @@ from blendstream.streams.tables.batch_verdict import Delivery, Refusal, Tally
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.submissions import write_optin_records
 from tests.agents.gateway.doubles import MASTER, optin_target
-from tests.agents.gateway.submit.test_record_submissions import Application, record
-from tests.agents.worker.test_entry_checks import START as OPEN_MS
-from tests.agents.worker.test_entry_checks import opened
+from tests.agents.gateway.submit.applications import Application, record
+from tests.agents.worker.judged_entries import START as OPEN_MS
+from tests.agents.worker.judged_entries import opened
 from tests.localclient.support import (
     DAY,
     END,

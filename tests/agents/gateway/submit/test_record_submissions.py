@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from itertools import pairwise
 
 import pytest
@@ -12,38 +11,15 @@ from hypothesis import strategies as st
 
 from blendstream.agents.gateway.state.submission_targets import OptinTargets
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
-from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.blender.values.record import Record
 from blendstream.streams.epoch_keys import EpochKeys, account
 from blendstream.streams.releases.epoch_state import PauseNotice
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire import submissions
-from tests.agents.gateway.doubles import MASTER, TestGateway, make_gateway, optin_target
+from tests.agents.gateway.doubles import MASTER, optin_target
+from tests.agents.gateway.submit.applications import Application, record
 
 HOUR_MS = 3_600_000
-
-
-def record(user_id: str = "user-1", **changes):
-    return {
-        "user_id": user_id,
-        "slot": 0,
-        "query": " Weather  Today",
-        "url": "https://w.example/",
-    } | changes
-
-
-class Application:
-    """Posts with a good token."""
-
-    def __init__(self, tmp_path, **options) -> None:
-        path = tmp_path / f"tokens-{secrets.token_hex(4)}"
-        self.header = {"authorization": f"Bearer {add_token(path, 'news-app')}"}
-        tokens = ApplicationTokens(path, clock=lambda: 0.0)
-        self.gateway: TestGateway = make_gateway(tokens=tokens, **options)
-
-    async def post(self, *records):
-        body = list(records) if len(records) > 1 else records[0]
-        return await self.gateway.ask("POST", "/v1/optin-records", body, self.header)
 
 
 @pytest.fixture

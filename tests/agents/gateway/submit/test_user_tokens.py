@@ -14,7 +14,7 @@ from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.user_tokens import UserToken, mint_user_token
 from tests.agents.gateway.doubles import TestGateway, make_gateway
-from tests.agents.gateway.submit.test_user_ids import START_MS, Service, record
+from tests.agents.gateway.submit.user_accounts import START_MS, Service, record
 
 NOW_S = START_MS // 1000 + 1
 HOUR = 3_600
