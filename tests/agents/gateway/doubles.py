@@ -24,8 +24,8 @@ from blendstream.agents.gateway.submit.record_submissions import Cohorts
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire.frames import OptinFrame, ReportFrame, decode
+from tests.service.settings import MASTER
 
-MASTER = bytes(range(32))
 HEAD_LIST = "ab" * 32
 
 

@@ -21,7 +21,7 @@ from blendstream.streams.releases.sealed_counts import _users
 from blendstream.streams.tables.batch_verdict import Delivery, Refusal, Tally
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.submissions import write_optin_records
-from tests.agents.gateway.doubles import MASTER, optin_target
+from tests.agents.gateway.doubles import optin_target
 from tests.agents.gateway.submit.applications import Application, record
 from tests.agents.worker.judged_entries import START as OPEN_MS
 from tests.agents.worker.judged_entries import opened
@@ -37,6 +37,7 @@ from tests.localclient.support import (
     limits,
 )
 from tests.release_entries import book_of
+from tests.service.settings import MASTER
 
 EPOCH = 8
 NONE = {"query": None, "url": None}

@@ -16,8 +16,9 @@ from blendstream.streams.epoch_keys import EpochKeys, account
 from blendstream.streams.releases.epoch_state import PauseNotice
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire import submissions
-from tests.agents.gateway.doubles import MASTER, optin_target
+from tests.agents.gateway.doubles import optin_target
 from tests.agents.gateway.submit.applications import Application, record
+from tests.service.settings import MASTER
 
 HOUR_MS = 3_600_000
 

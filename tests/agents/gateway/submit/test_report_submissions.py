@@ -13,7 +13,8 @@ from blendstream.blender.values.record import Record
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.settings.sections import GatewaySettings
 from blendstream.streams.wire import submissions
-from tests.agents.gateway.doubles import HEAD_LIST, MASTER, make_gateway, report, report_target
+from tests.agents.gateway.doubles import HEAD_LIST, make_gateway, report, report_target
+from tests.service.settings import MASTER
 
 ACCEPTED = {"verdicts": [{"status": "accepted"}]}
 
