@@ -37,7 +37,7 @@ async def test_same_user_ids_of_two_applications_are_counted_for_both(service):
         "lite-app": add_token(service.tokens, "lite-app", "family-accounts"),
     }
     ended_s = int(time.time()) - 5
-    before = opened(7, (ended_s - 3600) * 1000, plan())
+    before = opened(7, (ended_s - 3600) * 1000, plan(partitions=service.partitions))
     del before["user_id_spaces"]
     service.releases.commit(before)
     service.releases.open_epoch(8, start_ms=ended_s * 1000)

@@ -184,7 +184,9 @@ def scraped(watched: Watched, published: dict[str, Any]) -> dict[str, dict[str, 
             stem: total(found["worker"], f"blender_{stem}_received") for stem in watched.accepted
         }
         sent = {stem: n + BROKEN_FRAMES for stem, n in watched.accepted.items()}
-        return found if last >= published["epoch"] and received == sent else None
+        # Its time is observed a moment after the epoch is.
+        timed = count(found["jobs"], "blender_finalize_seconds", kind="estimates")
+        return found if last >= published["epoch"] and received == sent and timed else None
 
     return wait_for(complete, "metrics that show the publication", 60)
 

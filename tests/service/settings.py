@@ -63,10 +63,10 @@ IMPATIENT = {"kafka__request_timeout_s": "5", "redis__timeout_s": "1"}
 #: Windows of a few seconds, as short as the rules between settings allow.
 SHORT = {
     "epoch__window_s": "7",
-    "epoch__grace_s": "1__2",
-    "epoch__allowed_skew_s": "0__1",
-    "gateway__delivery_deadline_s": "0__9",
-    "gateway__linger_s": "0__01",
+    "epoch__grace_s": "1.2",
+    "epoch__allowed_skew_s": "0.1",
+    "gateway__delivery_deadline_s": "0.9",
+    "gateway__linger_s": "0.01",
 }
 #: A click graph for every epoch, from a share of the opt-in users of its own.
 GRAPHS = {
