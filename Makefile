@@ -97,7 +97,7 @@ soak: setup packages  ## a whole service under random faults; MINUTES=60
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(ARGS)
 
 # Plants them in a copy of this tree. FAULTS="word ..." for those whose description has a word.
-mutants: setup  ## thirty planted faults, and who does not notice them
+mutants: setup  ## planted faults, and misreadings of the device protocol; who does not notice them
 	$(BIN)/python -m tests.mutants $(FAULTS)
 
 fuzz: setup packages  ## many random inputs

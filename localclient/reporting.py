@@ -172,6 +172,7 @@ def _pass_over(context: Context, state: State, document: HeadListDocument) -> st
         return None
     if document.window_end_s > state.forget_before_s:
         context.store.save(replace(state, forget_before_s=document.window_end_s))
+        context.store.forget(document.window_end_s)
     return why
 
 

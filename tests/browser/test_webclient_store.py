@@ -76,7 +76,14 @@ def test_every_conversation_goes_the_same_way_on_indexeddb(
         page(context, origin),
         """
         for (const [i, vector] of conversations.entries()) {
-          await play(vector, Device, () => new IndexedDbStore('conversation ' + i))
+          const lose = () => new Promise((resolve) => {
+            indexedDB.open('conversation ' + i).onsuccess = ({ target: { result: db } }) => {
+              const transaction = db.transaction('device', 'readwrite')
+              transaction.objectStore('device').delete('state')
+              transaction.oncomplete = () => resolve(db.close())
+            }
+          })
+          await play(vector, Device, () => new IndexedDbStore('conversation ' + i), lose)
         }
         return conversations.length
         """,

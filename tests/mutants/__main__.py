@@ -3,6 +3,8 @@
     python -m tests.mutants                all of them; `make mutants`
     python -m tests.mutants lease token    those whose description has one of these words
 
+Faults of the service must fail the test that they name. Misreadings of the device protocol are
+planted in each of the two clients, which must then fail the vector that they name.
 Nothing is planted in this tree: each of two workers has its own copy in a temporary folder. Exits 1
 if a fault survives, and 2 if the list does not fit the code or a test fails without any fault.
 """
@@ -22,15 +24,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.mutants.misreadings import MISREADINGS, Misreading
 from tests.mutants.planted_faults import FAULTS, Fault
 
 REPOSITORY = Path(__file__).parents[2]
 WORKERS = 2
 #: Folders whose code is not the product's.
-_ELSEWHERE = ("tests", "bench", "docs", "deploy", "webclient")
+_ELSEWHERE = ("tests", "bench", "docs", "deploy")
+_MADE = (("webclient", "lib"), ("webclient", "extension"))
 #: Without plugins that leave files behind or take seconds to load.
 _LIGHT = ("-p", "no:cacheprovider", "-p", "no:schemathesis")
-#: pytest's exit codes. Others mean that the code could not be imported, or no test was found.
+_PLAY = (sys.executable, "tests/vectors/device/play.py")
+#: Both clients, as programs that play.py runs.
+CLIENTS = {
+    "python": (sys.executable, "-m", "tests.vectors.device.clients.localclient"),
+    "javascript": ("node", "tests/vectors/device/clients/webclient.mjs"),
+}
+#: Exit codes of pytest and of play.py. Others mean that nothing could be imported or found.
 _PASSED, _FAILED = 0, 1
 
 
@@ -43,18 +53,19 @@ def tracked_files() -> list[Path]:
     return [Path(name) for name in listed if os.path.lexists(REPOSITORY / name)]
 
 
-def place_of(fault: Fault, files: Sequence[Path]) -> Path:
-    """Return the only file of the product's code that has the fault's text, and has it once."""
+def place_of(right: str, suffixes: Sequence[str], files: Sequence[Path]) -> Path:
+    """Return the only file of the product's code that has this text, and has it once."""
     code = [
         file
         for file in files
-        if file.suffix in (".py", ".lua") and file.parts[0] not in _ELSEWHERE
+        if file.suffix in suffixes and file.parts[0] not in _ELSEWHERE
+        if file.parts[:2] not in _MADE
         if not any((REPOSITORY / part).is_symlink() for part in (file, *file.parents))
     ]
-    found = {file: (REPOSITORY / file).read_text().count(fault.right) for file in code}
+    found = {file: (REPOSITORY / file).read_text().count(right) for file in code}
     places = [file for file, times in found.items() for _ in range(times)]
     if len(places) != 1:
-        raise LookupError(f"the text of a fault must occur once in the code, got {places}: {fault}")
+        raise LookupError(f"the text of a fault must occur once in the code, got {places}: {right}")
     return places[0]
 
 
@@ -74,42 +85,83 @@ def copy_tree(files: Sequence[Path], folder: Path) -> None:
         shutil.copy2(REPOSITORY / file, folder / file, follow_symlinks=False)
 
 
-def run_tests(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run these tests of the copy on the copy's code; return pytest's exit code and its output."""
+def run(folder: Path, command: Sequence[str]) -> tuple[int, str]:
+    """Run a command on the copy's code; return its exit code and its output."""
     # Before the path on which an editable install finds this tree.
     path = os.pathsep.join([str(folder / "src"), str(folder)])
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *_LIGHT, *tests],
-        cwd=folder, env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        command, cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return ended.returncode, ended.stdout + ended.stderr
 
 
+def run_tests(tests: Sequence[str]) -> tuple[str, ...]:
+    return (sys.executable, "-m", "pytest", "-q", "-x", *_LIGHT, *tests)
+
+
+def play_vectors(vectors: Sequence[str], client: str) -> tuple[str, ...]:
+    return (*_PLAY, *vectors, "--", *CLIENTS[client])
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A fault, the file that it is planted in, and pytest's name of its test."""
+    """A fault, the file that it is planted in, and the command that must notice it."""
 
-    fault: Fault
+    what: str
+    right: str
+    wrong: str
     place: Path
-    test: str
+    catcher: str
+    command: tuple[str, ...]
 
     def run_in(self, folder: Path) -> tuple[int, str]:
         """Plant the fault in this copy, run its test, and put the right text back."""
         file = folder / self.place
         right = file.read_text()
-        file.write_text(right.replace(self.fault.right, self.fault.wrong))
+        file.write_text(right.replace(self.right, self.wrong))
         try:
-            return run_tests(folder, [self.test])
+            return run(folder, self.command)
         finally:
             file.write_text(right)
 
 
+def plan_fault(fault: Fault, files: Sequence[Path]) -> Planned:
+    test = catcher_of(fault, files)
+    place = place_of(fault.right, (".py", ".lua"), files)
+    return Planned(fault.what, fault.right, fault.wrong, place, test, run_tests([test]))
+
+
+def plan_misreading(misreading: Misreading, client: str, files: Sequence[Path]) -> Planned:
+    right, wrong = getattr(misreading, client)
+    place = place_of(right, (".py",) if client == "python" else (".js",), files)
+    command = play_vectors([misreading.vector], client)
+    return Planned(f"{client}: {misreading.what}", right, wrong, place, misreading.vector, command)
+
+
+def plan(words: Sequence[str], files: Sequence[Path]) -> tuple[list[Planned], list[Sequence[str]]]:
+    """What is planted, and the commands that must pass without any fault."""
+
+    def chosen(what: str) -> bool:
+        return not words or any(word in what for word in words)
+
+    faults = [plan_fault(fault, files) for fault in FAULTS if chosen(fault.what)]
+    commands: list[Sequence[str]] = []
+    if faults:
+        commands.append(run_tests(sorted({fault.catcher for fault in faults})))
+    misread = [one for one in MISREADINGS if chosen(one.what)]
+    planned = [plan_misreading(one, client, files) for client in CLIENTS for one in misread]
+    if misread:
+        vectors = sorted({one.vector for one in misread})
+        commands += [play_vectors(vectors, client) for client in CLIENTS]
+    return [*faults, *planned], commands
+
+
 def main(words: Sequence[str]) -> int:
-    faults = [f for f in FAULTS if not words or any(word in f.what for word in words)]
     files, began = tracked_files(), time.monotonic()
     try:
-        planned = [Planned(f, place_of(f, files), catcher_of(f, files)) for f in faults]
+        planned, commands = plan(words, files)
     except LookupError as error:
         print(error, file=sys.stderr)
         return 2
@@ -119,10 +171,11 @@ def main(words: Sequence[str]) -> int:
         for number in range(WORKERS):
             copy_tree(files, folder := Path(temporary, str(number)))
             copies.put(folder)
-        code, said = run_tests(folder, sorted({one.test for one in planned}))
-        if code != _PASSED:
-            print(f"{said}\nThese tests must pass without any fault.", file=sys.stderr)
-            return 2
+        for command in commands:
+            code, said = run(folder, command)
+            if code != _PASSED:
+                print(f"{said}\nThis must pass without any fault.", file=sys.stderr)
+                return 2
 
         def run_somewhere(one: Planned) -> tuple[int, str]:
             folder = copies.get()
@@ -135,7 +188,7 @@ def main(words: Sequence[str]) -> int:
         with ThreadPoolExecutor(WORKERS) as workers:
             for one, (code, said) in zip(planned, workers.map(run_somewhere, planned), strict=True):
                 verdict = {_PASSED: "SURVIVED", _FAILED: "caught"}.get(code, "BROKEN")
-                print(f"{verdict:9}{one.fault.what}\n         {one.test}", flush=True)
+                print(f"{verdict:9}{one.what}\n         {one.catcher}", flush=True)
                 if verdict == "BROKEN":
                     print(said, file=sys.stderr)
                 codes.append(code)

@@ -23,11 +23,13 @@ after(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true }))
 for (const vector of conversations) {
   test(vector.name, async () => {
     const memory = new MemoryStore()
-    await play(vector, Device, () => memory)
+    const lose = (store) => (store.text = null)
+    await play(vector, Device, () => memory, lose)
     const other = new shipped.MemoryStore()
-    await play(vector, shipped.Device, () => other)
+    await play(vector, shipped.Device, () => other, lose)
     const folder = await newFolder()
-    await play(vector, shipped.Device, () => new ShippedFileStore(folder))
+    const unlink = () => rm(join(folder, 'state'))
+    await play(vector, shipped.Device, () => new ShippedFileStore(folder), unlink)
   })
 }
 

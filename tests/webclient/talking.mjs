@@ -20,10 +20,12 @@ export const camel = (object) =>
     ]),
   )
 
-/** Plays it with this client and store; throws where the client says or returns something else. */
-export async function play(vector, Device, makeStore) {
+/** Plays it with this client and store; throws where the client says or returns something else.
+ * `lose` removes the store's state, as a browser may. */
+export async function play(vector, Device, makeStore, lose) {
   let nowS = 0
   let exchanges = []
+  let { dice, limits } = vector
   let optIn = vector.opt_in ? camel(vector.opt_in) : undefined
   const same = (found, expected, what) => {
     const [a, b] = [JSON.stringify(found), JSON.stringify(expected)]
@@ -45,12 +47,12 @@ export async function play(vector, Device, makeStore) {
   const start = () => {
     const options = {
       server: 'https://gateway.example/',
-      limits: camel(vector.limits),
+      limits: camel(limits),
       store: makeStore(),
       fetch,
       optIn,
     }
-    return new Device(options, { clock: () => nowS + 0.5, dice: new FractionDice(vector.dice) })
+    return new Device(options, { clock: () => nowS + 0.5, dice: new FractionDice(dice) })
   }
   let device = start()
   for (const step of vector.steps) {
@@ -58,16 +60,27 @@ export async function play(vector, Device, makeStore) {
     exchanges = [...(step.exchanges ?? [])]
     if (step.do === 'restart') {
       optIn = step.opt_in ? camel(step.opt_in) : undefined
+      ;({ dice = dice, limits = limits } = step)
+      const store = makeStore()
+      if (step.state === 'lost') await lose(store)
+      if (step.state === 'damaged') {
+        const { text } = await store.load()
+        await store.commit(text, text.slice(0, -9), 0)
+      }
       device = start()
     } else if (step.do === 'record') {
       same((await device.record(step.query, step.url)).what, step.outcome, 'record')
     } else if (step.do === 'forget') {
       same((await device.forget()).detail, 'forgotten', 'forget')
+    } else if (step.do === 'status') {
+      const found = await device.status()
+      for (const [key, value] of Object.entries(camel(step.outcome))) same(found[key], value, key)
     } else {
       const found = await device.maybeReport({ atOnce: step.do === 'report now' })
       const { what, epoch, again_at_s, free_at_s } = step.outcome
       const where = `outcome (${found.detail}) at ${nowS}`
-      same([found.what, found.againAtS, found.freeAtS], [what, again_at_s, free_at_s], where)
+      same([found.what, found.freeAtS], [what, free_at_s], where)
+      if (again_at_s !== undefined) same(found.againAtS, again_at_s, where)
       if (epoch !== undefined) same(found.epoch, epoch, where)
       same(exchanges.length, 0, 'requests left')
     }

@@ -31,6 +31,7 @@ import { below, makeReport, randomizerFor, shuffled, systemDice } from './random
  * @typedef {{status: number, headers: Headers, bytes: Uint8Array<ArrayBuffer> | null}} Answer */
 /** @typedef {{clock(): number, dice: import('./randomizers.js').Dice}} Parts */
 
+const HTTP_DATE = /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} [\d:]{8} GMT$/
 const FINAL = [400, 404, 409, 410, 413, 422]
 /** @type {State} */
 const FRESH = {
@@ -272,7 +273,9 @@ export class Device {
 
   /** @param {Answer} answer */
   #checkClock(answer) {
-    const serverS = Date.parse(answer.headers.get('date') ?? '') / 1000
+    // Other forms are no date: other clients would read others.
+    const told = answer.headers.get('date')?.match(HTTP_DATE)?.[0] ?? ''
+    const serverS = Date.parse(told) / 1000
     if (Math.abs(serverS - this.#now()) > this.#limits.maxClockSkewS) {
       throw { what: 'clock wrong', detail: "set the device's clock" }
     }

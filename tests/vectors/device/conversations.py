@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from blendstream.localclient import ClientRefused, LimitReached, Limits, OptIn
+from blendstream.localclient import (
+    ClientRefused,
+    LimitReached,
+    Limits,
+    OptIn,
+    StateUnreadable,
+    forget,
+)
 from blendstream.localclient.conversation import DeviceRequest, Outcome, Response
 from blendstream.localclient.local_client import _Core, _Parts
 from blendstream.streams.wire.head_list_document import HeadListDocument
@@ -59,7 +67,8 @@ class Talker:
     now_s: int = 0
 
     def __post_init__(self) -> None:
-        self._opt_in_at_first = self.opt_in
+        limits = {**LIMITS, **self.limits}
+        self._at_first = {"limits": limits, "opt_in": self.opt_in, "dice": list(self.dice)}
         self.start()
 
     def start(self) -> None:
@@ -70,11 +79,35 @@ class Talker:
             "https://gateway.example/", self.folder, own, opt_in=trusting, _parts=parts
         )
 
-    def restart(self, opt_in: dict[str, str] | None = None) -> None:
-        """The application ends and starts again, perhaps with another mind."""
+    def restart(
+        self,
+        opt_in: dict[str, str] | None = None,
+        *,
+        state: str = "kept",
+        dice: tuple[int, int] | None = None,
+        limits: dict[str, Any] | None = None,
+    ) -> None:
+        """The application ends and starts again, perhaps with another mind, or without its state.
+
+        Other dice tell what was kept from what is drawn again.
+        """
+        step: dict[str, Any] = {"do": "restart", "opt_in": opt_in}
+        file = self.folder / "state"
+        if state == "lost":
+            file.unlink()
+        elif state == "damaged":
+            file.write_bytes(file.read_bytes()[:-9])
+        if state != "kept":
+            step["state"] = state
+        if dice:
+            self.dice = step["dice"] = dice
+        if limits:
+            self.limits = limits
+            step["limits"] = {**LIMITS, **limits}
         self.opt_in = opt_in
-        self.start()
-        self.steps.append({"do": "restart", "opt_in": opt_in})
+        with suppress(StateUnreadable):
+            self.start()
+        self.steps.append(step)
 
     def record(self, now_s: int, query: str, url: str) -> None:
         self.now_s = now_s
@@ -84,8 +117,20 @@ class Talker:
 
     def forget(self, now_s: int) -> None:
         self.now_s = now_s
-        self._client.forget()
+        forget(self.folder)
         self.steps.append({"do": "forget", "now_s": now_s})
+
+    def status(self, now_s: int) -> dict[str, Any]:
+        """What is on the device and what was spent."""
+        self.now_s = now_s
+        try:
+            status = self._client.status()
+            names = ("records_held", "epsilon_spent", "delta_spent", "windows_answered")
+            outcome = {"what": "status", **{name: getattr(status, name) for name in names}}
+        except StateUnreadable:
+            outcome = {"what": "state unreadable"}
+        self.steps.append({"do": "status", "now_s": now_s, "outcome": outcome})
+        return outcome
 
     def report(self, now_s: int, *answers: Answer, at_once: bool = False) -> str:
         """`maybe_report`, answered so; every answer must be asked for. Returns what it came to."""
@@ -102,6 +147,8 @@ class Talker:
                     step = self._client._advance(talk, answer)  # type: ignore[assignment]
             assert isinstance(step, Outcome)
             outcome = {"what": str(step.what), "epoch": step.epoch, "again_at_s": step.again_at_s}
+        except StateUnreadable:
+            outcome = {"what": "state unreadable"}
         except ClientRefused as refusal:
             outcome = {"what": _words(type(refusal).__name__), "again_at_s": self._paused_until_s()}
             if isinstance(refusal, LimitReached):
@@ -124,9 +171,7 @@ class Talker:
     def vector(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "limits": {**LIMITS, **self.limits},
-            "opt_in": self._opt_in_at_first,
-            "dice": list(self.dice),
+            **self._at_first,
             "steps": self.steps,
         }
 
@@ -198,8 +243,9 @@ def vectors() -> dict[str, object]:
     from tests.vectors.device.scenes import SCENES
 
     return {
-        "about": "Conversations. Every throw of `dice` [n, d] below b is b*n/d, rounded down. A "
-        "response of null: no answer; too_large: longer than was asked for. Refusals are outcomes.",
+        "about": "Conversations; README.md describes their steps and outcomes. Every throw of "
+        "`dice` [n, d] below b is b*n/d, rounded down. A response of null: no answer; too_large: "
+        "longer than was asked for. Refusals are outcomes.",
         "conversations": [run(scene) for scene in SCENES],
     }
 

@@ -282,6 +282,17 @@ SETTLED = [
         "a refusal", answer(200, '{"verdicts":[{"status":"refused","reason":"late"}]}'),
         "refused by server",
     ),
+    what_settles_it(
+        "202 with one accepted and one refused", answer(
+            202, '{"verdicts":[{"status":"refused","reason":"late"},{"status":"accepted"}]}'
+        ), "sent",
+    ),
+    what_settles_it(
+        "two refusals, one of them for the turn", answer(
+            200, '{"verdicts":[{"status":"refused","reason":"other_cohort"},'
+            '{"status":"refused","reason":"late"}]}'
+        ), "refused by server",
+    ),
     what_settles_it("202 and nothing to read", answer(202, "thank you"), "sent"),
     what_settles_it(
         "202 and a verdict that cannot be read",
@@ -500,6 +511,357 @@ def a_window_opted_in_for_is_not_reported_on(new: New) -> Talker:
     return talker
 
 
+def a_lost_state_starts_no_second_budget(new: New) -> Talker:
+    talker = new()
+    searched(talker)
+    document = day(100)
+    assert talker.report(NOW, shown(document), shown(document), SENT, at_once=True) == "sent"
+    talker.restart(state="lost")
+    assert talker.report(NOW + DAY) == "state unreadable"
+    talker.restart()
+    assert talker.report(NOW + DAY, at_once=True) == "state unreadable"
+    assert talker.status(NOW + DAY)["what"] == "state unreadable"
+    return talker
+
+
+def a_state_lost_before_the_first_report_is_missed_too(new: New) -> Talker:
+    talker = new()
+    assert talker.report(NOW, answer(404)) == "nothing new"
+    talker.restart(state="lost")
+    assert talker.report(NOW + DAY) == "state unreadable"
+    return talker
+
+
+def a_damaged_state_stops_all_spending(new: New) -> Talker:
+    talker = new()
+    document = day(100)
+    assert talker.report(NOW, shown(document), shown(document), None, at_once=True) == "try later"
+    talker.restart(state="damaged")
+    assert talker.report(NOW + HOUR) == "state unreadable"
+    return talker
+
+
+def forgetting_leaves_a_state_unreadable(state: str) -> Scene:
+    def scene(new: New) -> Talker:
+        talker = new(opt_in=USER)
+        opted_in(talker)
+        assert talker.report(START + HOUR, collecting(100), None, at_once=True) == "try later"
+        talker.restart(USER, state=state)
+        talker.forget(START + HOUR)
+        assert talker.report(START + 2 * HOUR) == "state unreadable"
+        talker.restart(USER)
+        assert talker.report(START + 3 * HOUR) == "state unreadable"
+        return talker
+
+    scene.__name__ = f"forgetting a {state} state leaves it unreadable"
+    return scene
+
+
+def a_turn_is_kept_across_restarts(new: New) -> Talker:
+    talker = new()
+    assert talker.report(NOW, shown(day(100, cohorts=4))) == "nothing new"
+    talker.restart(dice=(0, 1))
+    own = day(101, cohorts=4, epoch=10)
+    assert talker.report(NOW + DAY, shown(own), shown(own), SENT, at_once=True) == "sent"
+    talker.restart(dice=(3, 4))
+    # 10 mod 4 is 2, the place drawn first; 12 mod 4 is 0, and 15 mod 4 is 3.
+    for number, epoch in ((102, 12), (103, 15)):
+        now_s = (number + 1) * DAY + HOUR
+        assert talker.report(now_s, shown(day(number, cohorts=4, epoch=epoch))) == "nothing new"
+    other = day(104, cohorts=8, epoch=16 + 6)
+    now_s = 105 * DAY + HOUR
+    assert talker.report(now_s, shown(other), shown(other), SENT, at_once=True) == "sent"
+    return talker
+
+
+def an_appointment_is_kept_across_restarts(new: New) -> Talker:
+    talker = new()
+    document = day(100)
+    assert talker.report(NOW, shown(document)) == "waiting"
+    drawn_s = talker.steps[-1]["outcome"]["again_at_s"]
+    talker.restart(dice=(0, 1))
+    assert talker.report(NOW + 1) == "waiting"
+    assert talker.steps[-1]["outcome"]["again_at_s"] == drawn_s
+    talker.restart(dice=(3, 4))
+    assert talker.report(drawn_s, shown(document), SENT) == "sent"
+    return talker
+
+
+def a_missed_appointment_is_not_drawn_again_after_a_restart(new: New) -> Talker:
+    talker = new(limits={"max_wait_s": HOUR}, dice=(999, 1000))
+    document = day(100)
+    assert talker.report(NOW, shown(document)) == "waiting"
+    talker.restart(dice=(1, 2))
+    assert talker.report(NOW + 2 * HOUR, shown(document), shown(document), SENT) == "sent"
+    return talker
+
+
+def an_appointment_to_opt_in_is_kept_across_restarts(new: New) -> Talker:
+    talker = new(opt_in=USER)
+    opted_in(talker)
+    assert talker.report(START + HOUR, collecting(100)) == "waiting"
+    drawn_s = talker.steps[-1]["outcome"]["again_at_s"]
+    talker.restart(USER, dice=(0, 1))
+    assert talker.report(START + 2 * HOUR) == "waiting"
+    assert talker.steps[-1]["outcome"]["again_at_s"] == drawn_s
+    assert talker.report(drawn_s, SENT) == "sent"
+    return talker
+
+
+def reported_records_are_forgotten(new: New) -> Talker:
+    talker = new()
+    searched(talker)
+    assert talker.status(NOW)["records_held"] == 5
+    document = day(100)
+    assert talker.report(NOW, shown(document), shown(document), None, at_once=True) == "try later"
+    # Before it is accepted: the bytes are fixed. What was searched after the window stays.
+    assert talker.status(NOW)["records_held"] == 1
+    assert talker.report(NOW + HOUR, SENT) == "sent"
+    status = talker.status(NOW + HOUR)
+    assert (status["records_held"], status["epsilon_spent"]) == (1, 4.0)
+    return talker
+
+
+def records_of_windows_passed_over_are_forgotten(new: New) -> Talker:
+    talker = new()
+    searched(talker)
+    assert talker.report(NOW, shown(day(100, cohorts=4))) == "nothing new"
+    assert talker.status(NOW)["records_held"] == 1
+    talker.record(NOW, *LISTED[0])
+    nothing = day(101, cohorts=4, epoch=10, listed=0)
+    assert talker.report(NOW + DAY, shown(nothing)) == "nothing new"
+    status = talker.status(NOW + DAY)
+    assert (status["records_held"], status["epsilon_spent"]) == (0, 0.0)
+    return talker
+
+
+def records_sent_by_opting_in_are_forgotten_and_later_ones_stay(new: New) -> Talker:
+    talker = new(opt_in=USER)
+    opted_in(talker)
+    talker.record(START + HOUR, "now", "https://x.example/")
+    talker.record(START + HOUR + 1, "a second later", "https://x.example/")
+    assert talker.report(START + HOUR, collecting(100), SENT, at_once=True) == "sent"
+    status = talker.status(START + HOUR)
+    assert (status["records_held"], status["windows_answered"]) == (1, 1)
+    return talker
+
+
+def records_that_nobody_asks_about_are_forgotten(new: New) -> Talker:
+    talker = new(limits={"keep_records_s": 31 * DAY})
+    searched(talker)
+    assert talker.report(START + 31 * DAY, answer(404)) == "nothing new"
+    assert talker.status(START + 31 * DAY)["records_held"] == 4
+    assert talker.report(END + 31 * DAY + 1, None) == "try later"
+    assert talker.status(END + 31 * DAY + 1)["records_held"] == 0
+    return talker
+
+
+def forgetting_removes_records_and_keeps_what_was_spent(new: New) -> Talker:
+    talker = new()
+    document = day(100)
+    assert talker.report(NOW, shown(document), shown(document), SENT, at_once=True) == "sent"
+    searched(talker)
+    talker.forget(NOW)
+    assert talker.status(NOW)["records_held"] == 0
+    assert talker.status(NOW)["epsilon_spent"] == 4.0
+    talker.restart()
+    assert talker.report(NOW, shown(document)) == "nothing new"
+    return talker
+
+
+def opting_in_with_a_wrong_clock(new: New) -> Talker:
+    talker = new(opt_in=USER)
+    for off_s in (901, -901):
+        said = collecting(100)
+        said.headers.update(date(START + HOUR + off_s))  # type: ignore[attr-defined]
+        assert talker.report(START + HOUR, said) == "clock wrong"
+        talker.restart(USER)
+    said = collecting(100)
+    said.headers.update(date(START + HOUR - 900))  # type: ignore[attr-defined]
+    assert talker.report(START + HOUR, said) == "waiting"
+    return talker
+
+
+def the_same_bytes_after_a_restart_whatever_would_be_drawn(new: New) -> Talker:
+    talker = new()
+    searched(talker)
+    document = day(100)
+    assert talker.report(NOW, shown(document), shown(document), None, at_once=True) == "try later"
+    talker.restart(dice=(7, 8))
+    assert talker.report(NOW + HOUR, None) == "try later"
+    talker.restart(dice=(0, 1))
+    assert talker.report(NOW + 2 * HOUR, SENT) == "sent"
+    return talker
+
+
+def a_server_that_is_away_has_a_short_pause_again_after_a_restart(new: New) -> Talker:
+    talker = new(dice=(0, 1))
+    pauses = []
+    for _ in range(2):
+        now_s = NOW
+        for _ in range(3):
+            assert talker.report(now_s, None) == "try later"
+            pauses.append(talker.steps[-1]["outcome"]["again_at_s"] - now_s)
+            now_s += pauses[-1]
+        talker.restart()
+    assert pauses == [30, 60, 120] * 2
+    return talker
+
+
+def the_last_attempt_at_the_deadline_may_be_accepted(new: New) -> Talker:
+    talker = new(limits={"max_wait_s": 2 * HOUR})
+    document = day(100)
+    assert talker.report(NOW, shown(document), shown(document), None, at_once=True) == "try later"
+    assert talker.report(NOW + 3 * HOUR, SENT) == "sent"
+    return talker
+
+
+def an_application_that_lengthens_its_period_spends_no_more(new: New) -> Talker:
+    talker = new(limits={"epsilon_per_period": 4.0, "period_s": DAY})
+    for number in (100, 102):
+        document = day(number)
+        said = (shown(document), shown(document), SENT)
+        assert talker.report((number + 1) * DAY + HOUR, *said, at_once=True) == "sent"
+    talker.restart(limits={"epsilon_per_period": 8.0})
+    now_s = 105 * DAY + HOUR
+    assert talker.report(now_s, shown(day(104))) == "limit reached"
+    assert talker.status(now_s)["epsilon_spent"] == 8.0
+    return talker
+
+
+def what_retry_after_may_say(new: New) -> Talker:
+    talker = new(dice=(0, 1))
+    pauses = {
+        "000000120": 120,
+        "3601": 3600,
+        **dict.fromkeys(("Sun, 12 Apr 1970 09:00:00 GMT", "-500", "1e3", "500.5", "+500"), 30),
+        "5000000000": 30,
+    }
+    for said, pause_s in pauses.items():
+        assert talker.report(NOW, answer(503, retry_after=said)) == "try later"
+        assert talker.steps[-1]["outcome"]["again_at_s"] == NOW + pause_s, said
+        talker.restart()
+    return talker
+
+
+def a_date_in_another_form_is_no_date(new: New) -> Talker:
+    talker = new()
+    document = day(100)
+    for said in (
+        "1990-01-01T00:00:00Z",
+        "Mon, 01 Jan 1990 00:00:00 +0000",
+        "Monday, 01-Jan-90 00:00:00 GMT",
+        "Mon Jan  1 00:00:00 1990",
+        "631152000",
+        "Mon, 99 Jan 1990 00:00:00 GMT",
+    ):
+        # It read the list; and this one was exchanged for another.
+        first = (shown(document),) if not talker.steps else ()
+        other = shown(day(100, listed=2), date=said)
+        assert talker.report(NOW, *first, other, at_once=True) == "head list refused"
+    told = shown(document, date="Mon, 01 Jan 1990 00:00:00 GMT")
+    assert talker.report(NOW, told, at_once=True) == "clock wrong"
+    return talker
+
+
+def the_order_of_checks(new: New) -> Talker:
+    talker = new()
+    document = day(100)
+    assert talker.report(NOW, answer(200, "{", **date(NOW + 901))) == "clock wrong"
+    talker.restart()
+    assert talker.report(NOW, answer(404, "{", **date(NOW + 901))) == "nothing new"
+    talker.restart()
+    assert talker.report(NOW, answer(500, "{", **date(NOW + 901))) == "try later"
+    talker.restart()
+    # Another's turn is found before an unknown randomizer, and after an unknown normalisation.
+    other = day(100, cohorts=4, normalisation=3)
+    assert talker.report(NOW, shown(other)) == "head list refused"
+    talker.restart()
+    other = day(99, cohorts=4, name="newer", reports_until_s=END)
+    assert talker.report(NOW, shown(other)) == "nothing new"
+    talker.restart()
+    said = (shown(document), shown(document), SENT)
+    assert talker.report(NOW, *said, at_once=True) == "sent"
+    # Answered before the limits: this device's are lower now.
+    talker.restart(limits={"epsilon_per_report": 1.0})
+    assert talker.report(NOW, shown(document)) == "nothing new"
+    talker.restart()
+    # A clock that went back is found before the list's limits.
+    assert talker.report(NOW - 1, shown(day(101, answers=5))) == "clock wrong"
+    return talker
+
+
+def the_order_of_checks_when_the_budget_is_used_up(new: New) -> Talker:
+    talker = new(limits={"epsilon_per_period": 4.0})
+    document = day(100)
+    assert talker.report(NOW, shown(document), shown(document), SENT, at_once=True) == "sent"
+    # Another's turn, and a reporting window that has ended, come before the budget.
+    assert talker.report(NOW + DAY, shown(day(101, listed=0))) == "nothing new"
+    talker.restart()
+    ended = day(101, reports_until_s=NOW + DAY)
+    assert talker.report(NOW + DAY, shown(ended)) == "nothing new"
+    talker.restart()
+    # The budget comes before a window that was passed over, and before the randomizer.
+    assert talker.report(NOW + DAY, shown(day(101))) == "limit reached"
+    talker.restart()
+    assert talker.report(NOW + 2 * DAY, shown(day(102, name="newer"))) == "limit reached"
+    return talker
+
+
+def opting_in_while_clocks_are_apart(new: New) -> Talker:
+    talker = new(opt_in=USER)
+    assert talker.report(START - 901, collecting(100)) == "head list refused"
+    talker.restart(USER)
+    assert talker.report(START - 900, collecting(100)) == "waiting"
+    return talker
+
+
+def opting_in_at_the_very_end(new: New) -> Talker:
+    talker = new(opt_in=USER)
+    opted_in(talker)
+    assert talker.report(END + HOUR, collecting(100)) == "head list refused"
+    talker.restart(USER)
+    # After the window, while records are still taken: at once.
+    assert talker.report(END + HOUR - 1, collecting(100), SENT) == "sent"
+    return talker
+
+
+def the_last_quarter_of_a_window_is_rounded_down(new: New) -> Talker:
+    talker = new(opt_in=USER, dice=(0, 1))
+    said = collecting(100, window_end_s=END + 3)
+    assert talker.report(START + HOUR, said) == "waiting"
+    assert talker.steps[-1]["outcome"]["again_at_s"] == END + 3 - 86_403 // 4
+    return talker
+
+
+def a_record_of_a_listed_query_counts_for_the_query(new: New) -> Talker:
+    talker = new(dice=(0, 1))
+    talker.record(START, "weather", "https://unlisted.example/")
+    document = day(100, name="two-stage", query_wildcards=True)
+    assert talker.report(NOW, shown(document), shown(document), SENT, at_once=True) == "sent"
+    assert '"answers":[[3]]' in talker.steps[-1]["exchanges"][-1]["request"]["body"]
+    return talker
+
+
+def a_list_that_is_not_found_by_its_id(new: New) -> Talker:
+    talker = new()
+    assert talker.report(NOW, shown(day(100))) == "waiting"
+    assert talker.report(NOW, answer(404), at_once=True) == "try later"
+    assert talker.report(NOW, shown(day(100)), SENT, at_once=True) == "sent"
+    return talker
+
+
+def opting_in_claims_up_to_now(new: New) -> Talker:
+    talker = new(opt_in=USER)
+    opted_in(talker)
+    assert talker.report(START + HOUR, collecting(100), SENT, at_once=True) == "sent"
+    # A server that calls its window a month long rules out no honest window after it.
+    then = {"window_start_s": START + HOUR + 1, "window_end_s": END + HOUR, "epoch": 8}
+    said = collecting(100, **then)
+    assert talker.report(START + 2 * HOUR, said, SENT, at_once=True) == "sent"
+    return talker
+
+
 SCENES: list[Scene] = [
     a_report_from_the_first_look_to_accepted,
     *(
@@ -543,4 +905,32 @@ SCENES: list[Scene] = [
     forgetting_drops_what_was_to_be_sent,
     forgetting_keeps_a_report_that_was_paid_for,
     a_window_opted_in_for_is_not_reported_on,
+    a_lost_state_starts_no_second_budget,
+    a_state_lost_before_the_first_report_is_missed_too,
+    a_damaged_state_stops_all_spending,
+    *(forgetting_leaves_a_state_unreadable(state) for state in ("lost", "damaged")),
+    a_turn_is_kept_across_restarts,
+    an_appointment_is_kept_across_restarts,
+    a_missed_appointment_is_not_drawn_again_after_a_restart,
+    an_appointment_to_opt_in_is_kept_across_restarts,
+    reported_records_are_forgotten,
+    records_of_windows_passed_over_are_forgotten,
+    records_sent_by_opting_in_are_forgotten_and_later_ones_stay,
+    records_that_nobody_asks_about_are_forgotten,
+    forgetting_removes_records_and_keeps_what_was_spent,
+    opting_in_with_a_wrong_clock,
+    the_same_bytes_after_a_restart_whatever_would_be_drawn,
+    a_server_that_is_away_has_a_short_pause_again_after_a_restart,
+    the_last_attempt_at_the_deadline_may_be_accepted,
+    an_application_that_lengthens_its_period_spends_no_more,
+    what_retry_after_may_say,
+    a_date_in_another_form_is_no_date,
+    the_order_of_checks,
+    the_order_of_checks_when_the_budget_is_used_up,
+    opting_in_while_clocks_are_apart,
+    opting_in_at_the_very_end,
+    the_last_quarter_of_a_window_is_rounded_down,
+    a_record_of_a_listed_query_counts_for_the_query,
+    a_list_that_is_not_found_by_its_id,
+    opting_in_claims_up_to_now,
 ]

@@ -36,6 +36,18 @@ QUERIES = [
     "\uac00\u11a8",
     "\u0344",
     "\U0001d15e",
+    # A starter beyond U+FFFF, and a mark that composes with it, or does not.
+    "\U00011099\U000110ba",
+    "\U00011131\U00011127 \U00011347\U0001133e",
+    "\U000115b8\U000115af\u0323\u0301",
+    "\U00010400\u0301 \U00010400\u0323\u0307",
+    "\U0001d157\U0001d165",
+    "\U0001f600\u0301e\u0301",
+    # More marks than stream-safe text has: they stay with their letter.
+    "a" + "\u0300" * 31 + "\u0323",
+    "e" + "\u0323" * 40 + "\u0301",
+    # Cherokee folds to its capitals.
+    "\uab70\uab71 \u13f8 \u13a0",
     # Compatibility forms are other text.
     "\uff21\uff22",
     "\u2460",
