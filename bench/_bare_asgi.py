@@ -42,6 +42,7 @@ if __name__ == "__main__":
         lifespan="off",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # as in a gateway
         backlog=4096,
         log_level="warning",
     )
