@@ -28,7 +28,7 @@ from tests.browser.publications import publications
 from tests.browser.real_service import CELL, QUERY, URL, RealService, real_service
 from tests.service.waiting import wait_for
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.more]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser.conftest import ROOT, Visit, _Quiet
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.more]
 
 Open = Callable[..., Visit]
 

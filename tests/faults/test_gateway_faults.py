@@ -168,6 +168,7 @@ async def test_a_paused_broker_is_503_at_the_deadline_then_at_once_and_all_is_we
     await _assert_counted_once(service, senders)
 
 
+@pytest.mark.more
 async def test_a_stop_ends_within_its_one_deadline_while_the_broker_is_paused(broken, breakable):
     """Answering, flushing and disconnecting share it: what came after it would be killed."""
     service, senders, other = broken
