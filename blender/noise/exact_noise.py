@@ -31,6 +31,7 @@ from blendstream.blender.values.rational import exp_rounded_down
 
 __all__ = [
     "COIN_BITS",
+    "GRID",
     "ExactNoise",
     "Noise",
     "absence_bound",
@@ -43,6 +44,12 @@ __all__ = [
 
 #: A coin's probability is a whole number over 2 to this power.
 COIN_BITS = 32
+
+#: Units of noise per person in the profile `paper`. A coarser grid leaves part of δ unused, because
+#: the threshold can only be a whole number of units (up to a factor e^(ε/2) of δ at one unit per
+#: person, 0.2 % at 1 024). A finer one makes the tables of the noise longer and changes no list.
+#: A power of two, so that a scale times the grid is exact.
+GRID = 1024
 
 
 class Noise(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 
 from blendstream.blender.values.arrays import FloatArray
 
-__all__ = ["gaussian_law", "laplace_law"]
+__all__ = ["gaussian_law", "in_people", "laplace_law"]
 
 #: Noise beyond this many scales is left out: e^−25 of it, or 1e-30 of Gaussian noise. A shorter
 #: law would call counts impossible that a record of share 0 does show, if hardly ever.
@@ -34,3 +34,17 @@ def gaussian_law(scale: float) -> FloatArray:
     half = math.ceil(_GAUSSIAN_REACH * scale)
     law = np.exp(-(np.arange(-half, half + 1) ** 2) / (2 * scale**2))
     return np.asarray(law / law.sum())
+
+
+def in_people(law: FloatArray, grid: int) -> FloatArray:
+    """Return the distribution of X/G rounded to whole people (halves up), for −h … h.
+
+    >>> in_people(np.full(5, 0.2), 4).round(1).tolist()  # x = −2 … 2 units; 2 of 4 is a half
+    [0.0, 0.8, 0.2]
+    """
+    if grid == 1:
+        return law
+    half = len(law) // 2
+    people = (np.arange(-half, half + 1) + grid // 2) // grid
+    reach = int(np.abs(people).max())
+    return np.bincount(people + reach, weights=law, minlength=2 * reach + 1)

@@ -12,7 +12,8 @@ operating system's generator, at about 100 000 draws a second and core. It is in
     run_jobs(load_settings().settings, dice=ReleaseDice(OpenDPNoise()))
 
 Promises: noise of the law that was asked for, exactly, as OpenDP states it. Its threshold
-measurements are not used: they account for too small a δ (docs/decisions/0003).
+measurements are not used: they account for too small a δ
+(docs/decisions/0003-noise-on-a-fine-grid.md).
 Assumes: the scale was derived from the sensitivity by the caller.
 """
 

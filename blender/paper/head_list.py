@@ -5,8 +5,9 @@ Paper: CreateHeadList (Figure 3).
 Promises: (ε,δ)-DP for the opt-in users in S (Theorem 1); neighbouring: replace-one, the records
 of one user change. Only records present in S are considered, absent ones never appear.
 Assumes: m_O = 1 record a user, enforced when counting; exact integer noise.
-Symbols: N = how many users hold the record, b = noise scale, X = noise, θ = threshold,
-β = the chance we allow a record of one single user to pass.
+Symbols: N = how many users hold the record, b = noise scale in people, G = units per person,
+X = noise in units, θ = threshold in units, β = the largest permitted probability that the record
+of one single user passes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise.exact_noise import Noise, absence_bound, laplace_scale, rare_noise
+from blendstream.blender.noise.exact_noise import (
+    GRID,
+    Noise,
+    absence_bound,
+    laplace_scale,
+    rare_noise,
+)
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import require
 from blendstream.blender.values.interfaces import OptinCounts, Selection
@@ -48,27 +55,33 @@ class ThresholdSelector:
         _require_theorem_1(parameters)
         # One user who changes their record moves two counts by one: b_S = 2·m_O/ε.
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
-        # Departure: an integer θ from the exact tail in place of τ
-        # (docs/decisions/0003-integer-thresholds.md). β = δ/2, as in the paper's proof.
-        theta = threshold_for(scale=scale, pass_probability=Fraction(parameters.delta) / 2)
-        draw = partial(noise.discrete_laplace, scale=scale)
-        kept = keep_records(counts, np.zeros_like(known), draw, threshold=theta, drop=None)
+        # Departure: exact noise and threshold on a grid of 1/G people in place of real numbers
+        # (docs/decisions/0003-noise-on-a-fine-grid.md). β = δ/2, as in the paper's proof.
+        theta = threshold_for(
+            scale=scale, pass_probability=Fraction(parameters.delta) / 2, grid=GRID
+        )
+        draw = partial(noise.discrete_laplace, scale=scale * GRID)
+        units = counts * GRID
+        kept = keep_records(units, np.zeros_like(known), draw, threshold=theta, drop=None)
         return replace(kept, noisy_counts=None)
 
 
-def threshold_for(*, scale: float, pass_probability: Fraction) -> int:
-    """The smallest θ that a count of 1 reaches with at most this probability.
+def threshold_for(*, scale: float, pass_probability: Fraction, grid: int) -> int:
+    """Return the smallest θ, in units, that a count of 1 reaches with at most this probability.
 
-        P(1 + X ≥ θ) = P(X ≥ θ−1) ≤ β,   so   θ = 1 + min{ j : P(X ≥ j) ≤ β }
+        P(G + X ≥ θ) = P(X ≥ θ−G) ≤ β,   so   θ = G + min{ j : P(X ≥ j) ≤ β }
 
-    and β is never above the bound beyond which the absence of one person's record reveals too much,
-    which only matters for a δ near 1 (docs/privacy.md, the head list).
+    where X has the scale b·G (`scale`·`grid`). β is never above the bound beyond which the absence
+    of one person's record reveals too much, which only matters for a δ near 1 (docs/privacy.md, the
+    head list). In people this is the paper's τ = 6.76, and τ = 9.06 for its second data set:
 
-    >>> threshold_for(scale=0.5, pass_probability=Fraction(1, 200_000))
-    8
+    >>> threshold_for(scale=0.5, pass_probability=Fraction(1, 200_000), grid=1024) / 1024
+    6.7578125
+    >>> threshold_for(scale=0.5, pass_probability=Fraction(1, 20_000_000), grid=1024) / 1024
+    9.0595703125
     """
     beta = min(pass_probability, absence_bound(scale=scale))
-    return 1 + rare_noise(scale=scale, at_most=beta)
+    return grid + rare_noise(scale=scale * grid, at_most=beta)
 
 
 def create_head_list(

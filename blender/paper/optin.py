@@ -6,7 +6,8 @@ Promises: (ε,0)-DP for the opt-in users in T (Theorem 2); neighbouring: replace
 drawn in `add_noise`; ranking, trimming, merging and estimating only look at noisy counts.
 Assumes: T and S are disjoint users, so that their releases compose in parallel; the number of
 users in T is public (replace-one does not hide who takes part); exact integer noise.
-Symbols: T = users of T, N = how many of them fall into a cell, b_T = noise scale, X = noise.
+Symbols: T = users of T, N = how many of them fall into a cell, b_T = noise scale in people,
+G = units per person, X = noise in units.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
-from blendstream.blender.noise.exact_noise import Noise, laplace_scale, laplace_variance
-from blendstream.blender.noise.noise_law import gaussian_law, laplace_law
+from blendstream.blender.noise.exact_noise import GRID, Noise, laplace_scale, laplace_variance
+from blendstream.blender.noise.noise_law import gaussian_law, in_people, laplace_law
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates, unknown_group
 from blendstream.blender.values.cells import Cells, HeadList, RandomizerSpec
@@ -42,9 +43,9 @@ __all__ = [
 class NoisyCounts:
     """What T releases: a noisy count per cell, and all that is needed to judge it.
 
-    `noise_terms[c]` says how many independent draws of `scale` cell c holds: one, or more where
-    trimmed cells were merged into it. Noise is discrete Laplace, or discrete Gaussian where one
-    budget covers a period of epochs.
+    `counts` and `scale` are in units of 1/`grid` people. `noise_terms[c]` says how many independent
+    draws of `scale` cell c holds: one, or more where trimmed cells were merged into it. Noise is
+    discrete Laplace, or discrete Gaussian where one budget covers a period of epochs.
     """
 
     counts: IntArray
@@ -52,6 +53,7 @@ class NoisyCounts:
     scale: float
     users: int
     gaussian: bool = False
+    grid: int = 1
 
     def __post_init__(self) -> None:
         """Counts and terms are parallel."""
@@ -68,23 +70,32 @@ class NoisyCounts:
         np.add.at(terms, into, self.noise_terms)
         return replace(self, counts=counts, noise_terms=terms)
 
+    def to_people(self, units: IntArray) -> IntArray:
+        """Round counts in units to whole people; their noise is then distributed as `law`.
+
+        Y = N·G + X rounds to N plus X rounded, so rounding only changes the noise.
+        """
+        return (units + self.grid // 2) // self.grid
+
     @property
     def law(self) -> FloatArray:
-        """P(X = x) of one draw, for x = −h … h."""
-        return gaussian_law(self.scale) if self.gaussian else laplace_law(self.scale)
+        """Distribution of one draw in whole people, for −h … h (see `to_people`)."""
+        law = gaussian_law(self.scale) if self.gaussian else laplace_law(self.scale)
+        return in_people(law, self.grid)
 
     @property
     def noise_variance(self) -> float:
-        """Var(X) of one draw; that of discrete Gaussian noise is at most σ²."""
-        return self.scale**2 if self.gaussian else laplace_variance(self.scale)
+        """Variance of one draw in people²; that of discrete Gaussian noise is at most σ²."""
+        units = self.scale**2 if self.gaussian else laplace_variance(self.scale)
+        return units / self.grid**2
 
 
 @dataclass(frozen=True)
 class OptinEstimates:
     """Figure 4's answer: HL, T's noisy counts over its cells, and the estimates that follow.
 
-    `best_trimmed` is the largest noisy count that did not make it into the cells, if there is one:
-    judging the listed ones requires to know how high they had to be.
+    `best_trimmed` is the largest noisy count (in units, as all of `noisy`) that did not make it
+    into the cells, if there is one: it says how high the listed ones had to be.
     """
 
     head_list: HeadList
@@ -117,6 +128,7 @@ def estimate_optin_probabilities(
         users=counts.estimation_users,
         parameters=parameters,
         noise=noise,
+        grid=GRID,
     )
     # Figure 4, lines 14 and 15: the M records with the largest p̂, here with ties broken by text;
     # the others' counts go to their query's ⋆.
@@ -134,7 +146,7 @@ def estimate_optin_probabilities(
 
 
 def add_noise(
-    counts: IntArray, *, users: int, parameters: PrivacyParameters, noise: Noise
+    counts: IntArray, *, users: int, parameters: PrivacyParameters, noise: Noise, grid: int = 1
 ) -> NoisyCounts:
     """Release T's counts over disjoint cells. The only step here that touches raw data."""
     require(
@@ -142,10 +154,11 @@ def add_noise(
         "Theorem 2 (EstimateOptinProbabilities) holds for m_O = 1 record an opt-in user, "
         f"got records_per_optin_user={parameters.records_per_optin_user}",
     )
-    # One user who changes their record leaves one cell and enters another: b_T = 2·m_O/ε.
-    scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
-    noisy = noise.discrete_laplace(counts, scale=scale)
-    return NoisyCounts(noisy, np.ones(len(counts), dtype=np.int64), scale, users)
+    # One user who changes their record leaves one cell and enters another: b_T = 2·m_O/ε people.
+    # In units both the change and the scale are `grid` times as large, which leaves ε as it is.
+    scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon) * grid
+    noisy = noise.discrete_laplace(counts * grid, scale=scale)
+    return NoisyCounts(noisy, np.ones(len(counts), dtype=np.int64), scale, users, grid=grid)
 
 
 def _new_home(before: Cells, after: Cells) -> IntArray:
@@ -199,20 +212,20 @@ def estimate_noisy_counts(
 
 
 def _noise_variance(noisy: NoisyCounts) -> FloatArray:
-    """The part of σ² that is noise: Var(X) for each term, over T²."""
-    # Departure: the paper's 2b² is the continuous variance; ours is the integer noise's.
+    """The part of σ² that is noise: its variance for each term, over T²."""
+    # The variance of noise on a grid is the paper's 2b² to six digits.
     return np.asarray(noisy.noise_terms * noisy.noise_variance / noisy.users**2)
 
 
 def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray]:
     """p̂ and σ̂² of each count (Figure 4, lines 12 and 13, and Theorem 4); for at least one user."""
-    #     p̂ = (N + X)/T,     σ̂² = T/(T−1) · ( p̂(1−p̂)/T + Var(X)/T² )
+    #     p̂ = (N + X/G)/T,     σ̂² = T/(T−1) · ( p̂(1−p̂)/T + Var(X/G)/T² )
     #
     # Departure: a merged cell has the variance of all its noise, where the paper takes the
     # expression for one; and σ̂² is at least that noise, since the plug-in for p̂ < 0 is not
     # (docs/decisions/0004-variance-floors.md).
     users = noisy.users
-    p = noisy.counts / users
+    p = noisy.counts / (noisy.grid * users)
     if users == 1:
         return p, np.full(len(p), np.inf)
     from_noise = _noise_variance(noisy)
@@ -231,5 +244,6 @@ def _estimates(noisy: NoisyCounts, size: int, intervals_from: int) -> Estimates:
         noise_terms=first.noise_terms[intervals_from:],
         scale=first.scale,
         gaussian=first.gaussian,
+        grid=first.grid,
     )
     return Estimates(p, variance, low, high)

@@ -27,7 +27,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blendstream.blender.noise.exact_noise import laplace_scale, laplace_variance
+from blendstream.blender.noise.exact_noise import GRID, laplace_scale, laplace_variance
 from blendstream.blender.over_time.known_records import SHOWN_FROM
 from blendstream.blender.over_time.period_budget import calibrate_period
 from blendstream.blender.paper.head_list import threshold_for
@@ -112,12 +112,10 @@ def _paper(s: PlannedService, total: float) -> Expectation:
     share = SELECTION_SHARES["paper"]
     p = _shares(s)
     n_s, n_t = share * s.optin_users, max(1.0, (1 - share) * s.optin_users)
-    noise = laplace_variance(laplace_scale(sensitivity=2, epsilon=s.epsilon))
-    theta = threshold_for(
-        scale=laplace_scale(sensitivity=2, epsilon=s.epsilon),
-        pass_probability=Fraction(s.delta) / 2,
-    )
-    q = _passes(p * n_s, noise, theta)
+    scale = laplace_scale(sensitivity=2, epsilon=s.epsilon)
+    noise = laplace_variance(scale * GRID) / GRID**2
+    theta = threshold_for(scale=scale, pass_probability=Fraction(s.delta) / 2, grid=GRID) / GRID
+    q = _passes(p * n_s, noise, theta + 0.5)  # noise on the fine grid is as good as continuous
     top = p[: s.cells]
     variance = _combined(top / n_t + noise / n_t**2, _client_variance(s, top, "paper"))
     return Expectation(
@@ -155,8 +153,11 @@ def _shares(s: PlannedService) -> FloatArray:
     return np.asarray(s.top_share / np.arange(1, most + 1))
 
 
-def _passes(mean: FloatArray, noise: float, level: int) -> FloatArray:
-    """P(a Poisson count of this mean, with normal noise of this variance, is at least `level`)."""
+def _passes(mean: FloatArray, noise: float, level: float) -> FloatArray:
+    """P(a Poisson count of this mean, with normal noise of this variance, is at least `level`).
+
+    Noise of whole numbers: it reaches `level` where normal noise reaches `level` − 1/2.
+    """
     most = 4 * level + 100  # A count of so large a mean is never as low as the level.
     low = np.minimum(mean, most)
     logs, total = np.log(low), np.zeros(len(mean))

@@ -118,7 +118,8 @@ def measure_agreement(
 def _cut(
     head_list: HeadList, noisy: NoisyCounts, best_trimmed: int | None, compared: int
 ) -> int | None:
-    """How high T's count of a record had to be to rank before the first that is not compared.
+    """How high T's count of a record, in people, had to be to rank before the first that is not
+    compared.
 
     Where all that were selected are compared none had to be anything. Ties rank by text; a count
     equal to the cut, which some of those records would have lost, is left out of the fit.
@@ -128,7 +129,7 @@ def _cut(
     cut = int(noisy.counts[compared]) if compared < head_list.listed else best_trimmed
     if cut is None:
         raise ParameterError("a list that T's counts trimmed needs best_trimmed, got none")
-    return cut + 1
+    return int(noisy.to_people(np.int64(cut))) + 1
 
 
 def _with_rest(compared: FloatArray, rest: FloatArray) -> FloatArray:

@@ -199,12 +199,12 @@ def _from_t(t: NoisyCounts, listed: int) -> OptinShares:
 def ranked_shares(
     t: NoisyCounts, listed: int, cut: int | None, estimate: FloatArray, variance: FloatArray
 ) -> OptinShares:
-    """From T's counts alone, where they also chose the list: each had to reach `cut`.
+    """From T's counts alone, where they also chose the list: each had to reach `cut` people.
 
     T is small, and its counts leave g uncertain. Where the groups agree clients know it better:
     g is fitted to their estimates as well, each normal with its variance. p is still T's alone.
     """
-    counts, noise = t.counts[:listed], t.law
+    counts, noise = t.to_people(t.counts[:listed]), t.law
     grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users, finer=10.0)
     likelihood, row = count_likelihood(counts, t.users, noise, grid.p)
     high = np.flatnonzero(counts >= (counts.min() if cut is None else cut))

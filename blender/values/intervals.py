@@ -34,6 +34,9 @@ Z_95 = 1.959963984540054
 #: the error in a coverage of 95 %, so smaller would cost time and change no published digit.
 _TAIL = 1e-9
 
+#: How exactly an end is found, in people: far below every digit that is published.
+_ROOT = 1e-8
+
 
 def wilson_interval(
     share: FloatArray, n: float, *, pull: FloatArray, total: FloatArray
@@ -127,50 +130,92 @@ def sum_of_gaussians(terms: int, *, scale: float) -> FloatArray:
 
 
 def noisy_count_interval(
-    noisy: IntArray, users: int, *, noise_terms: IntArray, scale: float, gaussian: bool = False
+    noisy: IntArray,
+    users: int,
+    *,
+    noise_terms: IntArray,
+    scale: float,
+    gaussian: bool = False,
+    grid: int = 1,
 ) -> tuple[FloatArray, FloatArray]:
-    """For Y = Binomial(users, p) + noise: all p for which neither tail at the seen y is < 2.5 %.
+    """For Y = G·Binomial(users, p) + X: all p for which neither tail at the seen y is < 2.5 %.
 
-    Y grows with p, so each end is where one tail is 2.5 %: found by bisection on exact sums
-    Σ_x P(X = x)·P(Binomial ≥ y − x). Cells that show the same count share their work.
+    `noisy` and `scale` are in units of 1/G people (G = `grid`). Y grows with p, so each end is
+    where one tail is 2.5 %. The ends are computed at some counts (`_knots`) and interpolated
+    between them, to 1/100 of a person or of the count's deviation: cells that show about the same
+    count share their work.
     """
     if users == 0:
         return np.zeros(len(noisy)), np.ones(len(noisy))
     low, high = np.empty(len(noisy)), np.empty(len(noisy))
     for terms in np.unique(noise_terms):
         where = np.flatnonzero(noise_terms == terms)
-        counts, back = np.unique(noisy[where], return_inverse=True)
+        knots = _knots(noisy[where], users, grid)
         pmf = (sum_of_gaussians if gaussian else sum_of_laplace)(int(terms), scale=scale)
-        low[where] = _end(counts, users, pmf, upper=False)[back]
-        high[where] = _end(counts, users, pmf, upper=True)[back]
+        for ends, upper in ((low, False), (high, True)):
+            at_knots = _end(knots, users, pmf, grid, upper=upper)
+            ends[where] = np.interp(noisy[where], knots, at_knots)
     return low, high
 
 
-def _end(counts: IntArray, users: int, pmf: FloatArray, *, upper: bool) -> FloatArray:
+def _knots(counts: IntArray, users: int, grid: int) -> IntArray:
+    """Counts that enclose these: 1/8 of a person apart, or 1/8 of a count's own deviation."""
+    people = np.minimum(counts / grid, users - counts / grid)
+    deviation = 2 ** np.floor(np.log2(np.maximum(people, 1.0)) / 2)
+    step = np.maximum(grid * deviation.astype(np.int64) // 8, 1)
+    below = counts - counts % step
+    return np.unique(np.concatenate([below, below + np.where(below == counts, 0, step)]))
+
+
+def _end(counts: IntArray, users: int, pmf: FloatArray, grid: int, *, upper: bool) -> FloatArray:
     """The p at which P(Y ≤ y) (upper end) or P(Y ≥ y) (lower end) is 2.5 %."""
     # Imported here: a device has numpy alone, and only servers compute this interval.
+    from scipy.optimize.elementwise import find_root  # noqa: PLC0415
     from scipy.special import bdtr, bdtrc  # noqa: PLC0415
 
+    holders, weight = _holders(counts, pmf, grid, upper=upper)
+
+    def excess(p: FloatArray, place: FloatArray) -> FloatArray:
+        row = place.astype(np.int64)
+        k, at = holders[row], p[:, np.newaxis]
+        if upper:  # P(Binomial ≤ k)
+            inside = bdtr(np.clip(k, 0, users), users, at)
+            chance = np.where(k < 0, 0.0, np.where(k >= users, 1.0, inside))
+        else:  # P(Binomial ≥ k)
+            inside = bdtrc(np.clip(k - 1, 0, users), users, at)
+            chance = np.where(k <= 0, 1.0, np.where(k > users, 0.0, inside))
+        return np.asarray((chance * weight[row]).sum(axis=1) - 0.025)
+
+    # Twelve deviations around the estimate enclose the end, unless that is 0 or 1.
+    x = np.arange(len(pmf)) - len(pmf) // 2
+    people = counts / grid
+    deviation = np.sqrt(np.maximum(people, 0) + 1 + float(pmf @ x**2) / grid**2)
+    first = np.clip((people - 12 * deviation) / users, 0.0, 1.0)
+    last = np.clip((people + 12 * deviation) / users, 0.0, 1.0)
+    place = np.arange(len(counts), dtype=np.float64)
+    found = find_root(excess, (first, last), args=(place,), tolerances={"xatol": _ROOT / users})
+    at_first = excess(first, place) <= 0 if upper else excess(first, place) >= 0
+    return np.where(found.success, found.x, np.where(at_first, first, last))
+
+
+def _holders(
+    counts: IntArray, pmf: FloatArray, grid: int, *, upper: bool
+) -> tuple[IntArray, FloatArray]:
+    """For each y the numbers of holders k that decide, and how likely the noise makes each decide.
+
+    Y ≥ y where the holders are at least k = ⌈(y − X)/G⌉, Y ≤ y where they are at most ⌊(y − X)/G⌋:
+
+        P(Y ≥ y) = Σ_k P(⌈(y−X)/G⌉ = k)·P(Binomial ≥ k)
+    """
     half = len(pmf) // 2
-    keep = np.flatnonzero(pmf > _TAIL / len(pmf))
-    noise, weight = keep - half, pmf[keep]
-    needed = counts[:, np.newaxis] - noise  # the binomial count that goes with each noise value
+    below = np.cumsum(pmf)
 
-    def tail(p: FloatArray) -> FloatArray:
-        at = p[:, np.newaxis]
-        if upper:
-            inside = bdtr(np.clip(needed, 0, users), users, at)
-            chance = np.where(needed < 0, 0.0, np.where(needed >= users, 1.0, inside))
-        else:
-            inside = bdtrc(np.clip(needed - 1, 0, users), users, at)
-            chance = np.where(needed <= 0, 1.0, np.where(needed > users, 0.0, inside))
-        return np.asarray(chance @ weight)
+    def at_most(x: IntArray) -> FloatArray:
+        return np.where(x < -half, 0.0, below[np.clip(x + half, 0, 2 * half)])
 
-    below, above = np.zeros(len(counts)), np.ones(len(counts))
-    for _ in range(36):  # halves [0, 1] down to 1.5e-11
-        middle = (below + above) / 2
-        # P(Y ≥ y) rises with p, P(Y ≤ y) falls; move towards the p where the tail is 2.5 %.
-        go_up = tail(middle) > 0.025 if upper else tail(middle) < 0.025
-        below, above = np.where(go_up, middle, below), np.where(go_up, above, middle)
-    # The outer edge, so that the interval never loses the 2.5 % point to rounding.
-    return above if upper else below
+    reach = (half - int(np.searchsorted(below, _TAIL))) // grid + 2
+    holders = counts[:, np.newaxis] // grid + np.arange(-reach, reach + 1)
+    x = counts[:, np.newaxis] - grid * holders
+    # ⌊(y−X)/G⌋ = k means y−(k+1)G < X ≤ y−kG, and ⌈(y−X)/G⌉ = k means y−kG ≤ X < y−(k−1)G.
+    last = x if upper else x + grid - 1
+    return holders, at_most(last) - at_most(last - grid)

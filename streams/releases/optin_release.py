@@ -38,6 +38,7 @@ def write_optin_release(release: OptinRelease) -> bytes:
             "noise_terms": release.noisy.noise_terms.tolist(),
             "noise_scale": release.noisy.scale,
             "noise_gaussian": release.noisy.gaussian,
+            "noise_grid": release.noisy.grid,
             "estimation_users": release.noisy.users,
             "threshold": release.threshold,
             "selection_users": release.selection_users,
@@ -76,7 +77,8 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         noise_terms=np.array(body["noise_terms"], dtype=np.int64),
         scale=float(body["noise_scale"]),
         users=int(body["estimation_users"]),
-        gaussian=bool(body.get("noise_gaussian", False)),  # an older release knew no other noise
+        gaussian=bool(body["noise_gaussian"]),
+        grid=int(body["noise_grid"]),
     )
     return OptinRelease(
         mechanisms=Mechanisms(**body["mechanisms"]),

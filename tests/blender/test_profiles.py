@@ -15,6 +15,7 @@ from blendstream.blender import (
     randomizer_for,
 )
 from blendstream.blender.epoch_estimates import estimate_epoch
+from blendstream.blender.noise.exact_noise import GRID
 from blendstream.blender.profiles import PROFILES, build_head_list
 from blendstream.blender.sharp.best_randomizer import share_in_64ths
 from blendstream.blender.sharp.gaussian_histogram import calibrate
@@ -168,8 +169,10 @@ def test_each_group_is_noised_once_at_the_whole_budget_and_no_more(profile, m, e
     parameters = PrivacyParameters(epsilon=epsilon, records_per_optin_user=m)
     build_head_list(profile, optin({A: 400, B: 250}, {A: 40}), parameters, Listening(), known=(B,))
 
-    for_s = ("laplace", 2 / epsilon) if m == 1 else ("gaussian", calibrate(4.0, 1e-5, m).scale)
-    assert asked == [for_s, ("laplace", 2 / epsilon)]
+    units = GRID if profile == "paper" else 1
+    laplace = ("laplace", 2 / epsilon * units)
+    for_s = laplace if m == 1 else ("gaussian", calibrate(4.0, 1e-5, m).scale)
+    assert asked == [for_s, laplace]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

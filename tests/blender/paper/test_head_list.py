@@ -18,11 +18,13 @@ from blendstream.blender import (
     create_head_list,
 )
 from blendstream.blender.noise.exact_noise import (
+    GRID,
     laplace_scale,
     laplace_tail,
     rare_noise,
     tail_bound,
 )
+from blendstream.blender.paper import head_list
 from blendstream.blender.paper.head_list import ThresholdSelector, threshold_for
 from tests.doubles import NoNoise, ScriptedNoise
 from tests.laws import divergence, selector_law
@@ -45,8 +47,22 @@ def test_the_papers_two_settings_have_these_thresholds(delta, half_delta_theta, 
     j = 6 gives 5.41e-6, j = 7 7.32e-7; j = 8 9.9e-8, j = 9 1.34e-8: one more for a count of 1.
     """
     exact = Fraction(delta)
-    assert threshold_for(scale=0.5, pass_probability=exact / 2) == half_delta_theta
-    assert threshold_for(scale=0.5, pass_probability=exact) == delta_theta
+    assert threshold_for(scale=0.5, pass_probability=exact / 2, grid=1) == half_delta_theta
+    assert threshold_for(scale=0.5, pass_probability=exact, grid=1) == delta_theta
+
+
+@pytest.mark.parametrize(("delta", "units", "tau"), [(1e-5, 6920, 6.7565), (1e-7, 9277, 9.0590)])
+def test_on_the_fine_grid_the_threshold_is_the_printed_one(delta, units, tau):
+    """τ = b·(ln(e^{ε/2}) − ln δ) at ε = 4, b = 1/2, plus less than two units."""
+    printed = 0.5 * (math.log(math.exp(4.0 / 2)) - math.log(delta))
+    found = threshold_for(scale=0.5, pass_probability=Fraction(delta) / 2, grid=GRID)
+
+    assert printed == pytest.approx(tau, abs=1e-4)
+    assert found == units
+    assert 0 <= found / GRID - printed < 2 / GRID
+    # Of δ/2 less than 1 % is left unused, where a grid of whole people leaves 85 to 95 %.
+    spent = tail_bound(found - GRID, scale=0.5 * GRID)
+    assert 0.99 * delta / 2 < spent <= Fraction(delta) / 2
 
 
 def exact_tail(j: int, scale: float) -> Decimal:
@@ -54,19 +70,22 @@ def exact_tail(j: int, scale: float) -> Decimal:
     return (-Decimal(j) / Decimal(scale)).exp() / (one + (-one / Decimal(scale)).exp())
 
 
+@pytest.mark.parametrize("grid", [1, GRID])
 @pytest.mark.parametrize("epsilon", [0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.5, 10.0])
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-5, 1e-7, 1e-9, 1e-12, 1e-30, 1e-300])
-def test_a_record_of_one_user_passes_with_at_most_beta_and_no_threshold_is_too_high(epsilon, delta):
-    """By 400 digits, not floats: θ−1 would let too many pass, θ does not."""
+def test_a_record_of_one_user_passes_with_at_most_beta_and_no_threshold_is_too_high(
+    epsilon, delta, grid
+):
+    """By 400 digits, not floats: one unit less would let too many pass, θ does not."""
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
     beta = Fraction(delta) / 2
-    theta = threshold_for(scale=scale, pass_probability=beta)
+    theta = threshold_for(scale=scale, pass_probability=beta, grid=grid)
     with localcontext() as context:
         context.prec = 400
         bound = Decimal(beta.numerator) / Decimal(beta.denominator)
-        assert exact_tail(theta - 1, scale) <= bound
-        if theta > 2:
-            assert exact_tail(theta - 2, scale) > bound
+        assert exact_tail(theta - grid, scale * grid) <= bound
+        if theta > grid + 1:
+            assert exact_tail(theta - grid - 1, scale * grid) > bound
 
 
 @pytest.mark.parametrize("j", [1, 5, 12, 30])
@@ -103,18 +122,18 @@ def test_the_scale_is_rounded_towards_privacy():
 
 
 def test_what_reaches_the_threshold_is_kept_and_ordered_by_text():
-    noise = ScriptedNoise([0, 1, -1, 5])
-    counts = optin_counts([8, 7, 8, 3])
+    noise = ScriptedNoise([0, 6920 - 6 * GRID, 6919 - 7 * GRID, 5 * GRID])
+    counts = optin_counts([7, 6, 7, 3])
 
     kept = create_head_list(counts, PrivacyParameters(), noise)
 
     assert kept == (Record("q", "u0"), Record("q", "u1"), Record("q", "u3"))
-    assert noise.scales == [0.5]
+    assert noise.scales == [0.5 * GRID]
 
 
 def test_a_record_nobody_in_s_holds_is_never_looked_at():
     """It is there because somebody in T holds it. Noise on a count of 0 would leak it."""
-    noise = ScriptedNoise([100])
+    noise = ScriptedNoise([100 * GRID])
     counts = optin_counts([0, 1, 0], estimation=[3, 0, 2])
 
     assert create_head_list(counts, PrivacyParameters(), noise) == (Record("q", "u1"),)
@@ -183,7 +202,9 @@ def test_every_small_data_set_keeps_epsilon_and_delta(epsilon, delta, share_of_d
     the paper's β = δ/2 and with β = δ; the first always has δ/2 to spare.
     """
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
-    theta = threshold_for(scale=scale, pass_probability=Fraction(delta) * Fraction(share_of_delta))
+    theta = threshold_for(
+        scale=scale, pass_probability=Fraction(delta) * Fraction(share_of_delta), grid=1
+    )
     worst = Decimal(0)
     with localcontext() as context:
         context.prec = 60
@@ -215,15 +236,15 @@ def worst_divergence(epsilon: float, delta: float, *, factor: float = 1.0) -> fl
     """
     parameters = PrivacyParameters(epsilon=epsilon, delta=delta)
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
-    theta = threshold_for(scale=scale, pass_probability=Fraction(delta) / 2)
-    sizes = [0, 1, 2, theta - 1, theta]
+    theta = threshold_for(scale=scale, pass_probability=Fraction(delta) / 2, grid=GRID) // GRID
+    sizes = [0, 1, 2, theta - 1, theta, theta + 1]
     laws = {
         n: selector_law(
             ThresholdSelector(),
             n,
             known=False,
             parameters=parameters,
-            reach=math.ceil(38 * scale) + 12,
+            reach=(math.ceil(38 * scale) + 12) * GRID,
             factor=factor,
         )
         for n in {s + d for s in sizes for d in (0, 1)}
@@ -242,8 +263,8 @@ PRIVACY = [(0.7, 1e-2), (1.0, 1e-4), (4.0, 1e-5), (4.0, 1e-7)]
 
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVACY)
 def test_what_the_selector_shows_keeps_epsilon_and_delta(epsilon, delta):
-    """By the noise that its code asks for; β = δ/2 leaves the other half of δ unused."""
-    assert delta / 100 < worst_divergence(epsilon, delta) <= delta / 2 + 2e-12
+    """By the noise that its code asks for; β = δ/2 is spent, and the other half of δ unused."""
+    assert 0.99 * delta / 2 < worst_divergence(epsilon, delta) <= delta / 2 + 2e-12
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9])
@@ -253,9 +274,21 @@ def test_sensitivity_understated_by_a_tenth_is_caught(epsilon, delta, factor):
     assert worst_divergence(epsilon, delta, factor=factor) > 1.5 * delta
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), PRIVACY)
+def test_a_threshold_of_whole_people_added_to_one_unit_is_caught(epsilon, delta, monkeypatch):
+    """Deliberately broken: θ for a count of one unit instead of one person."""
+    right = head_list.threshold_for
+
+    def broken(*, scale, pass_probability, grid):
+        return right(scale=scale, pass_probability=pass_probability, grid=grid) - grid + 1
+
+    monkeypatch.setattr(head_list, "threshold_for", broken)
+    assert worst_divergence(epsilon, delta) > 1.2 * delta / 2
+
+
 def test_a_threshold_one_too_small_is_caught_by_the_enumeration():
     """Deliberately broken: θ−1 lets a single record pass more often than δ."""
-    theta = threshold_for(scale=0.5, pass_probability=Fraction(1e-5))
+    theta = threshold_for(scale=0.5, pass_probability=Fraction(1e-5), grid=1)
     with localcontext() as context:
         context.prec = 60
         broken = cell_output(1, theta - 1, Decimal("0.5"), counts_shown=True)
@@ -265,8 +298,8 @@ def test_a_threshold_one_too_small_is_caught_by_the_enumeration():
 
 def test_the_selector_says_what_it_used():
     selection = ThresholdSelector().select(
-        np.array([3, 9]), np.zeros(2, dtype=bool), PrivacyParameters(), NoNoise()
+        np.array([6, 7]), np.zeros(2, dtype=bool), PrivacyParameters(), NoNoise()
     )
     assert selection.kept.tolist() == [1]
     assert selection.noisy_counts is None
-    assert selection.threshold == 8
+    assert selection.threshold == 6920

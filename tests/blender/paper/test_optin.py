@@ -17,13 +17,15 @@ from blendstream.blender import (
     Record,
     estimate_optin_probabilities,
 )
-from blendstream.blender.noise.exact_noise import laplace_variance
+from blendstream.blender.noise.exact_noise import GRID, laplace_tail
 from blendstream.blender.paper.optin import NoisyCounts, add_noise, estimate_noisy_counts
 from tests.doubles import NoNoise, ScriptedNoise
 from tests.laws import divergence, law
 
 A, B, C, D = Record("a", "x"), Record("a", "y"), Record("b", "z"), Record("c", "w")
 SPEC = RandomizerSpec("two-stage", epsilon=4.0, delta=1e-5)
+#: Of one draw, in people²: the printed 2b².
+NOISE_VARIANCE = 2 * 0.5**2
 
 
 def counts(**estimation):
@@ -34,6 +36,13 @@ def counts(**estimation):
     by_record.update(estimation)
     n = np.array(list(by_record.values()))
     return OptinCounts(list(by_record), np.zeros_like(n), n, 0, int(n.sum()))
+
+
+def in_people(found):
+    """The noisy counts, which `NoNoise` leaves whole."""
+    whole, rest = np.divmod(found.noisy.counts, GRID)
+    assert not rest.any()
+    return whole.tolist()
 
 
 def estimate(head_list_cells, noise, data=None):
@@ -49,7 +58,7 @@ def test_users_of_t_fall_into_the_same_cells_as_clients():
 
     assert found.head_list.records == (A, B, C, D)
     assert found.head_list.listed == 4, "M larger than the list keeps all of it"
-    assert found.noisy.counts.tolist() == [40, 30, 10, 5, 6, 4, 0, 5]
+    assert in_people(found) == [40, 30, 10, 5, 6, 4, 0, 5]
     assert found.best_trimmed is None
     assert found.estimates.cells.probability.sum() == pytest.approx(1)
     assert found.estimates.query_totals.probability == pytest.approx([0.7, 0.1, 0.05])
@@ -63,29 +72,30 @@ def test_users_of_t_without_a_record_are_in_the_last_cell():
         10, NoNoise(), OptinCounts(held.records, held.selection, held.estimation, 0, 100 + 7)
     )
 
-    assert found.noisy.counts.tolist() == [40, 30, 10, 5, 6, 4, 0, 5 + 7]
+    assert in_people(found) == [40, 30, 10, 5, 6, 4, 0, 5 + 7]
     assert found.noisy.users == 107
 
 
 def test_every_cell_gets_noise_of_scale_2_over_epsilon():
     """One user who changes their record leaves one cell and enters another."""
-    noise = ScriptedNoise([1, -1, 0, 0, 2, 0, 0, -3])
+    noise = ScriptedNoise([GRID * x for x in (1, -1, 0, 0, 2, 0, 0, -3)])
     found = estimate(10, noise)
 
-    assert noise.scales == [0.5]
-    assert found.noisy.counts.tolist() == [41, 29, 10, 5, 8, 4, 0, 2]
+    assert noise.scales == [0.5 * GRID]
+    assert in_people(found) == [41, 29, 10, 5, 8, 4, 0, 2]
 
 
-def worst_divergence(epsilon: float, *, factor: float = 1.0) -> float:
+def worst_divergence(epsilon: float, *, factor: float = 1.0, grid: int = 1) -> float:
     """One user of T moves from one cell to another, as `add_noise` releases them."""
 
     def cell(count: int) -> dict:
         def show(copies, noise):
             parameters = PrivacyParameters(epsilon=epsilon)
             raw = np.full(copies, count)
-            return add_noise(raw, users=9, parameters=parameters, noise=noise).counts.tolist()
+            noisy = add_noise(raw, users=9, parameters=parameters, noise=noise, grid=grid)
+            return noisy.counts.tolist()
 
-        return law(show, reach=math.ceil(76 / epsilon) + 12, factor=factor)
+        return law(show, reach=grid * (math.ceil(76 / epsilon) + 12), factor=factor)
 
     laws = [cell(count) for count in range(4)]
     return max(
@@ -101,6 +111,25 @@ def test_what_t_releases_is_epsilon_private_with_no_delta(epsilon):
     assert worst_divergence(epsilon) <= 2e-12
 
 
+def test_a_grid_finer_than_people_is_as_private():
+    """And noise whose scale was not multiplied by the grid is caught."""
+    assert worst_divergence(4.0, grid=4) <= 2e-12
+    assert worst_divergence(4.0, grid=4, factor=1 / 4) > 0.5
+
+
+def test_counts_rounded_to_people_have_the_law_that_is_stated():
+    """By the exact tail: round(N + X/G) is N + z where (z − ½)·G ≤ X < (z + ½)·G."""
+    noisy = NoisyCounts(np.array([0]), np.array([1]), 0.5 * GRID, 9, grid=GRID)
+    units = np.array([-GRID // 2 - 1, -GRID // 2, 0, GRID // 2 - 1, GRID // 2, 5 * GRID])
+    assert noisy.to_people(units).tolist() == [-1, 0, 0, 0, 1, 5]
+
+    stated, half = noisy.law, len(noisy.law) // 2
+    for z in (-2, -1, 0, 1, 3):
+        edges = [z * GRID - GRID // 2, z * GRID + GRID // 2]
+        first, after = (laplace_tail(edge, scale=0.5 * GRID) for edge in edges)
+        assert stated[half + z] == pytest.approx(first - after, rel=1e-9)
+
+
 @pytest.mark.parametrize("factor", [0.5, 0.9])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_sensitivity_understated_by_a_tenth_is_caught(epsilon, factor):
@@ -114,8 +143,8 @@ def test_the_trimmed_go_to_their_query_if_it_stays_and_else_to_the_wildcard():
     # ⟨a,x⟩ stays; ⟨a,y⟩ joins ⟨a,⋆⟩; b, c and everything of theirs join ⟨⋆,⋆⟩.
     assert found.head_list.records == (A, B, C, D), "the release holds the whole selected list"
     assert found.head_list.listed == 1
-    assert found.noisy.counts.tolist() == [40, 36, 24]
-    assert found.best_trimmed == 30
+    assert in_people(found) == [40, 36, 24]
+    assert found.best_trimmed == 30 * GRID
     assert found.noisy.noise_terms.tolist() == [1, 2, 5]
     assert found.estimates.query_totals.probability == pytest.approx([0.4])
 
@@ -124,8 +153,8 @@ def test_a_merged_cell_has_the_variance_of_all_its_noise():
     """Departure: the paper recomputes it as if there were one draw."""
     found = estimate(1, NoNoise())
     p, users = 0.24, 100
-    honest = users / 99 * (p * (1 - p) / users + 5 * laplace_variance(0.5) / users**2)
-    assert found.estimates.cells.variance[-1] == pytest.approx(honest)
+    honest = users / 99 * (p * (1 - p) / users + 5 * NOISE_VARIANCE / users**2)
+    assert found.estimates.cells.variance[-1] == pytest.approx(honest, rel=1e-5)
 
 
 def test_the_variance_of_t_is_that_of_its_sample_and_of_its_noise():
@@ -133,7 +162,7 @@ def test_the_variance_of_t_is_that_of_its_sample_and_of_its_noise():
     everyone, without the second as if nothing had been added."""
     found = estimate(10, NoNoise()).estimates
     p, users = 0.4, 100
-    from_noise = laplace_variance(0.5) / users**2
+    from_noise = NOISE_VARIANCE / users**2
 
     assert found.cells.variance[0] == pytest.approx(
         users / (users - 1) * (p * (1 - p) / users + from_noise)
@@ -145,13 +174,13 @@ def test_a_head_list_of_no_cells_counts_everyone_as_the_wildcard():
     """M = 0."""
     found = estimate(0, NoNoise())
     assert found.head_list.listed == 0
-    assert found.noisy.counts.tolist() == [100]
+    assert in_people(found) == [100]
     assert found.noisy.noise_terms.tolist() == [8]
-    assert found.best_trimmed == 40
+    assert found.best_trimmed == 40 * GRID
 
 
 def test_records_rank_by_noisy_count_and_then_by_text():
-    noise = ScriptedNoise([-10, 0, 25, 25, 0, 0, 0, 0])  # 30, 30, 35, 30
+    noise = ScriptedNoise([GRID * x for x in (-10, 0, 25, 25, 0, 0, 0, 0)])  # 30, 30, 35, 30
     found = estimate(2, noise)
     assert found.head_list.records == (C, A, B, D)
     assert found.head_list.cells.records == (C, A)
@@ -159,12 +188,12 @@ def test_records_rank_by_noisy_count_and_then_by_text():
 
 def test_an_estimate_below_zero_keeps_a_positive_variance():
     """p̂ < 0 makes the plug-in negative; the noise alone is a lower bound of the truth."""
-    noise = ScriptedNoise([0, 0, 0, -35, 0, 0, 0, 0])
+    noise = ScriptedNoise([0, 0, 0, -35 * GRID, 0, 0, 0, 0])
     found = estimate(10, noise)
     cells = found.estimates.cells
 
     assert cells.probability[3] == pytest.approx(-0.3)
-    assert cells.variance[3] == pytest.approx(laplace_variance(0.5) / 100**2)
+    assert cells.variance[3] == pytest.approx(NOISE_VARIANCE / 100**2)
     assert cells.low[3] == 0
     assert 0 <= cells.high[3] < 0.05
 
@@ -191,7 +220,7 @@ def test_an_empty_head_list_leaves_the_wildcard_alone():
     found = estimate_optin_probabilities(
         (), counts(), PrivacyParameters(), NoNoise(), randomizer=SPEC
     )
-    assert found.noisy.counts.tolist() == [100]
+    assert in_people(found) == [100]
     assert found.estimates.cells.probability.tolist() == [1.0]
 
 
@@ -225,7 +254,7 @@ def test_counts_that_cannot_be_are_refused(selection, estimation, users, message
 
 def test_the_published_noisy_counts_are_all_that_estimates_need():
     """Another process repeats them from the release; nothing raw is asked for again."""
-    found = estimate(2, ScriptedNoise([1, -1, 0, 0, 2, 0, 0, -3]))
+    found = estimate(2, ScriptedNoise([GRID * x for x in (1, -1, 0, 0, 2, 0, 0, -3)]))
     again = estimate_noisy_counts(found.noisy, found.head_list.cells)
     for one, other in zip(
         (found.estimates.cells, found.estimates.query_totals),
