@@ -91,7 +91,6 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
         assert releases(made, "head_list_released") == Counter({len(errors): 1})
 
 
-@pytest.mark.more
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("profile", ["paper", "sharp"])
 async def test_opt_in_estimates_that_fail_abandon_no_epoch(
@@ -125,6 +124,7 @@ def _failing(*_: object, **__: object) -> None:
     raise FloatingPointError("no interval")
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repeated(
     kafka, redis_server
