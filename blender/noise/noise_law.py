@@ -47,4 +47,4 @@ def in_people(law: FloatArray, grid: int) -> FloatArray:
     half = len(law) // 2
     people = (np.arange(-half, half + 1) + grid // 2) // grid
     reach = int(np.abs(people).max())
-    return np.bincount(people + reach, weights=law, minlength=2 * reach + 1)
+    return np.bincount(people + reach, weights=law, minlength=2 * reach + 1).astype(np.float64)

@@ -129,7 +129,7 @@ def _cut(
     cut = int(noisy.counts[compared]) if compared < head_list.listed else best_trimmed
     if cut is None:
         raise ParameterError("a list that T's counts trimmed needs best_trimmed, got none")
-    return int(noisy.to_people(np.int64(cut))) + 1
+    return int(noisy.to_people(np.array([cut]))[0]) + 1
 
 
 def _with_rest(compared: FloatArray, rest: FloatArray) -> FloatArray:

@@ -195,7 +195,7 @@ def _end(counts: IntArray, users: int, pmf: FloatArray, grid: int, *, upper: boo
     place = np.arange(len(counts), dtype=np.float64)
     found = find_root(excess, (first, last), args=(place,), tolerances={"xatol": _ROOT / users})
     at_first = excess(first, place) <= 0 if upper else excess(first, place) >= 0
-    return np.where(found.success, found.x, np.where(at_first, first, last))
+    return np.asarray(np.where(found.success, found.x, np.where(at_first, first, last)))
 
 
 def _holders(
