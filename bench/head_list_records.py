@@ -34,7 +34,8 @@ from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import RedisSettings
 from blendstream.streams.tables.batch_verdict import BatchVerdict
-from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
+from blendstream.streams.tables.count_table import PartitionState, Seen
+from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import row_texts
 from blendstream.streams.tables.redis import connect_redis
 
@@ -56,9 +57,9 @@ PARTITIONS, BATCH, POPULAR, HOLDERS = 8, 16_384, 200, 100
 TOPIC = "optin-records.v1"
 
 
-async def _tables(url: str, size: int) -> CountTables:
+async def _tables(url: str, size: int) -> OptinRecordTable:
     client = await connect_redis(RedisSettings(Url(url), timeout_s=60))
-    return CountTables(client, TOPIC, prefix=f"bench-{size}")
+    return OptinRecordTable(client, TOPIC, prefix=f"bench-{size}")
 
 
 async def _fill(url: str, size: int) -> None:

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from blendstream.streams.names import Share
-from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import row_texts
 
 __all__ = ["record_counts"]
 
 
 async def record_counts(
-    tables: CountTables, epoch: int, share: Share, partitions: Sequence[int]
+    tables: OptinRecordTable, epoch: int, share: Share, partitions: Sequence[int]
 ) -> dict[bytes, int]:
     """`query TAB url` → how many users."""
     counts: Counter[bytes] = Counter()

@@ -26,6 +26,7 @@ from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook
 from blendstream.streams.settings import Settings, load_settings
+from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import row_counts
 from blendstream.streams.tables.stale_epochs import stored_epochs
 from blendstream.streams.wire.head_list_document import HeadListDocument
@@ -212,7 +213,7 @@ async def _totals_against_tables(
         return sum(fields.get("counted", 0) - fields.get("none", 0) for fields in totals)
 
     before = await counted()
-    if stem is Stem.OPTIN_RECORDS:
+    if isinstance(tables, OptinRecordTable):
         kind, width, stored = "records", 1, 0
         for share in Share:
             async for rows in tables.record_rows(state.epoch, share, partitions):

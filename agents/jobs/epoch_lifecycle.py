@@ -35,7 +35,7 @@ from blendstream.streams.releases.entries import Entry, Kind
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.retention import LogTrimmer
 from blendstream.streams.releases.seal_markers import AppendedMarker
-from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.stage_tables import stage_table
 from blendstream.streams.tables.stale_epochs import stored_epochs
 from blendstream.streams.telemetry.structured_logs import Known
 
@@ -165,7 +165,7 @@ class Keeper:
             await tables.close_epochs(partition, through)
         for stored in await stored_epochs(context.redis, prefix, topic.name):
             if stored.epoch <= through:
-                of = CountTables(context.redis, stored.topic, prefix=prefix)
+                of = stage_table(stem, context.redis, stored.topic, prefix=prefix)
                 await of.release_epoch(stored.partition, stored.epoch)
         if stem is Stem.OPTIN_RECORDS:
             # What devices report is randomised; only opt-in records contain text.

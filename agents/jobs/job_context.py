@@ -32,8 +32,8 @@ from blendstream.streams.releases.log import ReleaseLog, StepObserver, unobserve
 from blendstream.streams.releases.seal_markers import SealMarkers
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings import Settings
-from blendstream.streams.tables.count_store import CountTables
 from blendstream.streams.tables.redis import Client
+from blendstream.streams.tables.stage_tables import StageTable, stage_table
 from blendstream.streams.version import version_of
 
 __all__ = [
@@ -145,10 +145,9 @@ class JobContext:
             **instead,
         )
 
-    def tables(self, stem: Stem) -> CountTables:
-        return CountTables(
-            self.redis, self.topics.of(stem).name, prefix=self.settings.topics.prefix
-        )
+    def tables(self, stem: Stem) -> StageTable:
+        prefix = self.settings.topics.prefix
+        return stage_table(stem, self.redis, self.topics.of(stem).name, prefix=prefix)
 
     def published_marks(self, topic: str) -> PublishedMarks:
         """Which documents Redis says are in a topic."""

@@ -34,8 +34,8 @@ from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.settings import Settings
-from blendstream.streams.tables.count_store import CountTables
 from blendstream.streams.tables.redis import Client
+from blendstream.streams.tables.stage_tables import stage_table
 from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["Worker", "run_worker"]
@@ -85,7 +85,7 @@ class Worker:
                 stem,
                 topic,
                 judge=judge,
-                tables=CountTables(redis, topic.name, prefix=prefix),
+                tables=stage_table(stem, redis, topic.name, prefix=prefix),
                 release_log=release_log,
                 kafka=kafka,
                 keys=keys,

@@ -1,7 +1,7 @@
 """Judge each entry of a batch: count it, or refuse it for one reason.
 
 Pure: frames, the epoch book, the epoch keys and the fingerprints seen so far go in; a verdict comes
-out, which `streams.tables.count_store` stores in one step. The only argument that is changed is the
+out, which `streams.tables.count_table` stores in one step. The only argument that is changed is the
 fingerprint table, which the caller throws away if the verdict is not stored.
 
 Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly

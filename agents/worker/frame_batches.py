@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from blendstream.streams.tables.batch_verdict import Delivery
-from blendstream.streams.tables.count_store import (
-    MAX_ENTRIES_PER_SCRIPT,
-    MAX_RECORD_BYTES_PER_SCRIPT,
-)
+from blendstream.streams.tables.count_table import MAX_ENTRIES_PER_SCRIPT
+from blendstream.streams.tables.optin_records import MAX_RECORD_BYTES_PER_SCRIPT
 from blendstream.streams.wire.frames import NewerFrame, OptinFrame, ReportFrame, decode
 
 __all__ = ["Message", "first_run"]

@@ -35,7 +35,7 @@ from blendstream.streams.names import Stem
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
-from blendstream.streams.tables.count_store import Applied, CountTables, HalfApplied, PartitionState
+from blendstream.streams.tables.count_table import Applied, CountTable, HalfApplied, PartitionState
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import NewerFrame
 
@@ -80,7 +80,7 @@ class CountedTopic:
     stem: Stem
     topic: Topic
     judge: JudgeBatch
-    tables: CountTables
+    tables: CountTable
     release_log: LogFollower
     kafka: KafkaInspector
     keys: KeyRing

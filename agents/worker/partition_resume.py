@@ -21,7 +21,7 @@ from blendstream.streams.kafka.topics import Topic
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.epoch_state import ReleaseBook
 from blendstream.streams.releases.reader import LogFollower
-from blendstream.streams.tables.count_store import CountTables, PartitionState
+from blendstream.streams.tables.count_table import CountTable, PartitionState
 
 __all__ = ["resume_state"]
 
@@ -37,7 +37,7 @@ async def resume_state(
     partition: int,
     topic_id: str,
     *,
-    tables: CountTables,
+    tables: CountTable,
     release_log: LogFollower,
     kafka: KafkaInspector,
 ) -> PartitionState:

@@ -37,7 +37,7 @@ from blendstream.streams.kafka.topics import Topic
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.tables.batch_verdict import DeadLetter
-from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.count_table import CountTable
 from blendstream.streams.telemetry.structured_logs import Known
 
 __all__ = ["OnRefused", "TopicCounter"]
@@ -57,7 +57,7 @@ class TopicCounter:
         topic: Topic,
         *,
         judge: JudgeBatch,
-        tables: CountTables,
+        tables: CountTable,
         release_log: LogFollower,
         kafka: KafkaInspector,
         keys: KeyRing,

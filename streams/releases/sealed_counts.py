@@ -32,8 +32,10 @@ from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.names import Share
-from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.client_reports import ClientReportTable
+from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import PackedRecords, RecordSums
+from blendstream.streams.tables.stage_tables import StageTable
 
 __all__ = ["CountsMoved", "GraphRead", "OptinRead", "ReportsRead", "SealedCounts"]
 
@@ -74,7 +76,7 @@ class ReportsRead:
 class SealedCounts:
     """Counts of one topic, for one kind of job, whose name is `reader`."""
 
-    def __init__(self, tables: CountTables, partitions: int, reader: str) -> None:
+    def __init__(self, tables: StageTable, partitions: int, reader: str) -> None:
         self._tables = tables
         self._reader = reader
         self.partitions = partitions
@@ -106,6 +108,7 @@ class SealedCounts:
         self, epoch: int, bounds: Sequence[int], shares: Sequence[Share], complete: bool
     ) -> tuple[tuple[PackedRecords, list[IntArray]], list[dict[str, int]]]:
         """The records of some shares with a column of counts for each, and all totals."""
+        assert isinstance(self._tables, OptinRecordTable)
         partitions = range(len(bounds))
         sums = RecordSums(columns=len(shares))
         async with self._unchanged(epoch, bounds, complete):
@@ -120,6 +123,7 @@ class SealedCounts:
         self, epoch: int, bounds: Sequence[int], cells: int, *, complete: bool
     ) -> ReportsRead:
         """Report counts over `cells` cells."""
+        assert isinstance(self._tables, ClientReportTable)
         partitions = range(len(bounds))
         async with self._unchanged(epoch, bounds, complete):
             counts = await self._tables.cell_counts(epoch, partitions, cells)

@@ -2,10 +2,13 @@
 
 __all__ = [
     "batch_verdict",
-    "count_store",
+    "client_reports",
+    "count_table",
     "fingerprints",
+    "optin_records",
     "record_rows",
     "redis",
     "redis_files",
+    "stage_tables",
     "stale_epochs",
 ]

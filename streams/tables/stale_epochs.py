@@ -29,7 +29,7 @@ class StoredEpoch:
 
 async def stored_epochs(client: Client, prefix: str, topic: str) -> list[StoredEpoch]:
     """Every epoch that has counts of this topic, in this version of it or in any other."""
-    # Keys are as `streams.tables.count_store` draws them; on a cluster every node is asked.
+    # Keys are as `streams.tables.count_table` draws them; on a cluster every node is asked.
     any_version = topic.rpartition(".v")[0] + ".v"
     form = re.compile(
         rf"{re.escape(prefix)}:\{{({re.escape(any_version)}\d+)/(\d+)\}}:(\d+):", re.ASCII

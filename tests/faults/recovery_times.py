@@ -22,8 +22,8 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.epoch_state import EpochState
 from blendstream.streams.settings import Settings
-from blendstream.streams.tables.count_store import CountTables
 from blendstream.streams.tables.redis import connect_redis
+from blendstream.streams.tables.stage_tables import stage_table
 from tests.faults.people_over_http import Round
 from tests.service.epochs import EpochService
 
@@ -85,7 +85,8 @@ class RecoveryTimes:
                         begun = time.monotonic()
                         found: Offsets = {}
                         for stem in Stem:
-                            tables = CountTables(
+                            tables = stage_table(
+                                stem,
                                 client,
                                 self.made.topics.of(stem).name,
                                 prefix=settings.topics.prefix,

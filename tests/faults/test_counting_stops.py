@@ -369,7 +369,7 @@ async def test_a_released_epoch_takes_nothing_more_and_leaves_no_keys(
 async def test_no_count_has_a_time_to_live_and_a_contributor_costs_at_most_12_bytes(
     bench: Bench, single_redis: LocalRedis
 ) -> None:
-    """Stated in streams/tables/count_store.py; measured on 300 000 contributors of a partition."""
+    """Stated in streams/tables/count_table.py; measured on 300 000 contributors of a partition."""
     made = bench.made
     rng = np.random.default_rng(3)
     for _ in range(30):
@@ -435,7 +435,7 @@ async def test_a_contributor_chunk_is_followed_by_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And all of them are read back on assignment."""
-    monkeypatch.setattr("blendstream.streams.tables.count_store.CHUNK_BYTES", 400)
+    monkeypatch.setattr("blendstream.streams.tables.count_table.CHUNK_BYTES", 400)
     made = bench.made
     send(made, frames=5)
     log = bench.log()

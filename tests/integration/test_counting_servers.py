@@ -30,14 +30,16 @@ from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import RedisSettings
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
-from blendstream.streams.tables.count_store import (
+from blendstream.streams.tables.client_reports import ClientReportTable
+from blendstream.streams.tables.count_table import (
     Applied,
     Closed,
-    CountTables,
+    CountTable,
     PartitionState,
     Stale,
 )
 from blendstream.streams.tables.fingerprints import FingerprintTable
+from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.redis import check_redis, connect_redis
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.judged_entries import HEAD_LIST, KEYS, START, opened, published
@@ -98,8 +100,8 @@ def test_there_is_a_server_to_count_on() -> None:
 async def test_scripts_count_fence_and_recover_on_every_server(server: LocalRedis) -> None:
     client = await connect_redis(RedisSettings(url=Url(server.url), timeout_s=20.0))
     await check_redis(client)
-    reports = CountTables(client, "reports")
-    records = CountTables(client, "records")
+    reports = ClientReportTable(client, "reports")
+    records = OptinRecordTable(client, "records")
     counting = {tables: await taken_up(tables) for tables in (reports, records)}
 
     # Plain: two batches each; half of the second are people that the first has counted.
@@ -167,7 +169,7 @@ async def test_scripts_count_fence_and_recover_on_every_server(server: LocalRedi
     await client.aclose()
 
 
-async def taken_up(tables: CountTables) -> PartitionState:
+async def taken_up(tables: CountTable) -> PartitionState:
     """The state as a worker reads it."""
     stored = await tables.stored_state(0)
     offset = stored.offset or 0
@@ -177,7 +179,7 @@ async def taken_up(tables: CountTables) -> PartitionState:
     return PartitionState(0, "id", offset, {n: await tables.load_seen(0, n) for n in (1, 2)})
 
 
-async def add(tables: CountTables, state: PartitionState, batch: int) -> object:
+async def add(tables: CountTable, state: PartitionState, batch: int) -> object:
     """Judge the batch of this number and store it as message `batch`."""
     rng = np.random.default_rng(batch)
     people = [(200 * batch + n).to_bytes(16, "big") for n in range(400)]
@@ -196,7 +198,7 @@ async def add(tables: CountTables, state: PartitionState, batch: int) -> object:
     return await tables.add_once(state, verdict, batch + 1)
 
 
-async def everything(reports: CountTables, records: CountTables) -> dict[str, object]:
+async def everything(reports: ClientReportTable, records: OptinRecordTable) -> dict[str, object]:
     """What jobs read, and totals since ever."""
     read = await SealedCounts(reports, 1, "test").read_reports(1, [2], 50, complete=True)
     optin = await SealedCounts(records, 1, "test").read_optin(2, [2], complete=True)

@@ -13,7 +13,9 @@ from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.names import Share
 from blendstream.streams.releases.sealed_counts import CountsMoved, SealedCounts
 from blendstream.streams.tables.batch_verdict import Delivery
-from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
+from blendstream.streams.tables.client_reports import ClientReportTable
+from blendstream.streams.tables.count_table import PartitionState, Seen
+from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.release_entries import book_of, opened_entry
 from tests.service.settings import MASTER
@@ -29,7 +31,7 @@ BOOK = book_of(
 )  # fmt: skip
 
 
-async def counted(tables: CountTables, entries: list[OptinEntry], *, frames: int) -> None:
+async def counted(tables: OptinRecordTable, entries: list[OptinEntry], *, frames: int) -> None:
     """Judge and store as a worker does, in so many frames."""
     stored = await tables.stored_state(0)
     assert await tables.open(
@@ -58,7 +60,7 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
             text = b"query %d" % (7 if number % 5 == 0 else number + slot)
             entries += [OptinEntry(person, slot, text, b"https://site.example/")] * (1 + slot % 2)
     order = rng.permutation(len(entries))
-    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    tables = OptinRecordTable(redis_client, "t", prefix=name_prefix)
     await counted(tables, [entries[i] for i in order], frames=4)
 
     read = await SealedCounts(tables, 1, "test").read_optin(1, [4], complete=True)
@@ -72,13 +74,13 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
 
 async def test_records_of_many_strings_are_all_read(redis_client, name_prefix, monkeypatch):
     """A string is followed by another when it is full; a worker that resumes finds its end."""
-    monkeypatch.setattr("blendstream.streams.tables.count_store.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("blendstream.streams.tables.count_table.CHUNK_BYTES", 1000)
     rng = np.random.default_rng(2)
     entries = [
         OptinEntry(rng.bytes(16), 0, b"query %d" % (n % 40), b"https://site.example/")
         for n in range(400)
     ]
-    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    tables = OptinRecordTable(redis_client, "t", prefix=name_prefix)
     await counted(tables, entries, frames=20)
     assert (await tables.totals(0, 1))["chunks:S"] > 2
 
@@ -98,7 +100,7 @@ async def test_records_of_an_older_release_are_refused_and_not_passed_over(
     redis_client, name_prefix
 ):
     """They were hashes. Read as nothing, an upgrade would have published an epoch without them."""
-    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    tables = OptinRecordTable(redis_client, "t", prefix=name_prefix)
     await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
     for share in Share:
         await redis_client.unlink(tables.key(0, 1, share))
@@ -115,13 +117,13 @@ async def test_records_of_an_older_release_are_refused_and_not_passed_over(
 
 async def test_counts_that_are_not_there_up_to_the_seal_are_not_read(redis_client, name_prefix):
     """A Redis that lost its tail would make a smaller epoch look whole."""
-    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    tables = OptinRecordTable(redis_client, "t", prefix=name_prefix)
     await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
     with pytest.raises(CountsMoved, match="must be counted up to 2, found 1"):
         await SealedCounts(tables, 1, "test").read_optin(1, [2], complete=True)
 
 
-class Interrupted(CountTables):
+class Interrupted(OptinRecordTable):
     """Something happens to the partition after its records were read and before its totals."""
 
     async def totals(self, partition: int, epoch: int | str | None = None) -> dict[str, int]:
@@ -178,7 +180,7 @@ async def test_closing_an_epoch_bars_it_and_only_its_release_removes_the_counts(
     redis_client, name_prefix
 ):
     """Raw text must go with the release; a page said that the script which closes removes it."""
-    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    tables = OptinRecordTable(redis_client, "t", prefix=name_prefix)
     await counted(tables, [OptinEntry(bytes(16), 0, b"query", b"https://site.example/")], frames=1)
     key = tables.key(0, 1, "totals")
 
@@ -194,7 +196,7 @@ async def test_counts_of_a_released_epoch_are_an_error_and_not_an_empty_epoch(
 ):
     """A job that read an old copy of the log found counts that another had released and removed:
     it would have published the epoch as empty, and ended it."""
-    tables = CountTables(redis_client, "t", prefix=name_prefix)
+    tables = OptinRecordTable(redis_client, "t", prefix=name_prefix)
     people = [bytes([number]) * 16 for number in range(30)]
     await counted(
         tables, [OptinEntry(p, 0, b"query", b"https://site.example/") for p in people], frames=1
@@ -202,10 +204,11 @@ async def test_counts_of_a_released_epoch_are_an_error_and_not_an_empty_epoch(
     await tables.close_epochs(0, 1)
     await tables.release_epoch(0, 1)
 
+    reports = ClientReportTable(redis_client, "t", prefix=name_prefix)
     with pytest.raises(StoreMismatch, match="epoch 1 must be unreleased"):
         await SealedCounts(tables, 1, "test").read_optin(1, [1], complete=complete)
     with pytest.raises(StoreMismatch, match="epoch 1 must be unreleased"):
-        await SealedCounts(tables, 1, "test").read_reports(1, [1], 3, complete=complete)
+        await SealedCounts(reports, 1, "test").read_reports(1, [1], 3, complete=complete)
 
 
 @pytest.mark.parametrize("how", ["whole", "behind the seal", "moved", "released"])

@@ -37,8 +37,8 @@ from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
 from blendstream.streams.releases.log import ReleaseLog
 from blendstream.streams.settings import Settings
-from blendstream.streams.tables.count_store import CountTables
 from blendstream.streams.tables.redis import connect_redis
+from blendstream.streams.tables.stage_tables import StageTable, stage_table
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.service.processes import Gateway, Jobs, Part, Program
 from tests.service.settings import NO_REDIS, dotted, environment_of, service_values
@@ -267,14 +267,15 @@ class Service:
     async def published(self, topic: str) -> dict[int, bytes]:
         return await read_publications(self.settings.kafka, topic)
 
-    async def tables(self, stem: Stem, timeout_s: float = 20.0) -> CountTables:
+    async def tables(self, stem: Stem, timeout_s: float = 20.0) -> StageTable:
         """What is counted of a stem, with the patience of a test on a busy machine."""
         client = await connect_redis(replace(self.settings.redis, timeout_s=timeout_s))
-        return CountTables(client, self.topics.of(stem).name, prefix=self.settings.topics.prefix)
+        topic, prefix = self.topics.of(stem).name, self.settings.topics.prefix
+        return stage_table(stem, client, topic, prefix=prefix)
 
     async def until_total(
         self, stem: Stem, epoch: int, expected: int, total: str = "counted"
-    ) -> CountTables:
+    ) -> StageTable:
         """Wait until workers have counted (or received) so many entries; tables to look into."""
         tables = await self.tables(stem)
 

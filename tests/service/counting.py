@@ -22,8 +22,8 @@ from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
 from blendstream.streams.tables.batch_verdict import SEPARATOR, Refusal
-from blendstream.streams.tables.count_store import CountTables
 from blendstream.streams.tables.redis import text_of
+from blendstream.streams.tables.stage_tables import StageTable
 from blendstream.streams.wire.frames import (
     FrameKind,
     OptinEntry,
@@ -324,7 +324,7 @@ class Installation(Service):
             error.add_note(self.logs())
             raise
 
-    async def _assert_exact(self, stem: Stem, tables: CountTables) -> None:
+    async def _assert_exact(self, stem: Stem, tables: StageTable) -> None:
         wanted = {epoch: found for (of, epoch), found in self.expected.items() if of is stem}
         late = wanted.pop("late", Expected())
         wanted.setdefault("unknown", Expected())
@@ -349,14 +349,14 @@ class Installation(Service):
         assert await self._summed(tables, None) == +since_ever, f"{stem} since ever"
         await self._assert_no_other_key(stem, tables, {e for e in wanted if isinstance(e, int)})
 
-    async def _summed(self, tables: CountTables, epoch: int | str | None) -> Counter[str]:
+    async def _summed(self, tables: StageTable, epoch: int | str | None) -> Counter[str]:
         totals: Counter[str] = Counter()
         for partition in range(self.partitions):
             totals.update(await tables.totals(partition, epoch))
         return totals
 
     async def _assert_counts(
-        self, stem: Stem, tables: CountTables, epoch: int, expected: Expected
+        self, stem: Stem, tables: StageTable, epoch: int, expected: Expected
     ) -> None:
         where, partitions = f"{stem} of epoch {epoch}", range(self.partitions)
         known = [len((await tables.load_seen(p, epoch)).table) for p in partitions]
@@ -371,7 +371,7 @@ class Installation(Service):
                 records = await record_counts(tables, epoch, share, partitions)
                 assert records == dict(expected.records[share]), f"{where} {share}"
 
-    async def _assert_no_other_key(self, stem: Stem, tables: CountTables, epochs: set[int]) -> None:
+    async def _assert_no_other_key(self, stem: Stem, tables: StageTable, epochs: set[int]) -> None:
         """A batch begun and not ended, or counts of an epoch that nobody sent anything for."""
         begin = f"{self.settings.topics.prefix}:{{{self.topics.of(stem).name}/"
         own = {"state", "totals", "late", "unknown", "token"}

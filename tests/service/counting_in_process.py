@@ -11,7 +11,7 @@ from blendstream.agents.worker.topic_counter import TopicCounter
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.names import Stem
 from blendstream.streams.releases.reader import LogFollower
-from blendstream.streams.tables.count_store import CountTables
+from blendstream.streams.tables.count_table import CountTable
 from tests.service.counting import Installation, contributors
 from tests.service.settings import MASTER
 
@@ -24,7 +24,7 @@ class Bench:
     #: How far brokers' clocks may be apart.
     skew_s = 0.2
 
-    def __init__(self, made: Installation, tables: CountTables) -> None:
+    def __init__(self, made: Installation, tables: CountTable) -> None:
         self.made = made
         self.tables = tables
         self.sought: list[tuple[int, int]] = []

@@ -27,7 +27,7 @@ from blendstream.streams.names import Share, Stem
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Tally
-from blendstream.streams.tables.count_store import CountTables, PartitionState, Seen
+from blendstream.streams.tables.count_table import CountTable, PartitionState, Seen
 from blendstream.streams.tables.redis import connect_redis
 from tests.service.epochs import EpochService
 
@@ -187,7 +187,7 @@ async def pass_markers(made: EpochService) -> None:
         await tables.close()
 
 
-async def _open(tables: CountTables, partition: int) -> None:
+async def _open(tables: CountTable, partition: int) -> None:
     opened = await tables.open(
         partition, await tables.stored_state(partition), offset=0, topic_id=DIRECTLY,
         released_through=-1, lost=0, unreleased=[],

@@ -5,7 +5,7 @@
 -- earlier batch was only partly written: refuse this one; the worker then stops the partition.
 --
 -- KEYS  1 state · 2 totals · 3 late · then, for each tally, the keys that it names by number
--- ARGV  1 the batch, as MessagePack (see streams/tables/count_store.py, which writes it) · then
+-- ARGV  1 the batch, as MessagePack (see streams/tables/count_table.py, which writes it) · then
 --         what each tally appends to strings (fingerprints, rows of records), named by number
 --
 -- Returns {"applied"}, {"stale", offset, topic id}, {"closed", released through} or

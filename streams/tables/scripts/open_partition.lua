@@ -1,7 +1,7 @@
 -- Resume a partition: store at which offset, which epochs are released, and what was lost.
 --
 -- KEYS  1 state · then the totals of every unreleased epoch
--- ARGV  1 the opening, as MessagePack: see streams/tables/count_store.py, which writes it
+-- ARGV  1 the opening, as MessagePack: see streams/tables/count_table.py, which writes it
 --
 -- Returns {"opened"} or {"stale", offset, topic id} when the state is not the one that was read.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from blendstream.agents.worker.frame_batches import Message, first_run
-from blendstream.streams.tables.count_store import CHUNK_BYTES, MAX_RECORD_BYTES_PER_SCRIPT
+from blendstream.streams.tables.count_table import CHUNK_BYTES
+from blendstream.streams.tables.optin_records import MAX_RECORD_BYTES_PER_SCRIPT
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.report_frames import encode_reports
 

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from blendstream.streams.names import Share
 from blendstream.streams.tables.batch_verdict import Tally
-from blendstream.streams.tables.count_store import StoredState
+from blendstream.streams.tables.count_table import StoredState
+from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import pack_rows
 
 
-class Counted:
+class Counted(OptinRecordTable):
     """Tables that hold one tally; what Redis itself does is tested on a real one."""
 
     def __init__(self, tally: Tally) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import cast
 
 import pytest
 
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.streams.names import Share
 from blendstream.streams.releases.sealed_counts import GraphRead, SealedCounts
-from blendstream.streams.tables.count_store import CountTables
 from tests.agents.worker.judged_entries import delivered, judged_records, opened, records
 from tests.release_entries import book_of
 from tests.streams.releases.counted_partitions import Counted
@@ -31,8 +29,7 @@ async def read(
 ) -> tuple[OptinCounts, GraphRead]:
     book = book_of(opened(EPOCH, records_per_user=per_user))
     tally = judged_records(delivered(records(*entries)), book=book).epochs[EPOCH]
-    tables = cast(CountTables, Counted(tally))
-    counts = SealedCounts(tables, 1, "test")
+    counts = SealedCounts(Counted(tally), 1, "test")
     optin = await counts.read_optin(EPOCH, [1], complete=True)
     return optin.counts, await counts.read_graph(EPOCH, [1], complete=True)
 

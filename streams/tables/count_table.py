@@ -1,29 +1,27 @@
 """Windowed counts in Redis: every batch of a partition is added once, whole, or not at all.
 
-Redis stores the counts; they can be rebuilt from Kafka. Each partition's keys share a hash tag,
-topic and partition, so that one script may touch them all on a cluster too
+What the table of opt-in records (`optin_records`) and that of reports (`client_reports`) have in
+common. Redis stores the counts; they can be rebuilt from Kafka. Each partition's keys share a hash
+tag, topic and partition, so that one script may touch them all on a cluster too
 (docs/decisions/0064-windowed-counts-without-fausts-table.md says why these are not Faust's tables):
 
     blender:{topic/7}:state              hash    offset, topic_id, released_through (and applying)
     blender:{topic/7}:totals             hash    received, counted, refused:<reason>, of all time;
                                                  none: of the counted, those without a record
     blender:{topic/7}:late               hash    entries of released epochs: received, and no more
-    blender:{topic/7}:41:totals          hash    the same for epoch 41, users:<share>, chunks,
-                                                 chunks:<share>, incomplete
-    blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
-    blender:{topic/7}:41:S, :S:1, …      string  rows of records and counts (`record_rows`), up to
-                                                 16 MiB a string; :T and :graph likewise, one for
-                                                 each share of opt-in users
+    blender:{topic/7}:41:totals          hash    the same for epoch 41, chunks, incomplete
     blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
     blender:{topic/7}:token:<name>       string  a mark of a job: see `put_token`
     blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
 
-Expiry: no key that holds counts has a time to live. `release_epoch` removes all keys of an epoch at
-once, when its release is committed; state, totals, late and unknown hold numbers only and stay. Of
-the tokens, a reader's is removed after the reading, or expires after an hour where a crash left it;
-the keeper's and a rebuild's stay. Memory: 8 bytes a contributor (a slot, and a record where users
-may send several), the text and about 4 bytes for each different record of a batch, and what Redis
-reserves beyond a string's end: at most as much again below 1 MiB, 1 MiB above it.
+Window: an epoch. No key that holds counts has a time to live. `release_epoch` removes all keys of
+an epoch at once, when its release is committed; state, totals, late and unknown hold numbers only
+and stay. Of the tokens, a reader's is removed after the reading, or expires after an hour where a
+crash left it; the keeper's and a rebuild's stay. Memory: 8 bytes a contributor (a slot, and a
+record where users may send several), and what Redis reserves beyond a string's end: at most as much
+again below 1 MiB, 1 MiB above it.
+
+Scripts: `open_partition.lua`, `count_batch.lua`, `close_epochs.lua`, `forget_partition.lua`.
 
 Promises: a batch is added only to the state it was judged against (same offset, same topic id);
 a script that fails half-way leaves `applying` set, and nothing is added after that.
@@ -33,23 +31,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blendstream.streams.names import Share
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Tally
 from blendstream.streams.tables.fingerprints import FingerprintTable
-from blendstream.streams.tables.record_rows import pack_rows
 from blendstream.streams.tables.redis import Client, Script, answered, text_of
 
 __all__ = [
     "Applied",
     "Closed",
-    "CountTables",
+    "CountTable",
     "HalfApplied",
     "PartitionState",
     "Seen",
@@ -62,9 +58,6 @@ CHUNK_BYTES: Final = 16 * 1024 * 1024
 #: Entries of one script. With fewer, a script's fixed cost weighs more; more would block Redis for
 #: longer than the 3 ms that these take.
 MAX_ENTRIES_PER_SCRIPT: Final = 131_072
-#: Bytes of opt-in frames of one script: well below `CHUNK_BYTES`, which its rows must fit into.
-#: They are shorter than the frames.
-MAX_RECORD_BYTES_PER_SCRIPT: Final = 4 * 1024 * 1024
 _REBUILT: Final = "rebuilt"
 _SEEN: Final = "seen"
 
@@ -132,8 +125,13 @@ class HalfApplied:
 Outcome = Applied | Stale | Closed | HalfApplied
 
 
-class CountTables:
-    """The tables of one topic."""
+class CountTable:
+    """The counts of one topic."""
+
+    #: The series of strings that an epoch has besides its fingerprints, by name.
+    _series: ClassVar[tuple[str, ...]] = ()
+    #: The names of an epoch's other keys, besides its totals.
+    _single: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, client: Client, topic: str, *, prefix: str = "blender") -> None:
         self._client = client
@@ -148,7 +146,7 @@ class CountTables:
         await self._client.aclose()
 
     def key(self, partition: int, *parts: object) -> str:
-        """A key of a partition, as drawn at the top of this module."""
+        """A key of a partition, as drawn at the top of this module and of each table's."""
         tail = ":".join(str(part) for part in parts)
         return f"{self._prefix}:{{{self._topic}/{partition}}}:{tail}"
 
@@ -158,12 +156,12 @@ class CountTables:
 
     async def _chunk_keys(self, partition: int, epoch: int) -> dict[str, list[str]]:
         """The keys of an epoch's strings that come in series, by name."""
-        names = [_SEEN, *Share]
+        names = [_SEEN, *self._series]
         fields = [_chunks_field(name) for name in names]
         chunks = await answered(self._client.hmget(self.key(partition, epoch, "totals"), fields))
         # A share's first key also if nothing is there: in 0.1.0 it was a hash of records, which is
         # then refused for its type and never passed over.
-        least = [0, *(1 for _ in Share)]
+        least = [0, *(1 for _ in self._series)]
         return {
             name: [self._chunk_key(partition, epoch, name, n) for n in range(max(few, int(m or 0)))]
             for name, few, m in zip(names, least, chunks, strict=True)
@@ -303,16 +301,11 @@ class CountTables:
             if epoch is not None:
                 packed["epoch"] = epoch
                 strings = {_SEEN: b"".join(f.tobytes() for f in tally.fingerprints)}
-                strings |= {share: pack_rows(counts) for share, counts in tally.records.items()}
+                strings |= self._strings(tally)
                 packed["appended"] = [
                     appended(epoch, s, data) for s, data in strings.items() if data
                 ]
-            if tally.cells is not None and tally.cells.any():
-                cells = np.flatnonzero(tally.cells)
-                packed["cells"] = number(self.key(partition, name, "cells"))
-                packed["cells_bytes"] = 8 * len(tally.cells)
-                packed["cell_numbers"] = cells.tolist()
-                packed["cell_counts"] = tally.cells[cells].tolist()
+            packed |= self._values(tally, partial(self.key, partition, name), number)
             tallies.append(packed)
         late = {"received": verdict.late} if verdict.late else {}
         if verdict.late:
@@ -328,6 +321,17 @@ class CountTables:
         }
         return keys, [batch, *blobs], advance
 
+    def _strings(self, tally: Tally) -> dict[str, bytes]:
+        """What is appended to each of `_series`."""
+        return {}
+
+    def _values(
+        self, tally: Tally, key: Callable[[str], str], number: Callable[[str], int]
+    ) -> dict[str, Any]:
+        """The script's arguments for `_single`; `number` adds one of the epoch's keys to its own
+        and returns the place."""
+        return {}
+
     # --- what jobs, metrics and operators read --------------------------------------------------
 
     async def totals(self, partition: int, epoch: int | str | None = None) -> dict[str, int]:
@@ -339,26 +343,6 @@ class CountTables:
             parts = ("late",)
         totals = await answered(self._client.hgetall(self.key(partition, *parts)))
         return {text_of(name): int(n) for name, n in totals.items()}
-
-    async def cell_counts(
-        self, epoch: int, partitions: Sequence[int], cells: int
-    ) -> NDArray[np.int64]:
-        """Reports of an epoch by cell, over all partitions."""
-        counts = np.zeros(cells, dtype=np.int64)
-        for partition in partitions:
-            data = await answered(self._client.get(self.key(partition, epoch, "cells")))
-            if data:
-                counts += np.frombuffer(data, ">i8")
-        return counts
-
-    async def record_rows(
-        self, epoch: int, share: Share, partitions: Sequence[int]
-    ) -> AsyncIterator[bytes]:
-        """Opt-in records of an epoch and share, as `record_rows` packs them, a string at a time."""
-        for partition in partitions:
-            for key in (await self._chunk_keys(partition, epoch))[share]:
-                if data := await answered(self._client.get(key)):
-                    yield data
 
     async def put_token(self, partition: int, name: str, token: str, seconds: int | None) -> None:
         """Store a token beside a partition's counts: as long as it exists, no count is lost.
@@ -396,7 +380,7 @@ class CountTables:
         """All keys of an epoch; totals last: they say how many strings there are."""
         series = (await self._chunk_keys(partition, epoch)).values()
         keys = [key for keys in series for key in keys]
-        return [*keys, *(self.key(partition, epoch, name) for name in ("cells", "totals"))]
+        return [*keys, *(self.key(partition, epoch, name) for name in (*self._single, "totals"))]
 
     async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
         """Remove counts and offset at once; workers then count the partition again from the log.
