@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
-from blendstream.streams.releases.epoch_view import EpochView
-from blendstream.streams.wire.submissions import CollectingEpoch
+from blendstream.streams.releases.epoch_view import EpochNumber, EpochView
 
-__all__ = ["Epochs", "Health", "PausedView"]
+__all__ = ["CollectingEpoch", "Epochs", "Health", "PausedView"]
+
+
+class CollectingEpoch(msgspec.Struct, frozen=True):
+    """The epoch whose opt-in records are being collected, with the bounds that the API states.
+
+    Devices, which have no msgspec, read it as `streams.wire.submissions.CollectingEpoch`.
+    """
+
+    epoch: EpochNumber
+    window_start_s: int
+    window_end_s: int
+    optin_until_s: int
+    records_per_user: int
 
 
 class PausedView(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from blendstream.agents.gateway.http.negotiation import (
     page_answer,
 )
 from blendstream.agents.gateway.http.responses import JSON, Answer, Part, json_answer, problem
-from blendstream.agents.gateway.read.answer_types import Epochs, Health, PausedView
+from blendstream.agents.gateway.read.answer_types import CollectingEpoch, Epochs, Health, PausedView
 from blendstream.agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
 from blendstream.agents.gateway.read.epoch_series import series_piece
 from blendstream.agents.gateway.read.estimates_csv import csv_head, csv_table
@@ -41,7 +41,6 @@ from blendstream.agents.gateway.state.publications import (
 from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 from blendstream.streams.wire.schemas import NAMES as SCHEMAS
 from blendstream.streams.wire.schemas import schema
-from blendstream.streams.wire.submissions import CollectingEpoch
 
 __all__ = ["Reading"]
 
