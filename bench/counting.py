@@ -284,7 +284,8 @@ async def records_rate(kafka: LocalKafka, redis: LocalRedis, records: int) -> Ra
                 OptinEntry(rng.bytes(16), 0, b"query number %d" % n, b"https://example.org/%d" % n)
                 for n in which.tolist()
             ]
-            made.send(Stem.OPTIN_RECORDS, number % PARTITIONS, encode_optin_records(1, entries))
+            frame = encode_optin_records(1, entries, log_position=1)
+            made.send(Stem.OPTIN_RECORDS, number % PARTITIONS, frame)
         made.flush()
         started = [made.start_worker(log__level="warning")]
         return await counted(made, started, Stem.OPTIN_RECORDS, records, "1 worker, opt-in records")

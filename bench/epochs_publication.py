@@ -88,13 +88,17 @@ def send_optin(made: EpochService, records: int, popular: int = 200, users: int 
         frame = frames[keys.partition_of(contributor, made.partitions)]
         frame.append(OptinEntry(contributor, 0, *text))
         if len(frame) == FRAME:
-            _flush(made, Stem.OPTIN_RECORDS, frames, encode=lambda f: encode_optin_records(0, f))
+            _flush(made, Stem.OPTIN_RECORDS, frames, encode=_records)
         sent += 1
         if sent % 200_000 == 0:
             say(f"  {sent} opt-in records sent")
-    _flush(made, Stem.OPTIN_RECORDS, frames, encode=lambda f: encode_optin_records(0, f), all_=True)
+    _flush(made, Stem.OPTIN_RECORDS, frames, encode=_records, all_=True)
     made.flush()
     return sent
+
+
+def _records(entries: list[OptinEntry]) -> bytes:
+    return encode_optin_records(0, entries, log_position=1)
 
 
 def _flush(

@@ -17,7 +17,7 @@ def encode_reports(
     cells: NDArray[np.integer],
     width: int,
     *,
-    log_position: int = 0,
+    log_position: int = 1,
 ) -> bytes:
     """Pack client reports on one head list: `cells` has a row for each contributor key."""
     packed = cells.astype(f"<u{width}")

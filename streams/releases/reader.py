@@ -285,7 +285,7 @@ class UnknownFrame(NamedTuple):
 
     offset: int
     append_ms: int
-    #: The release log below it has what the frame names, the frame says; 0: it does not say.
+    #: The release log below it has what the frame names, the frame says.
     log_position: int
 
 
@@ -293,10 +293,9 @@ class LogFollower(LogReader):
     """A reader that reads to the log's end when asked.
 
     An epoch or a head list is unknown only after the log was read as far as the frame's writer had
-    read it, which the frame says (`read_for`). A frame that says nothing (version 1) is judged
-    after reading to the furthest end that any broker reports. A position never reached is no
-    position of this log, and is passed over once the log has a record that was appended after the
-    frame: what the writer had read lies before that record.
+    read it, which the frame says (`read_for`). A position never reached is no position of this
+    log, and is passed over once the log has a record that was appended after the frame: what the
+    writer had read lies before that record.
     """
 
     def __init__(
@@ -314,9 +313,8 @@ class LogFollower(LogReader):
         super().__init__(kafka, topic, since_ms=since_ms, listener=listener, now_ms=now_ms)
         self._ends = ends
         self._skew_ms = round(2 * skew_s * 1000)
-        #: When the log was last read to the furthest end that any broker reports, on two clocks.
+        #: When the log was last read to the furthest end that any broker reports.
         self._furthest_at = -math.inf
-        self._furthest_ms = 0
         self._copy: ReleaseBook | None = None
 
     @property
@@ -343,7 +341,7 @@ class LogFollower(LogReader):
 
         `furthest`: the end that the best informed broker reports, not just any.
         """
-        asked_at, asked_ms = time.monotonic(), self._now_ms()
+        asked_at = time.monotonic()
         end = await self.end(furthest=furthest)
         if not await self._read_while(lambda book: book.read_upto < end, self._timeout_s):
             raise StoreUnavailable(
@@ -351,12 +349,10 @@ class LogFollower(LogReader):
                 "another job may hold a transaction open"
             )
         if furthest:
-            self._furthest_at, self._furthest_ms = asked_at, asked_ms
+            self._furthest_at = asked_at
 
     async def read_for(self, frames: Sequence[UnknownFrame]) -> bool:
         """Read far enough to call unknown what these frames name; whether that was possible."""
-        if any(not frame.log_position and self._asked_before(frame) for frame in frames):
-            await self.refresh_to_end(furthest=True)
         if self._far_enough(frames):
             return True
         await self.refresh_to_end()
@@ -368,10 +364,6 @@ class LogFollower(LogReader):
             return True
         await self.reopen()
         return False
-
-    def _asked_before(self, frame: UnknownFrame) -> bool:
-        """Whether all brokers were asked before the frame was appended, as far as clocks show."""
-        return self._furthest_ms < frame.append_ms + self._skew_ms
 
     def _far_enough(self, frames: Sequence[UnknownFrame]) -> bool:
         book = self._book or ReleaseBook()

@@ -7,8 +7,8 @@ Promises: `decode` answers for every input, without an exception and without rea
 a frame is taken whole or refused whole; what `encode_*` writes, `decode` reads back.
 Assumes: a frame says what its sender sent, not that it is right. Epoch, head list, slots, cells
 and text are judged in `agents.worker.entry_checks`, entry by entry.
-Versions: 1 and 2 are read, 2 is written. Version 2 says how far its writer had read the release
-log, has markers, and lets an opt-in user say that they have no record.
+There is one version, 2. A frame of a newer one is whole and not refused: its readers must be
+upgraded (`NewerFrame`).
 Free of Faust and of everything but numpy, so that devices and gateways share it.
 """
 
@@ -70,13 +70,12 @@ class FrameKind(enum.IntEnum):
 
 # Every version, for ever:  magic 2s · version B · kind B · length of the whole frame I
 _PREFIX: Final = struct.Struct("<2sBBI")
-# Version 1, both kinds:    prefix · epoch Q · entries I · then
+# Entries:                  prefix · epoch Q · position in the release log Q · entries I · then
 #   opt-in records          reserved I
 #   client reports          cell width B · reserved B · cells per entry H · head list 32s
-# Version 2 has a position in the release log, Q, between epoch and entries.
-_OPTIN: Final = {1: struct.Struct("<2sBBIQII"), 2: struct.Struct("<2sBBIQQII")}
-_REPORTS: Final = {1: struct.Struct("<2sBBIQIBBH32s"), 2: struct.Struct("<2sBBIQQIBBH32s")}
-# Markers, version 2:       prefix · epoch Q · kind of the entries that end here B · reserved · id
+_OPTIN: Final = struct.Struct("<2sBBIQQII")
+_REPORTS: Final = struct.Struct("<2sBBIQQIBBH32s")
+# Markers:                  prefix · epoch Q · kind of the entries that end here B · reserved · id
 _MARKER: Final = struct.Struct("<2sBBIQB7s16s")
 _NOTHING: Final = bytes(7)
 
@@ -92,7 +91,7 @@ _OPTIN_ENTRY_BYTES: Final = CONTRIBUTOR_BYTES + 3 * 2
 class OptinEntry:
     """One record as a gateway packs it: contributor key, slot, normalised text in UTF-8.
 
-    From version 2 on, slot 0 without any text says that this user has no record.
+    Slot 0 without any text says that this user has no record.
     """
 
     contributor: bytes
@@ -105,7 +104,7 @@ class OptinEntry:
 class OptinFrame:
     """Opt-in records of one epoch. `contributors` has one row of two 64-bit words an entry.
 
-    The release log below `log_position` opens the epoch; 0: the frame does not say.
+    The release log below `log_position` opens the epoch.
     """
 
     epoch: int
@@ -114,16 +113,15 @@ class OptinFrame:
     query_lengths: NDArray[np.uint16]
     url_lengths: NDArray[np.uint16]
     text: bytes
-    log_position: int = 0
-    version: int = FRAME_VERSION
+    log_position: int
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def without_record(self) -> NDArray[np.bool_]:
-        """Which entries say that their user has no record. Version 1 cannot say it."""
-        empty = (self.slots | self.query_lengths | self.url_lengths) == 0
-        return empty if self.version >= 2 else np.zeros_like(empty)
+        """Which entries say that their user has no record."""
+        empty: NDArray[np.bool_] = (self.slots | self.query_lengths | self.url_lengths) == 0
+        return empty
 
     def entries(self) -> list[OptinEntry]:
         """Every entry, cut out of the packed arrays."""
@@ -148,14 +146,14 @@ class OptinFrame:
 class ReportFrame:
     """Client reports on one head list: a row of cell numbers for every contributor.
 
-    The release log below `log_position` has the head list; 0: the frame does not say.
+    The release log below `log_position` has the head list.
     """
 
     epoch: int
     head_list_id: bytes
     contributors: NDArray[np.uint64]
     cells: NDArray[np.unsignedinteger]
-    log_position: int = 0
+    log_position: int
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -202,19 +200,16 @@ def cell_width(cells: int) -> int:
     return 2 if cells <= 1 << 16 else 4
 
 
-def encode_optin_records(
-    epoch: int, entries: Sequence[OptinEntry], *, log_position: int = 0
-) -> bytes:
+def encode_optin_records(epoch: int, entries: Sequence[OptinEntry], *, log_position: int) -> bytes:
     """Pack opt-in records of one epoch; `ValueError` when they cannot form a legal frame."""
     slots = np.array([e.slot for e in entries], dtype="<u2")
     queries = np.array([len(e.query) for e in entries], dtype="<u2")
     urls = np.array([len(e.url) for e in entries], dtype="<u2")
     text = b"".join(e.query + e.url for e in entries)
     keys = _joined_keys([e.contributor for e in entries])
-    header = _OPTIN[FRAME_VERSION]
-    size = header.size + len(entries) * _OPTIN_ENTRY_BYTES + len(text)
+    size = _OPTIN.size + len(entries) * _OPTIN_ENTRY_BYTES + len(text)
     _check_frame(epoch, log_position, len(entries), size)
-    head = header.pack(
+    head = _OPTIN.pack(
         MAGIC, FRAME_VERSION, FrameKind.OPTIN_RECORDS, size, epoch, log_position, len(entries), 0
     )
     return b"".join((head, keys, slots.tobytes(), queries.tobytes(), urls.tobytes(), text))
@@ -228,7 +223,7 @@ def encode_packed_reports(
     *,
     cells_per_entry: int,
     width: int,
-    log_position: int = 0,
+    log_position: int,
 ) -> bytes:
     """Pack reports whose keys and cells are already joined, `width` bytes a cell."""
     entries = len(keys) // CONTRIBUTOR_BYTES
@@ -236,10 +231,9 @@ def encode_packed_reports(
         raise ValueError(
             f"{len(keys)} bytes of keys and {len(cells)} of cells are no whole number of entries"
         )
-    header = _REPORTS[FRAME_VERSION]
-    size = header.size + len(keys) + len(cells)
+    size = _REPORTS.size + len(keys) + len(cells)
     _check_frame(epoch, log_position, entries, size)
-    head = header.pack(
+    head = _REPORTS.pack(
         MAGIC,
         FRAME_VERSION,
         FrameKind.CLIENT_REPORTS,
@@ -274,67 +268,62 @@ def decode(data: bytes) -> Frame:
     if len(data) < _PREFIX.size:
         return _malformed("shorter than a frame's prefix")
     magic, version, kind, length = _PREFIX.unpack_from(data)
-    if magic != MAGIC or version == 0:
+    if magic != MAGIC or version < FRAME_VERSION:
         return _malformed("does not open like a frame")
     if length != len(data):
         return _malformed("states another length than it has")
     if version > FRAME_VERSION:
         return NewerFrame(version)
-    return _decode_known(data, version, kind)
+    return _decode_present(data, kind)
 
 
-def _decode_known(
-    data: bytes, version: int, kind: int
-) -> OptinFrame | ReportFrame | Marker | RefusedFrame:
+def _decode_present(data: bytes, kind: int) -> OptinFrame | ReportFrame | Marker | RefusedFrame:
     if len(data) > MAX_FRAME_BYTES:
         return RefusedFrame(too_long=True, why=f"is over {MAX_FRAME_BYTES} bytes")
     if kind == FrameKind.CLIENT_REPORTS:
-        return _decode_reports(data, version)
+        return _decode_reports(data)
     if kind == FrameKind.OPTIN_RECORDS:
-        return _decode_optin_records(data, version)
-    if kind == FrameKind.MARKER and version >= 2:
+        return _decode_optin_records(data)
+    if kind == FrameKind.MARKER:
         return _decode_marker(data)
-    return _malformed("holds a kind that its version does not have")
+    return _malformed("holds a kind that there is not")
 
 
-def _decode_reports(data: bytes, version: int) -> ReportFrame | RefusedFrame:
-    header = _REPORTS[version]
-    if len(data) < header.size:
+def _decode_reports(data: bytes) -> ReportFrame | RefusedFrame:
+    if len(data) < _REPORTS.size:
         return _malformed("is cut off in its header")
-    *said, count, width, reserved, per_entry, head_list_id = header.unpack_from(data)
-    epoch, log_position = _origin(said)
+    _, _, _, _, epoch, log_position, count, *said = _REPORTS.unpack_from(data)
+    width, reserved, per_entry, head_list_id = said
     if width not in _WIDTHS or reserved != 0 or per_entry == 0:
         return _malformed("states an impossible cell width or cells per entry")
-    if count == 0 or epoch > MAX_EPOCH or log_position > MAX_LOG_POSITION:
+    if count == 0 or epoch > MAX_EPOCH or not 1 <= log_position <= MAX_LOG_POSITION:
         return _malformed("states no entries, an epoch beyond 2^53 - 1 or an impossible position")
     # Python integers: no count on the wire can make this sum overflow.
-    if len(data) != header.size + count * (CONTRIBUTOR_BYTES + per_entry * width):
+    if len(data) != _REPORTS.size + count * (CONTRIBUTOR_BYTES + per_entry * width):
         return _malformed("has not the bytes that its entries need")
-    cells_at = header.size + count * CONTRIBUTOR_BYTES
+    cells_at = _REPORTS.size + count * CONTRIBUTOR_BYTES
     cells = np.frombuffer(data, _WIDTHS[width], count * per_entry, cells_at)
-    keys = _keys(data, header.size, count)
+    keys = _keys(data, _REPORTS.size, count)
     return ReportFrame(epoch, head_list_id, keys, cells.reshape(count, per_entry), log_position)
 
 
-def _decode_optin_records(data: bytes, version: int) -> OptinFrame | RefusedFrame:
-    header = _OPTIN[version]
-    if len(data) < header.size:
+def _decode_optin_records(data: bytes) -> OptinFrame | RefusedFrame:
+    if len(data) < _OPTIN.size:
         return _malformed("is cut off in its header")
-    *said, count, reserved = header.unpack_from(data)
-    epoch, log_position = _origin(said)
-    if count == 0 or epoch > MAX_EPOCH or log_position > MAX_LOG_POSITION or reserved != 0:
+    _, _, _, _, epoch, log_position, count, reserved = _OPTIN.unpack_from(data)
+    if count == 0 or epoch > MAX_EPOCH or not 1 <= log_position <= MAX_LOG_POSITION or reserved:
         return _malformed(
             "states no entries, an epoch beyond 2^53 - 1, an impossible position or reserved bits"
         )
-    text_at = header.size + count * _OPTIN_ENTRY_BYTES
+    text_at = _OPTIN.size + count * _OPTIN_ENTRY_BYTES
     if len(data) < text_at:
         return _malformed("has not the bytes that its entries need")
-    columns = np.frombuffer(data, "<u2", 3 * count, header.size + count * CONTRIBUTOR_BYTES)
+    columns = np.frombuffer(data, "<u2", 3 * count, _OPTIN.size + count * CONTRIBUTOR_BYTES)
     slots, queries, urls = columns.reshape(3, count)
     if text_at + int(queries.sum(dtype=np.int64) + urls.sum(dtype=np.int64)) != len(data):
         return _malformed("has not the text that its entries state")
-    keys = _keys(data, header.size, count)
-    return OptinFrame(epoch, keys, slots, queries, urls, data[text_at:], log_position, version)
+    keys = _keys(data, _OPTIN.size, count)
+    return OptinFrame(epoch, keys, slots, queries, urls, data[text_at:], log_position)
 
 
 def _decode_marker(data: bytes) -> Marker | RefusedFrame:
@@ -346,12 +335,6 @@ def _decode_marker(data: bytes) -> Marker | RefusedFrame:
     if epoch > MAX_EPOCH or reserved != _NOTHING:
         return _malformed("states an epoch beyond 2^53 - 1, or reserved bits")
     return Marker(FrameKind(kind), epoch, marker_id)
-
-
-def _origin(said: Sequence[int]) -> tuple[int, int]:
-    """Epoch and log position of a header, from the fields before its number of entries."""
-    _, _, _, _, epoch, *position = said
-    return epoch, position[0] if position else 0
 
 
 def _keys(data: bytes, at: int, count: int) -> NDArray[np.uint64]:
@@ -367,8 +350,8 @@ def _joined_keys(contributors: Sequence[bytes]) -> bytes:
 def _check_frame(epoch: int, log_position: int, entries: int, size: int) -> None:
     if not 0 <= epoch <= MAX_EPOCH:
         raise ValueError(f"epoch must be in 0…2^53 - 1, got {epoch}")
-    if not 0 <= log_position <= MAX_LOG_POSITION:
-        raise ValueError(f"a position in the release log is in 0…2^63 - 1, got {log_position}")
+    if not 1 <= log_position <= MAX_LOG_POSITION:
+        raise ValueError(f"a position in the release log is in 1…2^63 - 1, got {log_position}")
     if entries == 0:
         raise ValueError("a frame holds at least one entry")
     if size > MAX_FRAME_BYTES:

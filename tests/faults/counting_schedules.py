@@ -140,13 +140,13 @@ class World:
             made.send(stem, partition, rng.bytes(int(rng.integers(0, 200))))
             made.expect_refused(stem, "unknown", Refusal.MALFORMED)
         elif odd == 1:
-            made.send(OPTIN, partition, encode_optin_records(self.over, entries))
+            made.send(OPTIN, partition, encode_optin_records(self.over, entries, log_position=1))
             made.expect_refused(OPTIN, self.over, Refusal.LATE, len(entries))
         elif odd == 2:
-            made.send(OPTIN, partition, encode_optin_records(self.future, entries))
+            made.send(OPTIN, partition, encode_optin_records(self.future, entries, log_position=1))
             made.expect_refused(OPTIN, self.future, Refusal.EARLY, len(entries))
         elif odd == 3:
-            made.send(OPTIN, partition, encode_optin_records(10**9, entries))
+            made.send(OPTIN, partition, encode_optin_records(10**9, entries, log_position=1))
             made.expect_refused(OPTIN, "unknown", Refusal.WRONG_EPOCH, len(entries))
         elif odd == 4:
             cells = np.zeros((len(keys), 1), int)
@@ -154,7 +154,7 @@ class World:
             made.expect_refused(REPORTS, "unknown", Refusal.UNKNOWN_HEAD_LIST, len(keys))
         elif odd == 5:
             long = [OptinEntry(key, 0, b"q" * 300, b"u") for key in keys]
-            made.send(OPTIN, partition, encode_optin_records(self.records, long))
+            made.send(OPTIN, partition, encode_optin_records(self.records, long, log_position=1))
             made.expect_refused(OPTIN, self.records, Refusal.TOO_LONG, len(keys))
         elif odd == 6:
             for stem in Stem:  # As a keeper leaves them that dies before it seals.

@@ -101,9 +101,8 @@ async def goes_on(bench: Bench) -> bool:
     return not bench.counter.stopped
 
 
-@pytest.mark.parametrize("version_1", [True, False], ids=["version 1", "version 2"])
 async def test_a_fresh_head_list_that_one_broker_does_not_show_is_not_unknown(
-    bench: tuple[Bench, Cut], version_1: bool
+    bench: tuple[Bench, Cut],
 ) -> None:
     """Its reports were accepted, and refused as unknown for good."""
     counting, cut = bench
@@ -112,7 +111,6 @@ async def test_a_fresh_head_list_that_one_broker_does_not_show_is_not_unknown(
     made.open_epoch(2)
     made.publish_head_list(2, cells=7)
     rng = np.random.default_rng(2)
-    made.version_1 = version_1
     made.send_reports(2, 0, contributors(rng, 10), rng)
     made.flush()
     await counting.count(counting.log(start=1))

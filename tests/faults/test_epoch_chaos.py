@@ -41,8 +41,8 @@ async def _feed(made: EpochService, rng: np.random.Generator, stop: asyncio.Even
                     made.send_optin(state, 300, rng)
                 if epoch not in reported and state.stage is Stage.REPORTING:
                     reported.add(epoch)
-                    head_list, head_list_id = await made.head_list(state)
-                    made.send_reports(epoch, head_list, head_list_id, 300, rng)
+                    head_list, _ = await made.head_list(state)
+                    made.send_reports(state, head_list, 300, rng)
         await asyncio.sleep(0.3)
 
 

@@ -203,7 +203,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         # Reporting: rolled back to a state that still has the raw counts of the epoch.
         state = (await made.book()).epochs[0]
         assert state.head_list is not None
-        made.send_reports(0, head_list, state.head_list.head_list.id, 600, rng)
+        made.send_reports(state, head_list, 600, rng)
         await _counted(made, Stem.CLIENT_REPORTS)
         await asyncio.to_thread(single_redis.rollback, early)
         await _counted(made, Stem.CLIENT_REPORTS)

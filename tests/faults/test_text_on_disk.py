@@ -78,7 +78,7 @@ async def test_a_query_is_on_no_disk_after_its_release(own_kafka: LocalKafka):
             made.send_optin(state, 400, np.random.default_rng(5))
             who = EpochKeys.derive(MASTER, 0).partition_of(b"0123456789abcdef", 1)
             entry = OptinEntry(b"0123456789abcdef", 0, marker.encode(), b"https://one.example/")
-            made.send_raw(Stem.OPTIN_RECORDS, who, encode_optin_records(0, [entry]))
+            made.send_raw(Stem.OPTIN_RECORDS, who, encode_optin_records(0, [entry], log_position=1))
             in_kafka, in_redis = [own_kafka.folder], [redis.folder]
             await made.until(lambda: files_with(marker, in_redis), what="the count")
             save_snapshots([redis])

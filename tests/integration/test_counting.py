@@ -63,7 +63,7 @@ async def test_every_entry_ends_in_exactly_one_place_and_none_is_told(made: Inst
                 entries = optin_entries(rng, keys[:50], slot=slot, distinct=4)
                 made.send_records(2, partition, entries)
     secret = OptinEntry(bytes(16), 0, b"a very private query\x00", b"https://private.example/")
-    made.send(OPTIN, 0, encode_optin_records(2, [secret]))
+    made.send(OPTIN, 0, encode_optin_records(2, [secret], log_position=1))
     made.expect_refused(OPTIN, 2, Refusal.MALFORMED)
     made.flush()
     worker = made.start_worker()
@@ -85,16 +85,14 @@ async def test_every_entry_ends_in_exactly_one_place_and_none_is_told(made: Inst
         assert text not in told
 
 
-async def test_frames_of_both_versions_and_markers_lie_side_by_side(made: Installation) -> None:
-    """Workers are upgraded first: until the last gateway is, both versions come. Markers move the
-    position and count as nothing, also where several lie at the very end."""
+async def test_markers_lie_between_frames_and_count_as_nothing(made: Installation) -> None:
+    """They move the position, also where several lie at the very end."""
     rng = np.random.default_rng(3)
     made.open_epoch(1)
     made.open_epoch(2, records_per_user=2)
     made.publish_head_list(1, cells=30, w=2)
     keys = [contributors(rng, 40) for _ in range(made.partitions)]
-    for version_1 in (True, False, True, False):
-        made.version_1 = version_1
+    for _ in range(2):
         for partition in range(made.partitions):
             mine = keys[partition]
             none = [OptinEntry(key, slot, b"", b"") for key in mine[:10] for slot in (0, 1)]

@@ -191,7 +191,7 @@ async def add(tables: CountTable, state: PartitionState, batch: int) -> object:
         judge = judge_reports
     else:
         entries = [OptinEntry(who, 0, b"query %d" % (n % 7), b"u") for n, who in enumerate(people)]
-        value = encode_optin_records(2, entries)
+        value = encode_optin_records(2, entries, log_position=1)
         judge = judge_optin_records
     delivery = Delivery(batch, START, decode(value), len(value))  # type: ignore[arg-type]
     verdict = judge(0, [delivery], BOOK, keys, seen)

@@ -149,7 +149,8 @@ def frames(ids: list[bytes]) -> list[bytes]:
     """Records and reports of epochs long past, just over, open, and never opened."""
     found = []
     for epoch in (0, 3, 58, 59, 60, 61):
-        found.append(encode_optin_records(epoch, [OptinEntry(bytes(16), 0, b"q", b"u")]))
+        entry = OptinEntry(bytes(16), 0, b"q", b"u")
+        found.append(encode_optin_records(epoch, [entry], log_position=1))
         for of in (ids[3], ids[58], ids[59], bytes(32)):
             found.append(encode_reports(epoch, of, [bytes(16)], np.zeros((1, 1), int), 1))
     return found

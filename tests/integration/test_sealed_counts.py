@@ -39,7 +39,7 @@ async def counted(tables: OptinRecordTable, entries: list[OptinEntry], *, frames
     )
     state = PartitionState(0, "t", 0, {1: Seen()})
     for number, part in enumerate(np.array_split(np.arange(len(entries)), frames)):
-        value = encode_optin_records(1, [entries[i] for i in part])
+        value = encode_optin_records(1, [entries[i] for i in part], log_position=1)
         delivery = Delivery(number, 1, decode(value), len(value))  # type: ignore[arg-type]
         seen = {1: state.seen[1].table}
         verdict = judge_optin_records(0, [delivery], BOOK, {1: KEYS}, seen)

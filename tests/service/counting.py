@@ -32,7 +32,6 @@ from blendstream.streams.wire.frames import (
     encode_optin_records,
 )
 from tests.counted_records import record_counts
-from tests.old_frames import as_version_1
 from tests.release_entries import head_list_entries, opened_entry
 from tests.report_frames import encode_reports
 from tests.scalar_siphash import scalar_siphash
@@ -82,7 +81,6 @@ class Installation(Service):
         super().__init__(*where, **IMPATIENT | options)
         self.expected: dict[tuple[Stem, int | str], Expected] = {}
         #: Frames are sent as gateways of before wrote them.
-        self.version_1 = False
         self.published_entries: list[Entry] = []
         self._undelivered: list[str] = []
         self._ids: dict[int, bytes] = {}
@@ -161,9 +159,6 @@ class Installation(Service):
         )
         self.producer.poll(0)
 
-    def _send_frame(self, stem: Stem, partition: int, frame: bytes) -> None:
-        self.send(stem, partition, as_version_1(frame) if self.version_1 else frame)
-
     def send_marker(self, stem: Stem, epoch: int, partition: int) -> None:
         """A marker, which must count as nothing."""
         kind = {Stem.OPTIN_RECORDS: FrameKind.OPTIN_RECORDS}.get(stem, FrameKind.CLIENT_REPORTS)
@@ -212,7 +207,7 @@ class Installation(Service):
             epoch, self._ids[epoch], contributors, rows, cell_width(cells),
             log_position=self._positions[Stem.CLIENT_REPORTS, epoch],
         )  # fmt: skip
-        self._send_frame(Stem.CLIENT_REPORTS, partition, frame)
+        self.send(Stem.CLIENT_REPORTS, partition, frame)
         expected = self.of(Stem.CLIENT_REPORTS, epoch)
         for contributor, row in zip(contributors, rows.tolist(), strict=True):
             expected.received += 1
@@ -228,7 +223,7 @@ class Installation(Service):
         """A frame of opt-in records, each judged by the model as the worker must."""
         position = self._positions[Stem.OPTIN_RECORDS, epoch]
         frame = encode_optin_records(epoch, entries, log_position=position)
-        self._send_frame(Stem.OPTIN_RECORDS, partition, frame)
+        self.send(Stem.OPTIN_RECORDS, partition, frame)
         expected = self.of(Stem.OPTIN_RECORDS, epoch)
         limit = self._per_user[epoch]
         for entry in entries:
@@ -237,7 +232,7 @@ class Installation(Service):
             text = entry.query + SEPARATOR + entry.url
             key = (Stem.OPTIN_RECORDS, epoch, entry.contributor, entry.slot)
             none = not entry.query and not entry.url
-            if none and (entry.slot > 0 or self.version_1):
+            if none and entry.slot > 0:
                 expected.refused[Refusal.MALFORMED] += 1
             elif entry.slot >= limit:
                 expected.refused[Refusal.OVER_LIMIT] += 1

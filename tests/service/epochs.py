@@ -108,13 +108,16 @@ class EpochService(Service):
             by_partition.setdefault(place, []).append(entry)
             self.sent.setdefault((epoch, list(Share)[share]), Counter())[record] += 1
         for partition, entries in by_partition.items():
-            self._send(Stem.OPTIN_RECORDS, partition, encode_optin_records(epoch, entries), epoch)
+            frame = encode_optin_records(epoch, entries, log_position=state.opened_offset + 1)
+            self._send(Stem.OPTIN_RECORDS, partition, frame, epoch)
         self.flush()
 
     def send_reports(
-        self, epoch: int, head_list: HeadList, head_list_id: str, n: int, rng: np.random.Generator
+        self, state: EpochState, head_list: HeadList, n: int, rng: np.random.Generator
     ) -> None:
         """Devices that hold random cells and answer by the head list's own randomizer."""
+        assert state.head_list is not None
+        epoch, released = state.epoch, state.head_list.head_list
         randomizer = randomizer_for(head_list)
         truth = rng.integers(0, len(head_list.cells), n)
         answers = np.asarray(randomizer.answer_batch(truth, rng)).reshape(n, -1)
@@ -125,8 +128,9 @@ class EpochService(Service):
             mine = np.flatnonzero(places == partition)
             if len(mine):
                 frame = encode_reports(
-                    epoch, bytes.fromhex(head_list_id), [contributors[i] for i in mine],
+                    epoch, bytes.fromhex(released.id), [contributors[i] for i in mine],
                     answers[mine], cell_width(len(head_list.cells)),
+                    log_position=released.entry_offset + 1,
                 )  # fmt: skip
                 self._send(Stem.CLIENT_REPORTS, partition, frame, epoch)
         self.flush()
@@ -257,8 +261,8 @@ async def take_part(made: EpochService, epoch: int, rng: np.random.Generator) ->
     state = await made.until_stage(
         epoch, Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED, timeout_s=60
     )
-    head_list, head_list_id = await made.head_list(state)
-    made.send_reports(epoch, head_list, head_list_id, 1500, rng)
+    head_list, _ = await made.head_list(state)
+    made.send_reports(state, head_list, 1500, rng)
 
 
 def epoch_service(

@@ -78,7 +78,8 @@ class World:
             if records or not self.silent:
                 entries.append(OptinEntry(rng.bytes(16), 0, query.encode(), url.encode()))
         frames = [
-            encode_optin_records(1, entries[i : i + 1000]) for i in range(0, len(entries), 1000)
+            encode_optin_records(1, entries[i : i + 1000], log_position=1)
+            for i in range(0, len(entries), 1000)
         ]
         deliveries = [Delivery(i, START, decode(data), len(data)) for i, data in enumerate(frames)]
         book = book_of(opened(1, shares_ppm=(900_000, 95_000, 5_000)))

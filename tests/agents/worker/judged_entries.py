@@ -63,7 +63,8 @@ def reports(rows: list[list[int]], people: list[int] | None = None, epoch: int =
 
 
 def records(*entries: tuple[int, int, bytes, bytes], epoch: int = 1) -> bytes:
-    return encode_optin_records(epoch, [OptinEntry(person(w), s, q, u) for w, s, q, u in entries])
+    sent = [OptinEntry(person(w), s, q, u) for w, s, q, u in entries]
+    return encode_optin_records(epoch, sent, log_position=1)
 
 
 def judged_records(*deliveries: Delivery, book: ReleaseBook | None = None) -> BatchVerdict:

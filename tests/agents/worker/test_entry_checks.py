@@ -36,7 +36,6 @@ from tests.agents.worker.judged_entries import (
     reports,
     tables,
 )
-from tests.old_frames import as_version_1
 from tests.release_entries import book_of, estimates_entry, fold
 from tests.report_frames import encode_reports
 
@@ -203,13 +202,6 @@ def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
     assert tally.refused == {Refusal.DUPLICATE: 1, Refusal.MALFORMED: 1}
     assert (tally.none, tally.users) == (1, {Share.S: 1, Share.T: 0, Share.GRAPH: 0})
     assert tally.records == {Share.S: Counter({b"b\tu": 1})}
-
-
-def test_a_frame_of_version_1_cannot_say_none() -> None:
-    """Its empty text was malformed when it was written, and a recount decides alike."""
-    frame = as_version_1(records((1, 0, b"", b""), (2, 0, b"q", b"u")))
-    tally = judged_records(delivered(frame)).epochs[1]
-    assert (tally.refused, tally.none) == ({Refusal.MALFORMED: 1}, 0)
 
 
 @pytest.mark.parametrize("kind", [FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS])

@@ -11,8 +11,10 @@ from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.report_frames import encode_reports
 
 REPORTS = encode_reports(1, bytes(32), bytes(16 * 8192), np.zeros((8192, 1), int), 1)
-RECORDS = encode_optin_records(1, [OptinEntry(bytes(16), 0, b"q", b"u")] * 8192)
-LONG_RECORDS = encode_optin_records(1, [OptinEntry(bytes(16), 0, b"q" * 256, b"u" * 1024)] * 200)
+RECORDS = encode_optin_records(1, [OptinEntry(bytes(16), 0, b"q", b"u")] * 8192, log_position=1)
+LONG_RECORDS = encode_optin_records(
+    1, [OptinEntry(bytes(16), 0, b"q" * 256, b"u" * 1024)] * 200, log_position=1
+)
 
 
 def run_of(*values: bytes) -> int:

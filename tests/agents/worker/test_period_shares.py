@@ -62,7 +62,7 @@ def shares_in(log: ModelLog, epoch: int, space: str = "app") -> dict[bytes, Shar
     """Where the worker counts each person, each having a record of their own."""
     to = target(log, epoch)
     sent = [OptinEntry(to.contributor(space, who), 0, who, b"https://x.example/") for who in PEOPLE]
-    frame = encode_optin_records(epoch, sent)
+    frame = encode_optin_records(epoch, sent, log_position=1)
     delivery = Delivery(0, log.book.epochs[epoch].parameters.window_start_ms, decode(frame), 1)
     keys = {epoch: to.keys}
     verdict = judge_optin_records(0, [delivery], log.book, keys, defaultdict(FingerprintTable))
@@ -136,7 +136,7 @@ def test_a_contributor_that_no_gateway_made_is_refused():
     keys = {0: RING.epoch("k1", 0)}
     rng = np.random.default_rng(4)
     sent = [OptinEntry(rng.bytes(16), 0, b"q", b"https://x.example/") for _ in range(500)]
-    delivery = Delivery(0, 0, decode(encode_optin_records(0, sent)), 1)
+    delivery = Delivery(0, 0, decode(encode_optin_records(0, sent, log_position=1)), 1)
     tally = judge_optin_records(
         0, [delivery], log.book, keys, defaultdict(FingerprintTable)
     ).epochs[0]

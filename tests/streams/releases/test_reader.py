@@ -205,9 +205,6 @@ async def test_a_frame_is_unknown_only_after_its_writers_position_was_read(
     following._ends.own = 3  # type: ignore[attr-defined]
     assert await following.read_for([UnknownFrame(0, 10**6, 3)])
     assert epochs(following.stable_book) == [1, 2, 3]
-    asked = following._ends.asked_all  # type: ignore[attr-defined]
-    assert await following.read_for([UnknownFrame(0, 10**15, 0)]), "version 1: all were asked"
-    assert following._ends.asked_all == asked + 1  # type: ignore[attr-defined]
     assert not await following.read_for([UnknownFrame(0, 10**6, 10**9)])
     listed_log.records.append(LogRecord(3, 10**6 + 20_000, b"other", b""))
     following._ends.own = 4  # type: ignore[attr-defined]
@@ -226,19 +223,6 @@ async def test_times_of_two_brokers_that_are_close_prove_no_order(listed_log: Li
     listed_log.records.append(LogRecord(2, appended_ms + 10_001, b"other", b""))
     following._ends.own = 3  # type: ignore[attr-defined]
     assert await following.read_for([frame])
-
-
-async def test_brokers_are_asked_again_unless_they_were_asked_well_after_the_frame(
-    listed_log: ListedLog,
-) -> None:
-    """A frame without a position is judged by the furthest end, as it was after the frame."""
-    listed_log.append(opened(1))
-    now_ms = 10**6
-    following = follower(1, skew_s=5.0, now_ms=lambda: now_ms)
-    await following.refresh_to_end(furthest=True)
-    for append_ms, asked in ((now_ms - 10_000, 1), (now_ms - 9_999, 2)):
-        assert await following.read_for([UnknownFrame(0, append_ms, 0)])
-        assert following._ends.asked_all == asked  # type: ignore[attr-defined]
 
 
 async def test_a_caller_that_gives_up_leaves_nothing_half_read(listed_log: ListedLog) -> None:

@@ -65,7 +65,9 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "opt-in record": one_record,
     "parameters": lambda e: replace(epoch_state().parameters, epoch=e),
     "release log": opened,
-    "frame": lambda e: encode_optin_records(e, [OptinEntry(bytes(16), 0, b"q", b"u")]),
+    "frame": lambda e: encode_optin_records(
+        e, [OptinEntry(bytes(16), 0, b"q", b"u")], log_position=1
+    ),
 }
 
 

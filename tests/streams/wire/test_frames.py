@@ -22,7 +22,6 @@ from blendstream.streams.wire.frames import (
     encode_marker,
     encode_optin_records,
 )
-from tests.old_frames import as_version_1
 from tests.report_frames import encode_reports
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "frames.json").read_text())
@@ -35,7 +34,7 @@ def test_a_published_vector_reads_as_it_says(vector: dict[str, object]) -> None:
     frame = decode(bytes.fromhex(str(vector["bytes"])))
     assert isinstance(frame, OptinFrame | ReportFrame)
     assert frame.epoch == vector["epoch"]
-    assert frame.log_position == vector.get("log_position", 0)
+    assert frame.log_position == vector["log_position"]
     if isinstance(frame, ReportFrame):
         assert frame.head_list_id.hex() == vector["head_list_id"]
         assert frame.cells.tolist() == vector["cells"]
@@ -65,34 +64,17 @@ def test_a_published_message_that_is_no_frame_of_ours_is_taken_for_what_it_says(
     assert isinstance(found, {"malformed": RefusedFrame, "newer": NewerFrame}[vector["taken_for"]])
 
 
-def test_the_first_vector_byte_by_byte() -> None:
+def test_vectors_byte_by_byte() -> None:
     """Worked by hand from docs/wire-format.md, without the encoder."""
     vector = VECTORS["frames"][0]
     by_hand = (
-        b"bF\x01\x02"  # magic, version 1, client reports
-        + (56 + 3 * 16 + 3 * 2).to_bytes(4, "little")  # header, three keys, six cells
+        b"bF\x02\x02"  # magic, version, client reports
+        + (64 + 3 * 16 + 3 * 2).to_bytes(4, "little")  # header, three keys, six cells
         + (41).to_bytes(8, "little")
+        + (1234).to_bytes(8, "little")  # position in the release log
         + (3).to_bytes(4, "little")
         + b"\x01\x00"  # one byte a cell, reserved
         + (2).to_bytes(2, "little")  # two cells an entry
-        + bytes(range(100, 132))
-        + b"".join(bytes.fromhex(key) for key in vector["contributors"])
-        + bytes([0, 3, 1, 2, 0, 255])
-    )
-    assert by_hand.hex() == vector["bytes"]
-
-
-def test_version_2_byte_by_byte() -> None:
-    """The same by hand for what version 2 added: the position in the release log, and markers."""
-    vector = VECTORS["frames"][3]
-    by_hand = (
-        b"bF\x02\x02"
-        + (64 + 3 * 16 + 3 * 2).to_bytes(4, "little")
-        + (41).to_bytes(8, "little")
-        + (1234).to_bytes(8, "little")
-        + (3).to_bytes(4, "little")
-        + b"\x01\x00"
-        + (2).to_bytes(2, "little")
         + bytes(range(100, 132))
         + b"".join(bytes.fromhex(key) for key in vector["contributors"])
         + bytes([0, 3, 1, 2, 0, 255])
@@ -109,20 +91,12 @@ def test_version_2_byte_by_byte() -> None:
     assert marker.hex() == VECTORS["markers"][0]["bytes"]
 
 
-def test_version_1_stays_readable() -> None:
-    """Workers are upgraded first, and what gateways of before wrote still lies in Kafka."""
-    found = decode(as_version_1(encode_optin_records(3, [OptinEntry(bytes(16), 0, b"", b"")])))
-    assert isinstance(found, OptinFrame)
-    assert (found.epoch, found.log_position, found.version) == (3, 0, 1)
-    assert not found.without_record().any(), "version 1 cannot say that somebody has no record"
-
-
 def test_only_slot_0_without_any_text_says_that_there_is_no_record() -> None:
     entries = [
         OptinEntry(bytes(16), slot, query, url)
         for slot, query, url in [(0, b"", b""), (1, b"", b""), (0, b"q", b""), (0, b"", b"u")]
     ]
-    found = decode(encode_optin_records(3, entries))
+    found = decode(encode_optin_records(3, entries, log_position=1))
     assert isinstance(found, OptinFrame)
     assert found.without_record().tolist() == [True, False, False, False]
 
@@ -147,7 +121,7 @@ def marker(at: int, value: int) -> bytes:
         (b"", "prefix"),
         (b"bF\x01", "prefix"),
         (changed(0, ord("x")), "open like a frame"),
-        (changed(2, 0), "open like a frame"),
+        (changed(2, 1), "open like a frame"),
         (changed(3, 9), "kind"),
         (frame()[:-1], "another length"),
         (frame() + b"\0", "another length"),
@@ -156,13 +130,13 @@ def marker(at: int, value: int) -> bytes:
         (changed(30, 0), "cells per entry"),
         (changed(15, 255), "epoch"),
         (changed(23, 255), "position"),
+        (changed(16, 0), "position"),
         (changed(24, 0), "no entries"),
         (changed(24, 3), "bytes that its entries need"),
         (changed(27, 255), "bytes that its entries need"),
-        (b"bF\x01\x01\x08\x00\x00\x00", "cut off"),
-        (b"bF\x01\x02\x08\x00\x00\x00", "cut off"),
+        (b"bF\x02\x01\x08\x00\x00\x00", "cut off"),
         (b"bF\x02\x02\x08\x00\x00\x00", "cut off"),
-        (marker(3, 0), "its version does not have"),
+        (marker(3, 0), "a kind that there is not"),
         (marker(15, 255), "epoch"),
         (marker(16, 3), "kind that has none"),
         (marker(17, 1), "reserved"),
@@ -177,7 +151,9 @@ def test_what_is_no_frame_is_refused_whole(data: bytes, why: str) -> None:
 
 
 def test_text_lengths_must_add_up() -> None:
-    data = bytearray(encode_optin_records(1, [OptinEntry(bytes(16), 0, b"abc", b"de")]))
+    data = bytearray(
+        encode_optin_records(1, [OptinEntry(bytes(16), 0, b"abc", b"de")], log_position=1)
+    )
     data[32 + 16 + 2] = 4
     found = decode(bytes(data))
     assert isinstance(found, RefusedFrame)
@@ -193,7 +169,7 @@ def test_a_newer_version_is_not_malformed_but_a_broken_one_is() -> None:
 
 def test_a_frame_over_the_limit_is_too_long() -> None:
     size = MAX_FRAME_BYTES + 1
-    data = b"bF\x01\x02" + size.to_bytes(4, "little") + bytes(size - 8)
+    data = b"bF\x02\x02" + size.to_bytes(4, "little") + bytes(size - 8)
     found = decode(data)
     assert isinstance(found, RefusedFrame)
     assert found.too_long
@@ -206,18 +182,16 @@ def test_a_frame_over_the_limit_is_too_long() -> None:
     [
         (lambda: encode_reports(-1, HEAD_LIST, [bytes(16)], np.zeros((1, 1), int), 1), "epoch"),
         (
-            lambda: encode_optin_records(1, [OptinEntry(b"x", 0, b"q", b"u")]),
+            lambda: encode_optin_records(1, [OptinEntry(b"x", 0, b"q", b"u")], log_position=1),
             "contributor key",
         ),
         (
             lambda: encode_reports(1, HEAD_LIST, [bytes(16)], np.zeros((2, 1), int), 1),
             "no whole number of entries",
         ),
-        (lambda: encode_optin_records(1, []), "at least one entry"),
+        (lambda: encode_optin_records(1, [], log_position=1), "at least one entry"),
         (
-            lambda: encode_optin_records(
-                1, [OptinEntry(bytes(16), 0, b"q", b"u")], log_position=-1
-            ),
+            lambda: encode_optin_records(1, [OptinEntry(bytes(16), 0, b"q", b"u")], log_position=0),
             "position in the release log",
         ),
         (lambda: encode_marker(FrameKind.MARKER, 1, bytes(16)), "opt-in records or client reports"),
