@@ -8,7 +8,7 @@ answered before, is decided in `localclient.budget`.
 
 from __future__ import annotations
 
-from blendstream.blender.values.record import NORMALISATION_VERSION, SAME_RECORDS_SINCE
+from blendstream.blender.values.record import NORMALISATION_VERSION
 from blendstream.localclient.conversation import Response
 from blendstream.localclient.errors import HeadListRefused
 from blendstream.localclient.limits import Limits
@@ -39,9 +39,8 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
     """Raise unless this device would answer such a list now."""
     spec = document.head_list.randomizer
     _require(
-        SAME_RECORDS_SINCE <= document.head_list.normalisation <= NORMALISATION_VERSION,
-        f"use normalisation {SAME_RECORDS_SINCE} to {NORMALISATION_VERSION}, which this client "
-        "knows",
+        document.head_list.normalisation == NORMALISATION_VERSION,
+        f"use normalisation {NORMALISATION_VERSION}, which this client knows",
         f"{document.head_list.normalisation}; update the client",
     )
     _require(

@@ -33,6 +33,7 @@ from blendstream.streams.wire.estimates_document import EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
+from tests.head_lists import QUANTITY
 from tests.streams.wire.published_epochs import REFERENCE
 
 __all__ = ["EACH", "EPOCHS", "ONE", "DrawnService", "Spending", "only_shares"]
@@ -116,7 +117,12 @@ class DrawnService:
             ReleaseDice(SimulatedNoise(self.rng), lambda: self.rng),
         )
         heads = HeadListDocument(
-            state.epoch, own.window_start_s, own.window_end_s, own.window_end_s + 60, head_list
+            state.epoch,
+            own.window_start_s,
+            own.window_end_s,
+            own.window_end_s + 60,
+            head_list,
+            QUANTITY,
         )
         document = with_filtered(own, heads, self.memory)
         publication = publication_of(heads, document)

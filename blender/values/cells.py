@@ -117,8 +117,8 @@ class RandomizerSpec:
 
     Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share, 64·λ = listed_64ths,
     the share of people who hold something listed, as far as published counts tell, ω =
-    cells_per_answer, which follows from all of this and is stated to be checked (`None`: a list
-    that does not state it).
+    cells_per_answer, which follows from all of this and is stated to be checked (`None`: not
+    computed yet).
     """
 
     name: str

@@ -19,17 +19,12 @@ __all__ = [
     "MAX_RAW_URL_BYTES",
     "MAX_URL_BYTES",
     "NORMALISATION_VERSION",
-    "SAME_RECORDS_SINCE",
     "Record",
     "normalise",
 ]
 
 #: Raised by one whenever `normalise` changes what it returns for any input.
-#: 1: no limit on raw text. 2: raw text is limited, and text within the limit is as in version 1.
 NORMALISATION_VERSION = 2
-
-#: The oldest version that makes the same record of every text that this one accepts.
-SAME_RECORDS_SINCE = 1
 
 #: UTF-8 bytes after normalising. Smaller would cut real queries and links; larger would let one
 #: record fill the frames and tables that thousands share.

@@ -4,8 +4,6 @@ Promises: the same document has the same bytes wherever it is written, so its id
 anyone; reading accepts exactly what writing produces and refuses everything else in one sentence
 that quotes no record. Times are whole seconds since 1970, UTC.
 Assumes: nothing about who sent the bytes; a device reads what a hostile server may have written.
-Versions: a list whose randomizer states ω and 64·λ̂ is of version 2, one without is of version 1 and
-means λ̂ = 1/4. Services write version 2; both are read.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from blendstream.blender.values.record import MAX_QUERY_BYTES, MAX_URL_BYTES, Re
 from blendstream.streams.wire.canonical_json import canonical_json
 from blendstream.streams.wire.epoch_numbers import MAX_EPOCH, is_epoch
 
-__all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMAS", "HeadListDocument", "MalformedDocument"]
+__all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMA", "HeadListDocument", "MalformedDocument"]
 
-SCHEMAS = ("blendstream/head-list/1", "blendstream/head-list/2")
+SCHEMA = "blendstream/head-list/2"
 
 #: Smaller would cut off lists of some 100 000 records; larger would let a server fill a device.
 MAX_HEAD_LIST_BYTES = 64 * 1024 * 1024
@@ -44,14 +42,21 @@ _KEYS = frozenset(
         "noisy_counts",
         "randomizer",
         "mechanisms",
+        "quantity",
     ]
 )
 _RANDOMIZER_KEYS = frozenset(
-    ["name", "epsilon", "delta", "answers", "query_budget_share", "max_cells_per_answer"]
+    [
+        "name",
+        "epsilon",
+        "delta",
+        "answers",
+        "query_budget_share",
+        "max_cells_per_answer",
+        "listed_64ths",
+        "cells_per_answer",
+    ]
 )
-_SINCE_VERSION_2 = frozenset(["listed_64ths", "cells_per_answer"])
-#: What version 1 means by saying nothing.
-_LISTED_64THS = 16
 
 
 class MalformedDocument(BlenderError):
@@ -64,7 +69,7 @@ class HeadListDocument:
 
     `mechanisms` names selector, opt-in estimator and profile, for readers; devices ignore it.
     `cohorts` is R: a device of cohort c reports only in epochs e with e mod R = c.
-    `quantity` says what is counted, for readers too; older lists have none.
+    `quantity` says what is counted, for readers too.
     """
 
     epoch: int
@@ -72,9 +77,9 @@ class HeadListDocument:
     window_end_s: int
     reports_until_s: int
     head_list: HeadList
+    quantity: str
     cohorts: int = 1
     mechanisms: tuple[tuple[str, str], ...] = ()
-    quantity: str | None = None
 
     def __post_init__(self) -> None:
         """Times run forward; epochs and cohorts are counted from 0 and 1."""
@@ -88,28 +93,16 @@ class HeadListDocument:
                 "times must run 0 <= window_start_s < window_end_s <= reports_until_s, got "
                 f"{self.window_start_s}, {self.window_end_s}, {self.reports_until_s}"
             )
-        spec = self.head_list.randomizer
-        if spec.cells_per_answer is None and spec.listed_64ths != _LISTED_64THS:
-            raise ParameterError(
-                "a head list that does not state cells_per_answer must have "
-                f"listed_64ths={_LISTED_64THS}, got {spec.listed_64ths}"
-            )
-
-    @property
-    def schema(self) -> str:
-        """The schema's id, which names the version."""
-        return SCHEMAS[self.head_list.randomizer.cells_per_answer is not None]
+        if self.head_list.randomizer.cells_per_answer is None:
+            raise ParameterError("a head list must state cells_per_answer, got None")
 
     def to_bytes(self) -> bytes:
         """The canonical bytes: UTF-8 JSON, keys sorted, no white space."""
         heads, spec = self.head_list, self.head_list.randomizer
         counts = heads.noisy_counts
-        stated = {}
-        if spec.cells_per_answer is not None:
-            stated = {name: getattr(spec, name) for name in _SINCE_VERSION_2}
         return canonical_json(
             {
-                "schema": self.schema,
+                "schema": SCHEMA,
                 "epoch": self.epoch,
                 "window_start_s": self.window_start_s,
                 "window_end_s": self.window_end_s,
@@ -127,10 +120,11 @@ class HeadListDocument:
                     "answers": spec.answers,
                     "query_budget_share": float(spec.query_budget_share),
                     "max_cells_per_answer": spec.max_cells_per_answer,
-                    **stated,
+                    "listed_64ths": spec.listed_64ths,
+                    "cells_per_answer": spec.cells_per_answer,
                 },
                 "mechanisms": dict(self.mechanisms),
-                **({} if self.quantity is None else {"quantity": self.quantity}),
+                "quantity": self.quantity,
             }
         )
 
@@ -168,15 +162,11 @@ class HeadListDocument:
 
 
 def _document(body: Any) -> HeadListDocument:
-    _require(
-        isinstance(body, dict) and body.keys() - {"quantity"} == _KEYS,
-        "have exactly the stated keys",
-    )
-    _require(body["schema"] in SCHEMAS, f"have one of the schemas {', '.join(SCHEMAS)}")
-    since = _SINCE_VERSION_2 if body["schema"] == SCHEMAS[1] else frozenset()
+    _require(isinstance(body, dict) and body.keys() == _KEYS, "have exactly the stated keys")
+    _require(body["schema"] == SCHEMA, f"have the schema {SCHEMA}")
     spec = body["randomizer"]
     _require(
-        isinstance(spec, dict) and spec.keys() == _RANDOMIZER_KEYS | since,
+        isinstance(spec, dict) and spec.keys() == _RANDOMIZER_KEYS,
         "describe its randomizer fully",
     )
     records = tuple(_record(pair) for pair in body["records"])
@@ -203,14 +193,15 @@ def _document(body: Any) -> HeadListDocument:
                 answers=_whole(spec["answers"]),
                 query_budget_share=_real(spec["query_budget_share"]),
                 max_cells_per_answer=_whole(spec["max_cells_per_answer"]),
-                **{name: _whole(spec[name]) for name in since},
+                listed_64ths=_whole(spec["listed_64ths"]),
+                cells_per_answer=_whole(spec["cells_per_answer"]),
             ),
             query_wildcards=body["query_wildcards"],
             noisy_counts=None if counts is None else tuple(_whole(c) for c in counts),
             normalisation=_whole(body["normalisation"]),
         ),
         mechanisms=tuple(sorted(mechanisms.items())),
-        quantity=_text(body["quantity"]) if "quantity" in body else None,
+        quantity=_text(body["quantity"]),
     )
 
 

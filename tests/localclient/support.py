@@ -20,6 +20,7 @@ from blendstream.localclient.files import Files
 from blendstream.localclient.local_client import _Parts
 from blendstream.localclient.state import State
 from blendstream.streams.wire.head_list_document import HeadListDocument
+from tests.head_lists import QUANTITY, stating_width
 
 HOUR = 3_600
 DAY = 24 * HOUR
@@ -93,7 +94,8 @@ def head_list(
         normalisation=normalisation,
     )
     shifted = {name: at_s + shift_s for name, at_s in times.items()}
-    return HeadListDocument(**{"epoch": epoch, "head_list": heads, **shifted, **changes})
+    given = {"epoch": epoch, "head_list": heads, "quantity": QUANTITY, **shifted, **changes}
+    return HeadListDocument(**{**given, "head_list": stating_width(given["head_list"])})
 
 
 @dataclass

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from tests.localclient.support import spec as spec_with
 HEAD_LIST, CONTRIBUTOR = "ab" * 32, "0" * 32
 
 
-def listing(name: str, records: int, **changes: int) -> HeadListDocument:
+def listing(name: str, records: int, **changes: float) -> HeadListDocument:
     """A head list of that many records, three to a query, answered with this randomizer."""
     heads = HeadList(
         tuple(Record(f"query {i // 3}", f"https://{i}.example/") for i in range(records)),
@@ -66,11 +65,9 @@ def length(answers: tuple[tuple[int, ...], ...], randomizer: LocalRandomizer) ->
 def test_every_answer_to_a_small_list_has_one_length(name: str, records: int) -> None:
     """9, 10 and 11 records lie on both sides of the first cell number of two digits."""
     for wide in (1, 3, 32):
-        heads = listing(name, records, max_cells_per_answer=wide).head_list
         for epsilon in (0.5, 4.0):
-            randomizer = randomizer_for(
-                replace(heads, randomizer=replace(heads.randomizer, epsilon=epsilon))
-            )
+            made = listing(name, records, max_cells_per_answer=wide, epsilon=epsilon)
+            randomizer = randomizer_for(made.head_list)
             answers = list(possible_answers(randomizer))
             assert len(answers) >= 2
             assert len({length((answer,), randomizer) for answer in answers}) == 1

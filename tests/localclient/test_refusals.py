@@ -39,7 +39,7 @@ from tests.localclient.support import (
 
 
 def whole_records(name: str = "two-stage") -> HeadListDocument:
-    heads = HeadList(LISTED, 3, spec(name=name), query_wildcards=False)
+    heads = HeadList(LISTED, 3, spec(name=name, cells_per_answer=1), query_wildcards=False)
     return head_list(head_list=heads)
 
 
@@ -49,8 +49,8 @@ HOSTILE: dict[str, tuple[Callable[[], HeadListDocument], str]] = {
     "answers": (lambda: head_list(randomizer=spec(answers=5)), "at most 4 answers, got 5"),
     "width": (lambda: head_list(randomizer=spec(max_cells_per_answer=5000)), "cells in an answer"),
     "turns": (lambda: head_list(cohorts=367), "at most 366 cohorts, got 367"),
-    "other text rules": (lambda: head_list(normalisation=3), "normalisation 1 to 2"),
-    "no text rules": (lambda: head_list(normalisation=0), "normalisation 1 to 2"),
+    "newer text rules": (lambda: head_list(normalisation=3), "normalisation 2, which this client"),
+    "older text rules": (lambda: head_list(normalisation=1), "normalisation 2, which this client"),
     "short window": (lambda: head_list(window_start_s=END - 60), "window of 3600 to"),
     "long window": (lambda: head_list(window_start_s=END - 32 * DAY), "window of 3600 to"),
     "endless reporting": (lambda: head_list(reports_until_s=END + 5 * DAY), "within 4 windows"),
@@ -78,16 +78,6 @@ def test_a_hostile_list_is_refused_and_costs_nothing(
 
     gateway.show(head_list())
     assert device(gateway, tmp_path, clock).report_now().what is What.SENT
-
-
-def test_a_list_of_the_rule_before_is_answered(
-    gateway: Gateway, tmp_path: Path, clock: ManualClock
-) -> None:
-    """Devices are updated before servers are; version 2 makes the same records as version 1."""
-    gateway.show(head_list(normalisation=1))
-    client = device(gateway, tmp_path, clock)
-    client.record(*LISTED[0])
-    assert client.report_now().what is What.SENT
 
 
 def test_text_without_end_is_refused_at_once(

@@ -33,6 +33,7 @@ from blendstream.streams.wire.estimates_document import (
     Participants,
 )
 from blendstream.streams.wire.head_list_document import HeadListDocument
+from tests.head_lists import QUANTITY
 
 #: Enough for the filter to look for a change that all records share.
 LISTED, UNLISTED = 12, 3
@@ -93,7 +94,7 @@ def documents(
             row = EstimatedCell(RECORDS[n].query, RECORDS[n].url, None, share, share, None, None)
             t_count = count if of["estimation"] else None
             rows.append(replace(row, disputed=disputed, estimation_count=t_count))
-    spec = RandomizerSpec("randomized-response", 4.0)
+    spec = RandomizerSpec("randomized-response", 4.0, cells_per_answer=1)
     head_list = HeadList(records, listed, spec, query_wildcards=False, noisy_counts=tuple(counts))
     own = EstimatesDocument(
         epoch=epoch,
@@ -120,7 +121,8 @@ def documents(
         versions={},
         disputed=DisputedRecords(1, of["shown"], "The groups differ."),
     )
-    return HeadListDocument(epoch, epoch * 60, epoch * 60 + 60, epoch * 60 + 120, head_list), own
+    times = epoch * 60, epoch * 60 + 60, epoch * 60 + 120
+    return HeadListDocument(epoch, *times, head_list, QUANTITY), own
 
 
 def all_finite(document: EstimatesDocument) -> None:

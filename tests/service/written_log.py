@@ -19,6 +19,7 @@ from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.wire.head_list_document import HeadListDocument
+from tests.head_lists import QUANTITY, stating_width
 
 
 def plan(*, partitions: int = 4, window_ms: int = 3_600_000, **changes: Any) -> EpochPlan:
@@ -61,12 +62,15 @@ def head_list_document(
         window_start_s=now_s - 3600,
         window_end_s=now_s,
         reports_until_s=now_s + 3600,
-        head_list=HeadList(
-            records=tuple(Record(f"query {i}", f"https://r{i}.example/") for i in range(records)),
-            listed=records,
-            randomizer=randomizer or RandomizerSpec("randomized-response", 4.0),
-            query_wildcards=wildcards,
+        head_list=stating_width(
+            HeadList(
+                tuple(Record(f"query {i}", f"https://r{i}.example/") for i in range(records)),
+                listed=records,
+                randomizer=randomizer or RandomizerSpec("randomized-response", 4.0),
+                query_wildcards=wildcards,
+            )
         ),
+        quantity=QUANTITY,
     )
 
 

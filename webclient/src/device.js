@@ -2,7 +2,7 @@
 // docs/device-protocol.md says what every step is for; a server may be hostile, slow or away.
 import { checkClaim, checkedLimits, checkFollows, spent, withClaim } from './budget.js'
 import { cellsOf, idOf, readHeadList } from './document.js'
-import { fits, normalise, NORMALISATIONS } from './normalise.js'
+import { fits, normalise, NORMALISATION } from './normalise.js'
 import { below, makeReport, randomizerFor, shuffled, systemDice } from './randomizers.js'
 
 /** @typedef {import('./budget.js').Claim} Claim */
@@ -418,7 +418,7 @@ export class Device {
   #checkList(document) {
     const { randomizer: spec, window_end_s, reports_until_s } = document
     const limits = this.#limits
-    require(NORMALISATIONS.includes(document.normalisation), 'unknown normalisation')
+    require(document.normalisation === NORMALISATION, 'unknown normalisation')
     within(spec.epsilon, limits, 'epsilonPerReport')
     within(spec.delta, limits, 'deltaPerReport')
     within(spec.answers, limits, 'maxAnswers')
@@ -430,8 +430,8 @@ export class Device {
     require(window_end_s <= nowS + limits.maxClockSkewS, 'its window has not ended')
     return (/** @type {import('./document.js').Cells} */ cells) => {
       const built = randomizerFor(spec, cells, document.query_wildcards)
-      const width = spec.cells_per_answer ?? built?.cellsPerAnswer
-      if (!built || width !== built.cellsPerAnswer) throw refused('its randomizer cannot be built')
+      if (spec.cells_per_answer !== built?.cellsPerAnswer)
+        throw refused('its randomizer cannot be built')
       return built
     }
   }

@@ -1,19 +1,18 @@
 // A head list as it travels: canonical bytes only, named by their SHA-256. Protocol, section 2.
 import { bytesOf, byCodePoint, fits } from './normalise.js'
 
-/** The last two are stated since version 2.
- * @typedef {{name: string, epsilon: number, delta: number, answers: number,
+/** @typedef {{name: string, epsilon: number, delta: number, answers: number,
  *   query_budget_share: number, max_cells_per_answer: number,
- *   listed_64ths?: number, cells_per_answer?: number}} Spec */
+ *   listed_64ths: number, cells_per_answer: number}} Spec */
 /** @typedef {{schema: string, epoch: number, window_start_s: number, window_end_s: number,
  *   reports_until_s: number, cohorts: number, normalisation: number, query_wildcards: boolean,
  *   listed: number, records: [string, string][], noisy_counts: number[] | null,
- *   randomizer: Spec, mechanisms: Record<string, string>, quantity?: string}} HeadList */
+ *   randomizer: Spec, mechanisms: Record<string, string>, quantity: string}} HeadList */
 
 const whole = Number.isSafeInteger
 /** @param {number} least @param {number[]} numbers */
 const wholeFrom = (least, ...numbers) => numbers.every((x) => whole(x) && x >= least)
-const SCHEMA = 'blendstream/head-list/'
+const SCHEMA = 'blendstream/head-list/2'
 
 /** As Python spells a float: 4.0, 1e-05.
  * @param {number} x */
@@ -50,15 +49,13 @@ function spell(d) {
       noisy_counts: d.noisy_counts && `[${d.noisy_counts}]`,
       randomizer: object(
         randomizer,
-        d.schema === SCHEMA + 1
-          ? 'answers delta epsilon max_cells_per_answer name query_budget_share'
-          : 'answers cells_per_answer delta epsilon listed_64ths max_cells_per_answer name query_budget_share',
+        'answers cells_per_answer delta epsilon listed_64ths max_cells_per_answer name query_budget_share',
       ),
-      quantity: 'quantity' in d && quote(d.quantity ?? ''),
+      quantity: quote(d.quantity),
       records: `[${d.records.map(([q, u]) => `[${quote(q)},${quote(u)}]`)}]`,
       schema: quote(d.schema),
     },
-    `cohorts epoch listed mechanisms noisy_counts normalisation ${'quantity' in d ? 'quantity ' : ''}query_wildcards randomizer records reports_until_s schema window_end_s window_start_s`,
+    'cohorts epoch listed mechanisms noisy_counts normalisation quantity query_wildcards randomizer records reports_until_s schema window_end_s window_start_s',
   )
 }
 
@@ -66,9 +63,9 @@ function spell(d) {
  * @param {any} d @returns {boolean} */
 function holds(d) {
   const r = d.randomizer
-  const { listed_64ths = 16, cells_per_answer = 1 } = r
+  const { listed_64ths, cells_per_answer } = r
   return (
-    [SCHEMA + 1, SCHEMA + 2].includes(d.schema) &&
+    d.schema === SCHEMA &&
     wholeFrom(0, d.epoch, d.listed, d.window_start_s) &&
     wholeFrom(1, d.cohorts, r.answers, r.max_cells_per_answer, listed_64ths, cells_per_answer) &&
     wholeFrom(d.window_start_s + 1, d.window_end_s) &&

@@ -1,7 +1,7 @@
 // Text as people type it → the record that devices and servers count. docs/device-protocol.md, 1.
 import { fold } from './folding.js'
 
-export const NORMALISATIONS = [1, 2]
+export const NORMALISATION = 2
 // JavaScript's own \s is another set: without U+0085 and U+001C..1F, and with U+FEFF.
 const SPACE = '[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+'
 const RUNS = new RegExp(SPACE, 'g')

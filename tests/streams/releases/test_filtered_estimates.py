@@ -34,6 +34,7 @@ from blendstream.streams.wire.schemas import schema
 from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
 from tests.doubles_jobs import RepeatableNoise
+from tests.head_lists import QUANTITY
 from tests.streams.wire.published_epochs import REFERENCE
 
 RECORDS = [Record(f"query {n % 7}", f"https://{n}.example/") for n in range(20)]
@@ -58,7 +59,7 @@ def documents(epochs: int, profile: str = "sharp", **changes) -> list:
             REFERENCE, REFERENCE, cells, 1, 1, False, START + 3 * WINDOW_MS, (), START + WINDOW_MS,
         ))  # fmt: skip
         head_list = HeadListDocument(
-            epoch, epoch * 60, epoch * 60 + 60, epoch * 60 + 120, release.head_list
+            epoch, epoch * 60, epoch * 60 + 60, epoch * 60 + 120, release.head_list, QUANTITY
         )
         reports = rng.multinomial(20_000, np.full(cells, 1 / cells)).astype(np.int64)
         dice = ReleaseDice(RepeatableNoise(3), lambda: np.random.default_rng(1))

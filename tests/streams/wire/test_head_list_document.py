@@ -26,12 +26,13 @@ def document(**changes: object) -> HeadListDocument:
         "head_list": HeadList(
             records=(Record("wetter", "https://a.example/"), Record("⋆", "https://b.example/")),
             listed=1,
-            randomizer=RandomizerSpec("subset", 4.0),
+            randomizer=RandomizerSpec("subset", 4.0, cells_per_answer=1),
             query_wildcards=False,
             noisy_counts=(12, 9),
         ),
         "cohorts": 2,
         "mechanisms": (("profile", "sharp"),),
+        "quantity": "Records are ranked by noisy counts.",
     }
     return HeadListDocument(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -42,25 +43,13 @@ def test_reading_gives_back_what_was_written() -> None:
     assert HeadListDocument.from_bytes(original.to_bytes()) == original
 
 
-def newer(**changes: int) -> HeadListDocument:
-    older = document()
-    spec = replace(older.head_list.randomizer, **{"cells_per_answer": 1, **changes})
-    return replace(older, head_list=replace(older.head_list, randomizer=spec))
-
-
-def test_a_list_that_states_its_width_is_of_version_2_and_others_stay_what_they_were() -> None:
-    """Ids of lists in the log must not change, nor may a device take one version for the other."""
-    for made, version in ((document(), 1), (newer(), 2), (newer(listed_64ths=63), 2)):
-        body = json.loads(made.to_bytes())
-        Draft202012Validator(schema("head-list")).validate(body)
-        assert body["schema"] == made.schema == f"blendstream/head-list/{version}"
-        added = {"listed_64ths", "cells_per_answer"} & body["randomizer"].keys()
-        assert len(added) == (2 if version == 2 else 0)
-        assert HeadListDocument.from_bytes(made.to_bytes()) == made
-        other = body | {"schema": f"blendstream/head-list/{3 - version}"}
-        assert not Draft202012Validator(schema("head-list")).is_valid(other)
-    with pytest.raises(ParameterError, match="must have listed_64ths=16, got 17"):
-        newer(cells_per_answer=None, listed_64ths=17)  # type: ignore[arg-type]
+def test_a_list_states_the_length_of_an_answer_and_fits_its_schema() -> None:
+    """A device that computes another length must be able to tell."""
+    Draft202012Validator(schema("head-list")).validate(json.loads(document().to_bytes()))
+    heads = document().head_list
+    silent = replace(heads, randomizer=replace(heads.randomizer, cells_per_answer=None))
+    with pytest.raises(ParameterError, match="must state cells_per_answer"):
+        document(head_list=silent)
 
 
 def test_the_id_is_the_hash_of_the_bytes_and_changes_with_any_field() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from blendstream.blender.values.cells import HeadList, RandomizerSpec
+from blendstream.blender.values.errors import BlenderError
 from blendstream.blender.values.record import Record
 from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
+from tests.head_lists import stating_width
 
 LISTED = (
     Record("weather", "https://weather.example/"),
@@ -28,18 +31,17 @@ def head_list(**changes: Any) -> HeadListDocument:
     spec = {"name": "subset-or-none", "epsilon": 4.0, "delta": 0.0}
     heads = {"records": LISTED, "listed": 3, "query_wildcards": False, "normalisation": 2}
     times = {"window_start_s": 8640000, "window_end_s": 8726400, "reports_until_s": 8812800}
-    document: dict[str, Any] = {"epoch": 7, **times}
+    document: dict[str, Any] = {"epoch": 7, "quantity": "Records are ranked.", **times}
     for name, value in changes.items():
         of_spec = name in RandomizerSpec.__slots__
         of_list = name in HeadList.__slots__
         (spec if of_spec else heads if of_list else document)[name] = value
     made = HeadList(randomizer=RandomizerSpec(**spec), **heads)
+    try:
+        made = stating_width(made)
+    except BlenderError:  # a list that no device can answer
+        made = replace(made, randomizer=replace(made.randomizer, cells_per_answer=1))
     return HeadListDocument(head_list=made, **document)
-
-
-def stating(cells_per_answer: int, listed_64ths: int, **changes: Any) -> HeadListDocument:
-    """A list of version 2."""
-    return head_list(cells_per_answer=cells_per_answer, listed_64ths=listed_64ths, **changes)
 
 
 ACCEPTED: list[tuple[str, HeadListDocument]] = [
@@ -67,9 +69,15 @@ ACCEPTED: list[tuple[str, HeadListDocument]] = [
         "mechanisms in the order of code points, not of UTF-16",
         head_list(mechanisms=(("\uffee", "a"), ("\U0001f600", "b"), ("10", "c"), ("9", "d"))),
     ),
-    ("a float that Python writes with an exponent", head_list(delta=1e-5, epsilon=1e16)),
-    ("floats at the edge of exponents", head_list(delta=1e-4, epsilon=9007199254740992.0)),
-    ("the smallest float", head_list(delta=5e-324, epsilon=1.5e300)),
+    (
+        "a float that Python writes with an exponent",
+        head_list(delta=1e-5, epsilon=1e16, cells_per_answer=1),
+    ),
+    (
+        "floats at the edge of exponents",
+        head_list(delta=1e-4, epsilon=9007199254740992.0, cells_per_answer=1),
+    ),
+    ("the smallest float", head_list(delta=5e-324, epsilon=1.5e300, cells_per_answer=1)),
     ("a delta of minus zero", head_list(delta=-0.0)),
     ("many digits", head_list(epsilon=0.1 + 0.2, query_budget_share=1 / 3)),
     ("the smallest epsilon", head_list(epsilon=2.0**-32)),
@@ -84,18 +92,14 @@ ACCEPTED: list[tuple[str, HeadListDocument]] = [
     ("longest texts", head_list(records=(Record("é" * 128, "u" * 1024),), listed=1)),
     ("what it ranks, in a sentence", head_list(quantity="Records are ranked by \u22c6.")),
     ("a key that JavaScript treats as its own", head_list(mechanisms=(("__proto__", "x"),))),
-    ("version 2: its width and the share that is listed", stating(1, 20)),
-    ("version 2, two stages", stating(1, 16, name="two-stage", query_wildcards=True)),
-    ("hardly anyone holds what is listed", stating(2, 1)),
-    ("nearly everyone does", stating(1, 63)),
-    ("a width that does not follow is refused only when it is built", stating(1000, 16)),
+    ("hardly anyone holds what is listed", head_list(cells_per_answer=2, listed_64ths=1)),
+    ("nearly everyone does", head_list(listed_64ths=63)),
+    ("a width that does not follow is refused only when built", head_list(cells_per_answer=1000)),
 ]
 
 
-def _changed(
-    change: Callable[[dict[str, Any]], object], of: HeadListDocument | None = None
-) -> bytes:
-    body = json.loads((of or head_list(noisy_counts=(3, 2, 1))).to_bytes())
+def _changed(change: Callable[[dict[str, Any]], object]) -> bytes:
+    body = json.loads(head_list(noisy_counts=(3, 2, 1)).to_bytes())
     change(body)
     return _spelled(body)
 
@@ -105,7 +109,7 @@ def _spelled(body: object, **how: Any) -> bytes:
     return json.dumps(body, **{**usual, **how}).encode("utf-8", "surrogatepass")
 
 
-def _set(*path: Any, of: HeadListDocument | None = None) -> bytes:
+def _set(*path: Any) -> bytes:
     *way, last, value = path
 
     def change(body: dict[str, Any]) -> None:
@@ -114,12 +118,12 @@ def _set(*path: Any, of: HeadListDocument | None = None) -> bytes:
             place = place[step]
         place[last] = value
 
-    return _changed(change, of)
+    return _changed(change)
 
 
 def refused() -> list[tuple[str, bytes]]:
     """What a hostile or careless server may send; each alone is wrong with it."""
-    good, newer = head_list().to_bytes(), stating(1, 16)
+    good = head_list().to_bytes()
     body = json.loads(good)
     text = good.decode()
     swap = lambda old, new: text.replace(old, new, 1).encode()  # noqa: E731
@@ -142,7 +146,8 @@ def refused() -> list[tuple[str, bytes]]:
         ("a key twice", swap('{"cohorts":1', '{"cohorts":1,"cohorts":1')),
         ("a key too many", _set("more", 1)),
         ("a key missing", _changed(lambda b: b.pop("listed"))),
-        ("another schema", _set("schema", "blendstream/head-list/3")),
+        ("an older schema", _set("schema", "blendstream/head-list/1")),
+        ("a newer schema", _set("schema", "blendstream/head-list/3")),
         ("a whole number for epsilon", swap('"epsilon":4.0', '"epsilon":4')),
         ("an exponent where Python writes none", swap('"epsilon":4.0', '"epsilon":4e0')),
         ("more digits than needed", swap('"epsilon":4.0', '"epsilon":4.00')),
@@ -194,12 +199,12 @@ def refused() -> list[tuple[str, bytes]]:
         ("null for mechanisms", _set("mechanisms", None)),
         ("null for its quantity", _set("quantity", None)),
         ("a number for its quantity", _set("quantity", 1)),
-        ("version 2 without what it adds", _set("schema", "blendstream/head-list/2")),
-        ("version 1 with it", _set("schema", "blendstream/head-list/1", of=newer)),
-        ("version 1 with half of it", _set("randomizer", "listed_64ths", 16)),
-        ("a list for the schema", _set("schema", ["blendstream/head-list/2"], of=newer)),
+        ("no quantity", _changed(lambda b: b.pop("quantity"))),
+        ("no share that is listed", _changed(lambda b: b["randomizer"].pop("listed_64ths"))),
+        ("no width", _changed(lambda b: b["randomizer"].pop("cells_per_answer"))),
+        ("a list for the schema", _set("schema", ["blendstream/head-list/2"])),
         *(
-            (f"{name} of {value!r}", _set("randomizer", name, value, of=newer))
+            (f"{name} of {value!r}", _set("randomizer", name, value))
             for name, values in (
                 ("listed_64ths", (0, 64, -1, 16.0, True, None, "16")),
                 ("cells_per_answer", (0, -1, 1.0, True, None, "1", 2**53)),

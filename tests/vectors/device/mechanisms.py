@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 from blendstream.blender.paper.local import local_alg
 from blendstream.blender.randomizers.subset_or_none import best_named_size
@@ -113,19 +112,13 @@ def shapes() -> list[tuple[tuple[int, ...], RandomizerSpec]]:
     for records, share in ((4, 1), (4, 63), (3, 40), (0, 16), (1, 5)):
         for epsilon, answers in ((0.3, 1), (1.0, 2), (4.0, 1)):
             spec = RandomizerSpec("subset-or-none", epsilon, answers=answers, listed_64ths=share)
-            found.append(((1,) * records, stating(listed(*(1,) * records), spec)))
-    return found
+            found.append(((1,) * records, spec))
+    return [(per_query, stating(listed(*per_query), spec)) for per_query, spec in found]
 
 
 def stating(records: tuple[Record, ...], spec: RandomizerSpec) -> RandomizerSpec:
-    """The same as lists of version 2 describe it."""
+    """The same as a head list describes it."""
     return replace(spec, cells_per_answer=built(records, spec).cells_per_answer)
-
-
-def spec_of(spec: RandomizerSpec) -> dict[str, Any]:
-    """A randomizer as a head list describes it; version 1 has two keys less."""
-    unsaid = {"listed_64ths", "cells_per_answer"} if spec.cells_per_answer is None else set()
-    return {name: getattr(spec, name) for name in RandomizerSpec.__slots__ if name not in unsaid}
 
 
 def channels() -> dict[str, object]:
@@ -136,8 +129,8 @@ def channels() -> dict[str, object]:
         records = listed(*per_query)
         randomizer = built(records, spec)
         width = randomizer.cells_per_answer
-        share = None if spec.cells_per_answer is None else spec.listed_64ths
-        key = (per_query, spec.name, spec.epsilon, spec.delta, spec.answers, width, share)
+        of = (spec.epsilon, spec.delta, spec.answers, width, spec.listed_64ths)
+        key = (per_query, spec.name, *of)
         if key in seen:
             continue  # a cap that changes nothing
         seen.add(key)
@@ -156,7 +149,7 @@ def channels() -> dict[str, object]:
         rows.append(
             {
                 "records": [list(record) for record in records],
-                "randomizer": spec_of(spec),
+                "randomizer": asdict(spec),
                 "cells": len(cells),
                 "cells_per_answer": width,
                 "probability": list(matrix.values()),
@@ -202,11 +195,11 @@ def reports() -> dict[str, object]:
         cases.append((f"{name}, a list of one", big[:1], RandomizerSpec(name, 4.0), [big[0]]))
         cases.append((f"{name}, low", big[:9], RandomizerSpec(name, 0.5, answers=2), [big[4]]))
     for share in (1, 4, 48):
-        spec = stating(big, RandomizerSpec("subset-or-none", 4.0, listed_64ths=share))
+        spec = RandomizerSpec("subset-or-none", 4.0, listed_64ths=share)
         cases.append((f"subset-or-none, {share}/64 listed", big, spec, [big[17]]))
         cases.append((f"subset-or-none, {share}/64 listed, none held", big, spec, []))
-    for seed, (name, records, spec, held) in enumerate(cases):
-        dice = NotingDice(seed)
+    for seed, (name, records, silent, held) in enumerate(cases):
+        spec, dice = stating(records, silent), NotingDice(seed)
         randomizer = built(records, spec)
         drawn = draw_for_answers(held, spec.answers, dice)
         contributor = f"{dice.below(1 << 128):032x}"
@@ -216,7 +209,7 @@ def reports() -> dict[str, object]:
             {
                 "name": name,
                 "records": len(records),
-                "randomizer": spec_of(spec),
+                "randomizer": asdict(spec),
                 "held": [list(record) for record in held],
                 "dice": dice.throws,
                 "body": body,

@@ -118,6 +118,7 @@ REFUSED = [
     the_device_refuses("reports asked for beyond four windows", reports_until_s=END + 4 * DAY + 1),
     the_device_refuses("a window that has not ended", now_s=END - 901),
     the_device_refuses("a normalisation it does not know", normalisation=3),
+    the_device_refuses("an older normalisation", normalisation=1),
     the_device_refuses("a randomizer it does not know", name="newer"),
     the_device_refuses("stages without wildcards", name="two-stage"),
     the_device_refuses("whole records with wildcards", query_wildcards=True),
@@ -169,7 +170,7 @@ REFUSED += [
 def the_limits_themselves_are_allowed(new: New) -> Talker:
     talker = new()
     most = {"answers": 4, "max_cells_per_answer": 1024, "cohorts": 366, "delta": 1e-5}
-    document = day(100, **most, epoch=183 + 366, reports_until_s=END + 4 * DAY, normalisation=1)
+    document = day(100, **most, epoch=183 + 366, reports_until_s=END + 4 * DAY)
     assert talker.report(END - 900, shown(document)) == "waiting"
     return talker
 

@@ -17,9 +17,6 @@ export function cellsOf({ records, listed, query_wildcards }: HeadList): {
     numberOf(record: [string, string] | null): number;
 };
 export function keyOf([query, url]: [string, string]): string;
-/**
- * The last two are stated since version 2.
- */
 export type Spec = {
     name: string;
     epsilon: number;
@@ -27,8 +24,8 @@ export type Spec = {
     answers: number;
     query_budget_share: number;
     max_cells_per_answer: number;
-    listed_64ths?: number;
-    cells_per_answer?: number;
+    listed_64ths: number;
+    cells_per_answer: number;
 };
 export type HeadList = {
     schema: string;
@@ -44,6 +41,6 @@ export type HeadList = {
     noisy_counts: number[] | null;
     randomizer: Spec;
     mechanisms: Record<string, string>;
-    quantity?: string;
+    quantity: string;
 };
 export type Cells = ReturnType<typeof cellsOf>;

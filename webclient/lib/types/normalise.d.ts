@@ -6,6 +6,6 @@ export function normalise(query: string, url: string): [string, string] | null;
 /** In the order of code points, as Python sorts; `<` compares UTF-16.
  * @param {string} a @param {string} b */
 export function byCodePoint(a: string, b: string): number;
-export const NORMALISATIONS: number[];
+export const NORMALISATION: 2;
 export function bytesOf(text: string): number;
 export function fits(text: string, most: number): boolean;
