@@ -67,12 +67,11 @@ def _print(document: dict[str, Any], top: int) -> None:
     for reason in document["reasons"]:
         print(f"  reason: {reason}")
     prefer = _print_agreement(document["agreement"])
-    # Publications of version 1 have neither.
-    if difference := document.get("difference"):
+    if difference := document["difference"]:
         print(f"  {difference['statement']}")
-    if disputed := document.get("disputed"):
+    if disputed := document["disputed"]:
         print(f"  disputed: {disputed['reason']}")
-    filtered = document.get("filtered")
+    filtered = document["filtered"]
     if filtered:
         print(
             f"  share is this epoch's own; filtered is the best guess from "
@@ -96,7 +95,7 @@ def _print(document: dict[str, Any], top: int) -> None:
         print(
             f"{figure['probability']:>9.3%}  {span:<20} {beside}{record['query']} → {record['url']}"
         )
-        if record.get("disputed"):
+        if record["disputed"]:
             groups = (("optin", "opt-in users"), ("client", "clients"))
             said = ", ".join(f"{name} {record[group]['probability']:.3%}" for group, name in groups)
             print(f"{'':>9}  disputed: {said}")

@@ -32,7 +32,7 @@ Table = Literal["records", "queries"]
 
 #: The most epochs that one request may ask for.
 _PAGE = 100
-#: A flag is missing where the publication is older than it.
+#: Unlisted rows are neither disputed nor undisputed: the flag is missing there.
 _KINDS = {
     "query": "string",
     "url": "string",

@@ -205,7 +205,7 @@ def _short(estimates: Estimates, place: int) -> EstimatedShare:
 
 
 def _estimation(head_list: HeadListDocument, document: EstimatesDocument) -> IntArray | None:
-    """T's noisy counts of the listed records, in the list's order; older documents have none."""
+    """T's noisy counts of the listed records, in the list's order; `None` where there is no T."""
     by_record = {(c.query, c.url): c.estimation_count for c in document.records}
     listed = head_list.head_list.records[: head_list.head_list.listed]
     counts = [by_record.get((record.query, record.url)) for record in listed]

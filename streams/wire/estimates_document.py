@@ -3,9 +3,7 @@
 Promises: everything in it follows from released values: nothing is ordered, left out or rounded
 by anything that is not published. Raw estimates and their projection onto the probability simplex
 stand apart. Numbers that do not exist (no reports, no opt-in estimate) are `null`, never 0.
-The JSON schema is `schemas/estimates.schema.json`. Version 2 is written; version 1, which has no
-`difference`, no disputed records and no filtered estimate, is still read. Readers pass over keys
-that they do not know.
+The JSON schema is `schemas/estimates.schema.json`. Readers pass over keys that they do not know.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from blendstream.streams.wire.head_list_document import MalformedDocument
 
 __all__ = [
     "SCHEMA",
-    "SCHEMAS",
     "DisputedRecords",
     "EstimatedCell",
     "EstimatedQuery",
@@ -37,8 +34,6 @@ __all__ = [
 ]
 
 SCHEMA = "blendstream/estimates/2"
-#: What is read.
-SCHEMAS = ("blendstream/estimates/1", SCHEMA)
 
 _Part = TypeVar("_Part")
 
@@ -67,7 +62,7 @@ class EstimatedCell:
     one group's value, with an interval that spans both groups', and no weight
     (`DisputedRecords` says whose value and why). `filtered` is what all publications together say
     of it (`FilteredStatement`). `estimation_count` is T's noisy count, for the filters of later
-    epochs; `None` where there is no T, and in older documents.
+    epochs; `None` where there is no T.
     """
 
     query: str | None
@@ -176,7 +171,7 @@ class FilteredStatement:
     between_groups: float
     statement: str
     unlisted: tuple[FilteredRecord, ...]
-    unlisted_queries: tuple[FilteredQuery, ...] = ()
+    unlisted_queries: tuple[FilteredQuery, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +185,7 @@ class Participants:
 
 @dataclass(frozen=True, slots=True)
 class EstimatesDocument:
-    """One epoch's publication. `quantity` says what is estimated; older documents have none.
+    """One epoch's publication. `quantity` says what is estimated.
 
     `difference` is `None` where the groups were not compared, `disputed` where no record is,
     `filtered` where earlier publications say nothing of the same quantity. `queries_at_least` says
@@ -212,8 +207,8 @@ class EstimatesDocument:
     agreement: PublishedAgreement | None
     privacy: dict[str, Any]
     versions: dict[str, str]
+    quantity: str
     queries_at_least: bool = True
-    quantity: str | None = None
     difference: PublishedDifference | None = None
     disputed: DisputedRecords | None = None
     filtered: FilteredStatement | None = None
@@ -222,10 +217,9 @@ class EstimatesDocument:
         """Canonical bytes: UTF-8 JSON, keys sorted, no white space, records by published value."""
         records = sorted(self.records, key=_published_order)
         queries = sorted(self.queries, key=lambda q: (-_value(q.blend), q.query))
-        absent = {"quantity"} if self.quantity is None else set()
         return canonical_json(
             {
-                **{name: getattr(self, name) for name in self.__slots__ if name not in absent},
+                **{name: getattr(self, name) for name in self.__slots__},
                 "schema": SCHEMA,
                 "reasons": sorted(self.reasons),
                 "participants": asdict(self.participants),
@@ -241,10 +235,8 @@ class EstimatesDocument:
         try:
             # Decoded first: given bytes, `json` would guess other encodings, and take half a pair.
             body = json.loads(data.decode(), parse_constant=_no_constant)
-            if body["schema"] not in SCHEMAS:
-                raise MalformedDocument(
-                    f"a publication must have one of the schemas {', '.join(SCHEMAS)}"
-                )
+            if body["schema"] != SCHEMA:
+                raise MalformedDocument(f"a publication must have the schema {SCHEMA}")
             if not is_epoch(body["epoch"]):
                 raise MalformedDocument(f"a publication must be of an epoch from 0 to {MAX_EPOCH}")
             if not isinstance(body["records"], list) or not isinstance(body["queries"], list):
@@ -264,13 +256,12 @@ class EstimatesDocument:
                 queries=tuple(map(_query, body["queries"])),
                 privacy=body["privacy"],
                 versions=body["versions"],
-                queries_at_least=body.get("queries_at_least") is not False,
-                quantity=body.get("quantity"),
-                # Version 1 has the first of them only.
+                quantity=body["quantity"],
+                queries_at_least=body["queries_at_least"] is True,
                 agreement=_part(PublishedAgreement, body["agreement"]),
-                difference=_part(PublishedDifference, body.get("difference")),
-                disputed=_part(DisputedRecords, body.get("disputed")),
-                filtered=_filtered(body.get("filtered")),
+                difference=_part(PublishedDifference, body["difference"]),
+                disputed=_part(DisputedRecords, body["disputed"]),
+                filtered=_filtered(body["filtered"]),
             )
         except MalformedDocument:
             raise
@@ -312,13 +303,13 @@ def _cell(row: Any) -> EstimatedCell:
         optin=_figure(row["optin"]),
         client=_figure(row["client"]),
         blend=_figure(row["blend"]),
-        query=row.get("query"),
-        url=row.get("url"),
-        optin_weight=row.get("optin_weight"),
-        projected=row.get("projected"),
-        disputed=row.get("disputed") is True,
-        filtered=_figure(row.get("filtered")),
-        estimation_count=row.get("estimation_count"),
+        query=row["query"],
+        url=row["url"],
+        optin_weight=row["optin_weight"],
+        projected=row["projected"],
+        disputed=row["disputed"] is True,
+        filtered=_figure(row["filtered"]),
+        estimation_count=row["estimation_count"],
     )
 
 
@@ -327,10 +318,10 @@ def _query(row: Any) -> EstimatedQuery:
         optin=_figure(row["optin"]),
         client=_figure(row["client"]),
         blend=_figure(row["blend"]),
-        query=row.get("query"),
-        optin_weight=row.get("optin_weight"),
-        disputed=row.get("disputed") is True,
-        filtered=_figure(row.get("filtered")),
+        query=row["query"],
+        optin_weight=row["optin_weight"],
+        disputed=row["disputed"] is True,
+        filtered=_figure(row["filtered"]),
     )
 
 

@@ -16,11 +16,9 @@ import pandas as pd
 import pytest
 
 import blendstream
-from blendstream.agents.gateway.read.estimates_csv import csv_table
 from blendstream.agents.gateway.state.publications import PublishedDocument
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.record import normalise
-from blendstream.results import _frame
 from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.wire.estimates_document import (
     EstimatedCell,
@@ -30,7 +28,6 @@ from blendstream.streams.wire.estimates_document import (
 from tests.agents.gateway.doubles import TestGateway, make_gateway
 from tests.agents.gateway.live import live_gateway
 from tests.browser.publications import EPOCHS, FIRST_S, QUERIES, disputed, emptied, publications
-from tests.vectors.device.searches import of_version_1
 
 ROOT = Path(__file__).parents[2]
 #: Queries that pandas takes for missing values or numbers unless it is told otherwise.
@@ -110,7 +107,7 @@ def test_a_query_has_one_row_an_epoch_and_the_share_that_is_to_be_read(results):
 
 
 def test_a_row_says_whether_it_is_disputed_and_then_has_one_groups_share(results):
-    """Who filters or averages must be able to leave these out; older publications do not say."""
+    """Who filters or averages must be able to leave these out."""
     for frame in (results.estimates(EPOCHS[6]), results.queries(EPOCHS[6])):
         assert frame["disputed"].dtype == "boolean"
         marked = frame[frame["disputed"]]
@@ -118,8 +115,6 @@ def test_a_row_says_whether_it_is_disputed_and_then_has_one_groups_share(results
         assert (marked["share"] == marked["optin_probability"]).all()
         assert marked["optin_weight"].isna().all()
     assert not results.estimates(EPOCHS[7])["disputed"].any()
-    older = csv_table(of_version_1(publications()[0]), "records")
-    assert _frame(older)["disputed"].isna().all()
 
 
 def test_a_history_is_the_newest_epochs_in_order_of_time(results):

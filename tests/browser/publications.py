@@ -82,6 +82,7 @@ def _document(epoch: int) -> EstimatesDocument:
         agreement=PublishedAgreement(1.0, 0.4, True, "blend"),
         privacy={"statement": STATEMENT},
         versions={"blendstream": "0.2.0"},
+        quantity="Shares of people.",
     )
 
 
@@ -145,7 +146,7 @@ def filtered(document: EstimatesDocument, since_epoch: int) -> EstimatesDocument
         records=tuple(beside(row, place) for place, row in enumerate(document.records)),
         queries=tuple(beside(row, place) for place, row in enumerate(document.queries)),
         filtered=FilteredStatement(
-            since_epoch, document.epoch - since_epoch + 1, 0.09, "What each is for.", ()
+            since_epoch, document.epoch - since_epoch + 1, 0.09, "What each is for.", (), ()
         ),
     )
 

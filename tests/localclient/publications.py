@@ -58,6 +58,7 @@ def publication(prefer: str = "blend", **changes: Any) -> EstimatesDocument:
         "agreement": PublishedAgreement(1.0, 0.5, prefer == "blend", prefer),
         "privacy": {},
         "versions": {},
+        "quantity": "Shares of people.",
     }
     return EstimatesDocument(**{**fields, **changes})
 

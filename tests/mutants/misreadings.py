@@ -123,7 +123,7 @@ MISREADINGS = (
     Misreading(
         "a stated width is believed",
         ("self.cells_per_answer in (None, computed),", "True,"),
-        ("if (!built || width !== built.cellsPerAnswer)", "if (!built)"),
+        ("if (spec.cells_per_answer !== built?.cellsPerAnswer)", "if (!built)"),
         "conversations: the device refuses a width above what follows",
     ),
     Misreading(

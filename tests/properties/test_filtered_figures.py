@@ -119,6 +119,7 @@ def documents(
         agreement=None,
         privacy={},
         versions={},
+        quantity="Shares of people.",
         disputed=DisputedRecords(1, of["shown"], "The groups differ."),
     )
     times = epoch * 60, epoch * 60 + 60, epoch * 60 + 120

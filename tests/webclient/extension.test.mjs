@@ -200,6 +200,8 @@ const row = (query, url, p) => ({
   optin: null,
   optin_weight: 0.5,
   projected: p,
+  disputed: false,
+  filtered: null,
 })
 const queryRow = (query, p) => ({
   query,
@@ -207,6 +209,8 @@ const queryRow = (query, p) => ({
   client: null,
   optin: null,
   optin_weight: 0.5,
+  disputed: false,
+  filtered: null,
 })
 const RESULT = PublishedResult.read(
   JSON.stringify({
@@ -218,6 +222,7 @@ const RESULT = PublishedResult.read(
       row('cats', 'javascript:alert(1)', 0.3),
     ],
     queries: [queryRow('cats', 0.5), { ...queryRow('cats & "dogs"', 0.1), disputed: true }],
+    filtered: null,
   }),
 )
 
@@ -274,6 +279,7 @@ test('a query whose other results are not known has at least its share, and a re
       records: [row('cats', 'https://cats.example/', 0.2)],
       queries: [queryRow('cats', 0.5)],
       queries_at_least: !complete,
+      filtered: null,
     }
     const result = PublishedResult.read(JSON.stringify(body))
     const [share] = result.trends(1).map(shareOf)

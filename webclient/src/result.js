@@ -15,11 +15,12 @@ import { byCodePoint, normaliseQuery } from './normalise.js'
  * row shows this epoch's own: the filtered estimate knows of no dispute.
  * @param {any} row @param {string} own @param {boolean} filtered @returns {Figures | null} */
 function figures(row, own, filtered) {
-  for (const group of [row.optin, row.client, row.blend, row.filtered ?? null]) {
+  for (const group of [row.optin, row.client, row.blend, row.filtered]) {
     for (const key of ['probability', 'variance', 'low', 'high']) {
       if (group !== null && !(key in group)) throw 0
     }
   }
+  if (!('query' in row && 'disputed' in row)) throw 0
   const disputed = row.disputed === true
   const known = row.filtered && row.filtered.probability !== null
   const estimate = filtered && known && !disputed ? 'filtered' : own
@@ -41,13 +42,13 @@ export class PublishedResult {
 
   /** @param {any} body @param {boolean} filtered */
   constructor(body, filtered) {
-    if (![1, 2].some((version) => body.schema === `blendstream/estimates/${version}`)) throw 0
+    if (body.schema !== 'blendstream/estimates/2') throw 0
     if (!Number.isSafeInteger(body.epoch) || body.epoch < 0) throw 0
     if (![body.records, body.queries].every(Array.isArray)) throw 0
     /** @type {number} */ this.epoch = body.epoch
     /** @type {string} */ const own = body.agreement === null ? 'blend' : body.agreement.prefer
     if (!['blend', 'client'].includes(own)) throw 0
-    const more = filtered ? (body.filtered ?? null) : null
+    const more = filtered ? body.filtered : null
     /** Which estimate is shown: "filtered" where there is one, else "blend" or "client" as the
      * publication says. Each row says so for itself.
      * @type {string} */
@@ -63,11 +64,12 @@ export class PublishedResult {
     ]
     for (const row of both(body.records, more === null ? [] : more.unlisted)) {
       const found = figures(row, own, more !== null)
+      if (!('url' in row)) throw 0
       if (!found || typeof row.query !== 'string' || typeof row.url !== 'string') continue
       if (!this.#urls.has(row.query)) this.#urls.set(row.query, [])
       this.#urls.get(row.query)?.push({ url: row.url, ...found })
     }
-    const atLeast = body.queries_at_least !== false
+    const atLeast = body.queries_at_least === true
     for (const row of both(body.queries, more === null ? [] : more.unlisted_queries)) {
       const found = figures(row, own, more !== null)
       if (!found || typeof row.query !== 'string') continue

@@ -3,11 +3,10 @@
 A row for each cell of an epoch, or for each query. `share`, `low`, `high` and `variance` are those
 of the group that the publication says to read (`preferred`). ⋆ is an empty field, since no query
 and no URL is empty; so is a number that does not exist. Of a disputed record `blend` is one group's
-value, with an interval that spans both groups'; publications of version 1 do not say which are
-disputed, so that this field is empty, too. `filtered` is what all publications together say of the
-same window, the others are the epoch's own. Rows that have `filtered` alone are marked `unlisted`
-(`estimates_tables`). `at_least` marks queries whose true share is at least the figure, because
-results that are not known are not in it.
+value, with an interval that spans both groups'. `filtered` is what all publications together say of
+the same window, the others are the epoch's own. Rows that have `filtered` alone are marked
+`unlisted` (`estimates_tables`). `at_least` marks queries whose true share is at least the figure,
+because results that are not known are not in it.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ class EstimatesTables(msgspec.Struct):
     agreement: dict[str, Any] | None
     records: list[msgspec.Raw]
     queries: list[msgspec.Raw]
-    reasons: list[str] = []
-    queries_at_least: bool = True
-    filtered: _Filtered | None = None
+    reasons: list[str]
+    queries_at_least: bool
+    filtered: _Filtered | None
 
     @staticmethod
     def of(body: bytes) -> EstimatesTables:

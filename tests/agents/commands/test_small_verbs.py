@@ -181,6 +181,11 @@ def figure(p: float) -> dict[str, float]:
     return {"probability": p, "variance": 1e-6, "low": p - 0.01, "high": p + 0.01}
 
 
+def row(query: str | None, url: str | None, blend: float, client: float) -> dict[str, object]:
+    said = {"blend": figure(blend), "client": figure(client), "disputed": False}
+    return {"query": query, "url": url, **said}
+
+
 DOCUMENT = {
     "epoch": 41,
     "window_start_s": 1_797_552_000,
@@ -190,16 +195,14 @@ DOCUMENT = {
     "mechanisms": {"profile": "sharp"},
     "participants": {"selection": 900, "estimation": 100, "clients": 12_000},
     "agreement": {"statistic": 9.0, "p_value": 0.001, "agree": False, "prefer": "client"},
+    "difference": None,
+    "disputed": None,
+    "filtered": None,
     "records": [
-        {"query": "tea", "url": "https://t.example/", "blend": figure(0.2), "client": figure(0.3)},
-        {"query": "tea", "url": "https://u.example/", "blend": figure(0.1), "client": figure(0.1)},
-        {
-            "query": "milk",
-            "url": "https://m.example/",
-            "blend": figure(0.05),
-            "client": figure(0.2),
-        },
-        {"query": None, "url": None, "blend": figure(0.7), "client": figure(0.6)},
+        row("tea", "https://t.example/", 0.2, 0.3),
+        row("tea", "https://u.example/", 0.1, 0.1),
+        row("milk", "https://m.example/", 0.05, 0.2),
+        row(None, None, 0.7, 0.6),
     ],
 }
 

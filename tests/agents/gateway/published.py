@@ -49,4 +49,5 @@ def _document(epoch: int, *records: EstimatedCell) -> bytes:
         agreement=None,
         privacy={},
         versions={},
+        quantity="Shares of people.",
     ).to_bytes()

@@ -47,7 +47,7 @@ def with_estimates(*epochs: int):
 async def test_a_head_list_is_served_byte_for_byte_under_its_hash():
     """Devices check the bytes against the id."""
     gateway = make_gateway()
-    body = b'{"schema":"blendstream/head-list/1","filler":"' + b"x" * 2000 + b'"}'
+    body = b'{"schema":"blendstream/head-list/2","filler":"' + b"x" * 2000 + b'"}'
     document = PublishedDocument(7, "ab" * 32, body)
     gateway.publications.head_lists = {document.id: document}
     gateway.publications.current_head_list = document.id
@@ -192,14 +192,11 @@ async def test_estimates_come_as_a_table_to_who_accepts_csv():
     assert neither.status == 406
 
 
-def test_a_table_says_which_records_are_disputed_where_the_publication_does():
-    """Publications of version 1 say nothing of it: that is neither true nor false."""
-    for field, said in {"true": True, "false": False, "": None}.items():
+def test_a_table_says_which_records_are_disputed():
+    for field, said in {"true": True, "false": False}.items():
         body = json.loads(estimates(4))
         for row in body["records"]:
             row["disputed"] = said
-            if said is None:
-                del row["disputed"]
         table = csv_table(json.dumps(body).encode(), "records")
         read = csv.DictReader(io.StringIO(table.decode()))
         assert [row["disputed"] for row in read] == [field] * len(body["records"])

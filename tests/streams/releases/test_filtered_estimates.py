@@ -306,18 +306,6 @@ def test_a_querys_figure_is_of_all_its_known_results_before_any_is_cut_off(monke
     assert cut["filtered"]["unlisted_queries"] == whole["filtered"]["unlisted_queries"][:1]
 
 
-def test_an_older_publication_is_read_and_has_none():
-    _, own = documents(1)[0]
-    body = json.loads(own.to_bytes())
-    del body["filtered"]
-    for row in (*body["records"], *body["queries"]):
-        del row["filtered"]
-    read = EstimatesDocument.from_bytes(json.dumps(body).encode())
-
-    assert read.filtered is None
-    assert read.records == EstimatesDocument.from_bytes(own.to_bytes()).records
-
-
 # --- how far the groups differ, over epochs -------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ export function headline({ shown }) {
   say("headline", `Epoch ${shown.epoch}, ${windowText(shown)}, ${shown.outcome}: ${count(shown.place.size, "query", "queries")}.`);
 }
 
-/* What one publication says of itself; of version 1 it says less. */
+/* What one publication says of itself. */
 export function document(view) {
   const { document: told, shown, states } = view;
   const published = states.epochs.filter((e) => e.state === "published").map((e) => e.epoch);
