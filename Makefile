@@ -18,9 +18,8 @@ INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # On a terminal the long step shows what it does; a log gets a line for each step.
 QUIET := $$(test -t 2 || echo --quiet)
-# Two processes: one for the tests that disturb servers, one after another because they are about time,
-# and one for all others. JOBS=0 runs everything in one.
-JOBS ?= 2
+# Three processes for two cores: tests of servers mostly wait. JOBS=0 runs everything in one.
+JOBS ?= 3
 ARGS ?=
 # Where quick tests are: collecting the others alone takes longer than running these.
 FAST := tests/agents tests/blender tests/blendstream tests/docs tests/evaluation \
