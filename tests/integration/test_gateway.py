@@ -173,7 +173,7 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
         under_way = [
             asyncio.create_task(client.post("/v1/reports", json=entry)) for entry in entries
         ]
-        await until(lambda: _held_bytes(gateway) > 0, "a report that waits")
+        await until(lambda: _in_flight(gateway) > 0, "a report that waits")
         stopped = await asyncio.to_thread(gateway.stop)
         answers = await asyncio.gather(*under_way, return_exceptions=True)
 
@@ -195,8 +195,10 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
     assert cells.max() == 1
 
 
-def _held_bytes(gateway: Gateway) -> float:
-    return float(re.findall(r"^blender_gateway_held_bytes (\S+)$", gateway.metrics(), re.M)[0])
+def _in_flight(gateway: Gateway) -> float:
+    """Reports gather before they enter a frame, so a request is what can be seen to wait."""
+    found = re.findall(r"^blender_gateway_requests_in_flight (\S+)$", gateway.metrics(), re.M)
+    return float(found[0])
 
 
 async def test_the_reader_gets_to_the_end_past_the_marks_of_transactions(service):
