@@ -167,6 +167,17 @@ class Row:
     true: str
     estimate: str
     interval: str
+    #: Of the profile `paper`, or "not listed".
+    paper: str
+    paper_interval: str
+
+    @classmethod
+    def printed(cls, line: re.Match[str]) -> Row:
+        """Read one line of the table."""
+        record, true, estimate, interval, paper, paper_interval = line.groups()
+        if paper == "–":
+            return cls(record, true, estimate, interval, "not listed", "")
+        return cls(record, true, estimate, interval, f"{paper[:-1]} %", f"{paper_interval[:-1]} %")
 
 
 @dataclass(frozen=True)
@@ -198,7 +209,7 @@ class Run:
         head, _, rest = text.partition("\n")
         commands = dict(re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", rest, re.MULTILINE))
         printed = commands["blendstream demo"]
-        rows = re.findall(r"\] (\S.* → \S+) +(\S+)% +(\S+)% +(\S+)%", printed)
+        line = r"\] (\S.* → \S+) +(\S+)% +(\S+)% +(\S+)% +(\S+) +(\S.*)"
         people = re.search(r"published: (.+ opt-in users, .+ devices);", printed)
         epsilon = re.search(r"Each epoch here spends ε = (\S+),", printed)
         pictured = re.search(r"^Epoch (\d+), .* quer(?:y|ies)", rest, re.MULTILINE)
@@ -212,7 +223,7 @@ class Run:
         return cls(
             head,
             printed,
-            [Row(*row) for row in rows],
+            [Row.printed(row) for row in re.finditer(line, printed)],
             people[1],
             epsilon[1],
             planned,
@@ -253,9 +264,15 @@ def filled(page: str, **blocks: str) -> str:
 
 
 def table(saved: Run) -> str:
-    lines = ["| query → result | true share | estimate | 95 % interval |", "|---|---:|---:|---:|"]
+    lines = [
+        "| query → result | true share | `sharp` | 95 % interval | `paper` | 95 % interval |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
     for row in saved.rows[:ROWS]:
-        lines.append(f"| {row.record} | {row.true} % | {row.estimate} % | {row.interval} % |")
+        lines.append(
+            f"| {row.record} | {row.true} % | {row.estimate} % | {row.interval} % | "
+            f"{row.paper} | {row.paper_interval} |"
+        )
     return "\n".join(lines) + "\n"
 
 

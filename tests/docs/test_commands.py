@@ -40,6 +40,9 @@ WHOLE_SERVICE = "test_records_go_all_the_way_over_tls"
 
 #: For each page: how a command begins, and the test that runs it. One that no entry covers fails.
 SHOWN_BY = {
+    "device-protocol.md": {
+        "python tests/vectors/device/play.py": "test_every_client_passes_every_vector"
+    },
     "first-service.md": dict.fromkeys(
         (
             "mkdir trial",

@@ -6,10 +6,10 @@ import msgspec
 
 from blendstream.streams.releases.epoch_view import EpochNumber, EpochView
 
-__all__ = ["CollectingEpoch", "Epochs", "Health", "PausedView"]
+__all__ = ["Collecting", "Epochs", "Health", "PausedView"]
 
 
-class CollectingEpoch(msgspec.Struct, frozen=True):
+class Collecting(msgspec.Struct, frozen=True):
     """The epoch whose opt-in records are being collected, with the bounds that the API states.
 
     Devices, which have no msgspec, read it as `streams.wire.submissions.CollectingEpoch`.
@@ -32,7 +32,7 @@ class PausedView(msgspec.Struct, frozen=True):
 class Epochs(msgspec.Struct, frozen=True):
     """States and times of recent epochs, newest first. Times are seconds since 1970."""
 
-    collecting: CollectingEpoch | None
+    collecting: Collecting | None
     paused: PausedView | None
     epochs: list[EpochView]
 

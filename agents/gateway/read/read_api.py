@@ -28,7 +28,7 @@ from blendstream.agents.gateway.http.negotiation import (
     page_answer,
 )
 from blendstream.agents.gateway.http.responses import JSON, Answer, Part, json_answer, problem
-from blendstream.agents.gateway.read.answer_types import CollectingEpoch, Epochs, Health, PausedView
+from blendstream.agents.gateway.read.answer_types import Collecting, Epochs, Health, PausedView
 from blendstream.agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
 from blendstream.agents.gateway.read.epoch_series import series_piece
 from blendstream.agents.gateway.read.estimates_csv import csv_head, csv_table
@@ -241,7 +241,7 @@ class Reading:
         published = self._publications
         now_s = self._wall_clock()
         view, pause = published.collecting(now_s), published.paused(now_s)
-        collecting = msgspec.convert(view, CollectingEpoch | None, from_attributes=True)
+        collecting = msgspec.convert(view, Collecting | None, from_attributes=True)
         paused = None if pause is None else PausedView(pause.resumes_s, pause.reason)
         newest_first = [view for _, view in sorted(published.epochs.items(), reverse=True)]
         return json_answer(
