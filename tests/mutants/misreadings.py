@@ -578,7 +578,7 @@ MISREADINGS = (
             'if read == "filtered" and over_time',
         ),
         ("filtered && known && !disputed ?", "filtered && known ?"),
-        "search: publication 6",
+        "search: publication 5",
     ),
     Misreading(
         "the rows of a star are shown",
