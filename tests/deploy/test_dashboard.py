@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from blendstream.agents.gateway.state.metrics import GATEWAY
-from blendstream.agents.jobs.metrics import _BOOK, JOBS
+from blendstream.agents.jobs.metrics import _BOOK, JOBS, REPORTS
 from blendstream.agents.worker.metrics import WORKER
 from tests.prometheus_rules import DASHBOARD, as_grafana_asks, expressions, metrics_in, panels
 from tests.prometheus_server import Prometheus
@@ -175,6 +175,7 @@ def test_an_instance_can_be_chosen_where_panels_are_about_processes():
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Prometheus, with each process's metrics as they are before its first request."""
+    REPORTS.set(math.nan)  # as a jobs process sets it while nothing is published
     processes = {"gateway": [GATEWAY], "worker": [WORKER], "jobs": [JOBS, _BOOK]}
     servers = {name: _serving(registries) for name, registries in processes.items()}
     places = {name: f"http://127.0.0.1:{s.server_port}/metrics" for name, s in servers.items()}
