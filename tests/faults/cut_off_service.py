@@ -97,11 +97,9 @@ class CutOffService(ModelledService):
         if state.stage is not Stage.REPORTING or state.head_list is None:
             return
         end = state.head_list.reports_until_ms
-        head_list, head_list_id = await self.made.head_list(state)
+        head_list, _ = await self.made.head_list(state)
         if now_ms() < end - MARGIN_MS:
-            await asyncio.to_thread(
-                self.made.send_reports, state.epoch, head_list, head_list_id, PEOPLE, self._rng
-            )
+            await asyncio.to_thread(self.made.send_reports, state, head_list, PEOPLE, self._rng)
             self._note(
                 Stem.CLIENT_REPORTS, state.epoch, Counter({(state.epoch, None): PEOPLE}), end
             )
