@@ -129,9 +129,7 @@ async def ensure_topics(settings: Settings, log: KafkaInspector) -> Topics:
     if missing:
         await _create(admin, missing, settings.topics.replication, timeout_s)
         descriptions = await _described(log, topics, timeout_s)
-        # A topic is shown a moment before its leaders take writes, and a write sent in between
-        # fills a first start's log with warnings. Who answers this question takes writes too.
-        await asyncio.gather(*(log.ends(topic.name, range(topic.partitions)) for topic in missing))
+        await _wait_for_leaders(log, missing, timeout_s)
     problems = await _problems(admin, topics.all(), descriptions, timeout_s)
     if problems:
         raise TopicMismatch("; ".join(problems))
@@ -240,6 +238,27 @@ async def _described(
             return descriptions
         await asyncio.sleep(0.1)
     raise StoreUnavailable("Kafka does not show the topics it has just created; try again")
+
+
+async def _wait_for_leaders(
+    log: KafkaInspector, created: Sequence[Topic], timeout_s: float
+) -> None:
+    """Wait until the leaders of new topics take writes.
+
+    A topic is shown a moment before that, and a write sent in between fills a first start's log
+    with warnings. Who says where a partition ends takes writes too; a broker of several may not
+    have heard of a new topic yet, and is asked again.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            await asyncio.gather(*(log.ends(t.name, range(t.partitions)) for t in created))
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return
 
 
 async def _configs(

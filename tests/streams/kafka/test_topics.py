@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.kafka.topics import _configs
+from blendstream.streams.kafka.topics import _configs, _wait_for_leaders
 
 
 class LateBroker:
@@ -29,6 +29,12 @@ class LateBroker:
                 future.set_result({"min.insync.replicas": SimpleNamespace(value="2")})
         return answers
 
+    async def ends(self, topic: str, partitions: range) -> dict[int, int]:
+        self.unknown_for -= 1
+        if self.unknown_for >= 0:
+            raise StoreUnavailable("Kafka does not have a topic that was asked for")
+        return dict.fromkeys(partitions, 0)
+
 
 async def test_a_broker_that_has_not_heard_of_a_new_topic_is_asked_again():
     """On three brokers the first start of a service failed because the second broker was asked."""
@@ -40,3 +46,15 @@ async def test_a_broker_that_has_not_heard_of_a_new_topic_is_asked_again():
 async def test_a_topic_that_stays_unknown_ends_in_a_sentence():
     with pytest.raises(StoreUnavailable, match=r"topics' configuration \(UNKNOWN_TOPIC_OR_PART\)"):
         await _configs(LateBroker(100), ["a"], timeout_s=0.3)  # type: ignore[arg-type]
+
+
+async def test_a_broker_that_does_not_lead_a_new_topic_yet_is_asked_again() -> None:
+    """On several brokers; a process that ended there would not start beside its peers."""
+    broker: Any = LateBroker(unknown_for=2)
+    created: Any = [SimpleNamespace(name="new", partitions=3)]
+
+    await _wait_for_leaders(broker, created, timeout_s=5)
+    assert broker.unknown_for < 0
+
+    with pytest.raises(StoreUnavailable):
+        await _wait_for_leaders(LateBroker(unknown_for=99), created, timeout_s=0.2)  # type: ignore[arg-type]
