@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
+import redis.asyncio
 
 from blendstream.agents.worker.entry_checks import _shares, judge_optin_records
 from blendstream.streams.epoch_keys import EpochKeys
@@ -113,6 +114,24 @@ async def test_records_of_an_older_release_are_refused_and_not_passed_over(
         await tables.load_seen(0, 1)
     assert await tables.forget_partition(0, [1])
     assert not [key async for key in redis_client.scan_iter(f"{name_prefix}:*:1:*")]
+
+
+async def test_a_script_that_fails_leaves_no_string_that_nothing_removes(
+    redis_server, redis_client, name_prefix
+):
+    """Text that was appended before its number was noted would outlive the release, and a rebuild
+    would count it again."""
+    await redis_client.execute_command(
+        "ACL SETUSER", name_prefix, "on", "nopass", "~*", "&*", "+@all", "-append"
+    )
+    limited = redis.asyncio.Redis.from_url(redis_server.url, username=name_prefix, password="x")
+    tables = OptinRecordTable(limited, "t", prefix=name_prefix)
+    with pytest.raises(StoreMismatch):
+        await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
+    await limited.aclose()
+    await redis_client.execute_command("ACL DELUSER", name_prefix)
+    noted = await redis_client.hgetall(tables.key(0, 1, "totals"))
+    assert [name for name in noted if name.startswith(b"chunks")], "before anything is appended"
 
 
 async def test_counts_that_are_not_there_up_to_the_seal_are_not_read(redis_client, name_prefix):

@@ -90,8 +90,9 @@ for _, tally in ipairs(batch.tallies) do
     end
   end
   for _, part in ipairs(tally.appended) do
-    redis.call('APPEND', KEYS[part.key], ARGV[part.data])
+    -- The number first: a script that fails in between must leave no string that nothing removes.
     redis.call('HSET', KEYS[tally.totals], part.field, part.chunks)
+    redis.call('APPEND', KEYS[part.key], ARGV[part.data])
   end
 end
 
